@@ -1,11 +1,11 @@
-"""What the analysis of a recovery run costs: time and memory for the events of its captures and logs.
+"""The cost of analysing a recovery run: time and memory for the events of its captures and logs.
 
     python benchmarks/analysis.py [--trials N] [DIR...]
 
 Each DIR is the result directory of a `mrclab run link-kill`; without one it makes a run of --trials, of which
-200 have some millions of events. That needs root.
-An event is a captured packet or a line of an endpoint's log. Each directory is analysed in a process of its
-own, so that its peak memory is its own; the time is that from reading the files to the finished trials.
+200 have some millions of events. That needs root. An event is a captured packet or a line of an endpoint's
+log. Each directory is analysed in a separate process, so that its peak memory is measured alone; the time is
+that from reading the files to the finished trials.
 """
 
 from __future__ import annotations

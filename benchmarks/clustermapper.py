@@ -1,13 +1,14 @@
-"""How soon and how reliably Clustermapper names what is bad, and whether it gives false verdicts under load.
+"""How soon and how reliably Clustermapper names the bad place, and whether it gives false verdicts under
+load.
 
     python benchmarks/clustermapper.py [faults] [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
     python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]
 
-Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks one place after another, by all
+Needs root; ebpf target, a separate fabric (MRCLAB_PREFIX). `faults` breaks one place after another, by all
 kinds of faults that probes can detect, and waits until it is named: from the end of the fault's own interval
-to the verdict's time, both CLOCK_MONOTONIC. A fault is right where its place was named and nothing else was
-until it was cleared again. `load` has half of the hosts write to the other half as fast as they can (`mrclab
-perf write_bw`, all at once, again and again) and counts verdicts, of which each is wrong.
+to the verdict's time, both CLOCK_MONOTONIC. The outcome is right if the fault's place was named and nothing
+else was until it was cleared again. `load` has half of the hosts write to the other half as fast as they can
+(`mrclab perf write_bw`, all at once, again and again) and counts verdicts, of which each is wrong.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def await_event(
 
 
 def measure_faults(lab: Lab, mapper: ClustermapperProcess, faults: Sequence[Fault]) -> list[dict[str, Any]]:
-    """Make each fault and undo it; return what the prober reported, and when."""
+    """Make each fault and undo it; return the prober's reports, and their times."""
     trials = []
     for fault in faults:
         since = len(mapper.events())

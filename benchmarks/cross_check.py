@@ -3,25 +3,26 @@
     python benchmarks/cross_check.py [-n 3] [--trials 20] [--only NAME ...] [--wires] [--out DIR]
 
 Needs root, for the emulation (`--target ebpf`). Each case runs on both targets, -n repetitions with the same
-seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and says what is read from the results.
+seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and the quantities read from the
+results.
 
 * Host time is measured in each run of the emulation: from the moment when a data packet comes in at a host to
   the SACK that it sets off, by that host's capture, mean over all. It depends on how many hosts share CPUs
-  and on what else these do. The simulator gets it as `virtual.processing` for the same case.
+  and on their other work. The simulator gets it as `virtual.processing` for the same case.
 * Links are token buckets on live targets. `virtual.links: buckets` has the simulator model these; --wires
-  leaves that out, to show what it is good for.
+  leaves that out, to show its effect.
 
 The bounds follow from theory and were set before the first run:
 
-* recovered since first loss: medians. The guard against reordering is the same on both, so what may differ is
-  one RTT and the host time; and chance, since the SACK that shows a loss is sent for every second packet.
-  That phase is uniform over two packet intervals, so the median of n trials has a standard error of
-  interval / sqrt(n); the difference of two medians may be four of its own, 4 sqrt(2) of these.
+* recovered since first loss: medians. The guard against reordering is the same on both, so the two may differ
+  by one RTT and the host time; and by chance, since the SACK that shows a loss is sent for every second
+  packet. That phase is uniform over two packet intervals, so the median of n trials has a standard error of
+  interval / sqrt(n); the difference of two medians may be four of its standard errors, 4 sqrt(2) of these.
 * goodput with k of n links dead: a ratio of link rates, which both keep to within 1 %: 2 %.
 * share of marked packets: marks follow the ramp over the queue's depth, and the queue follows the window:
   20 %. The same for the mean window itself.
-* trims per second of an incast of three with a fixed window: what three links bring less what one takes
-  away. Each is kept to within 1 % or 2 %, and the difference is two thirds of the sum: 5 %.
+* trims per second of an incast of three with a fixed window: the rate into the port by three links less the
+  rate out by one. Each is kept to within 1 % or 2 %, and the difference is two thirds of the sum: 5 %.
 
 Ends with 1 if a bound does not hold, or a run was not valid.
 """
@@ -135,7 +136,7 @@ class Runs:
         return [*reasons, *(p for _, r in self.found for p in (r.problem, r.failure) if p)]
 
     def steady(self) -> list[Steady]:
-        """Return what the flows were like, repetition by repetition."""
+        """Return the properties of the flows, repetition by repetition."""
         return [steady(directory, repetition) for directory, repetition in self.found]
 
     def answers_us(self) -> float:
@@ -203,7 +204,7 @@ class Bench:
         return recovery_rows(f"cut, {RATES[rate_bps]}", recovered, rtts, host_us, interval_us)
 
     def steady(self, case: Case, name: str, *, marks: bool = False, trims: bool = False) -> list[Row]:
-        """Run steady flows, and compare what they were like."""
+        """Run steady flows, and compare their properties."""
         live, virtual, _ = self.both(case)
         return steady_rows(name, (live.steady(), virtual.steady()), marks=marks, trims=trims)
 

@@ -1,14 +1,14 @@
-"""What the MRC endpoint does over real switches, against the raw loop on the same fabric in the same run.
+"""The speed of the MRC endpoint over real switches, against the raw loop on the same fabric in the same run.
 
     python benchmarks/endpoint.py [--rounds 5] [--uplinks 16] [--qps 1000] [--window 1024] [--target ebpf]
 
-Needs root. Brings up a fabric of its own and takes it down. Raw loop and endpoint take turns, so that other
+Needs root. Brings up a separate fabric and takes it down. Raw loop and endpoint take turns, so that other
 load on the machine affects both. Methods, with `mrclab.hosts.perf` (as `mrclab perf`) for the endpoint:
 
 * throughput: one queue pair, writes of 64 KiB in packets of 4,096 B, 16 in flight, over 4 planes times
   --uplinks EVs; packets/s from the first post to the last completion, against the raw loop's frames/s of the
   same length. Aim: at least 0.5 of it. The raw loop has no window; the endpoint's is --window KiB, and
-  where other processes want the CPUs, too, 256 KiB are sent and acknowledged before a sender runs again.
+  if other processes want the CPUs, too, 256 KiB are sent and acknowledged before a sender runs again.
   CPU is the sender's user and system time per packet; the forwarding through three switches is part of it,
   because it runs inside the system call that sends.
 * latency: an 8-byte write from post to completion, 2,000 in a row; against the raw round trip of a frame of
@@ -55,7 +55,7 @@ def pair(network: FabricNetwork, qps: int, window: int) -> PerfPair:
 
 @dataclass(frozen=True)
 class Run:
-    """What one throughput run made."""
+    """The results of one throughput run."""
 
     packets_per_s: float
     repeated: float

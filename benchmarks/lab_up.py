@@ -1,4 +1,4 @@
-"""How long a whole fabric takes to come up programmed and to go down, and what memory it holds meanwhile.
+"""How long a whole fabric takes to come up programmed and to go down, and how much memory it holds while up.
 
     python benchmarks/lab_up.py [--topology lab ...] [--target ebpf] [--runs 5]
 

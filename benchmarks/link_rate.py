@@ -2,19 +2,19 @@
 
     python benchmarks/link_rate.py [--seconds 3] [--payload 4096] [--offer 1.2] [--rates 10,50,...] [--json]
 
-Needs root. One ebpf switch in a namespace of its own, its port programmed as the controller would and shaped
+Needs root. One ebpf switch in a separate namespace, its port programmed as the controller would and shaped
 as the testbed does. Two senders, a process and a CPU each, together offer 1.2 times the rate in trimmable
 frames of MRC into the other two ports, paced by a busy loop. Rates are bytes of whole Ethernet frames, as the
 kernel and the pipeline count them: header included, preamble, gap and checksum not.
 
-* offered, achieved: what came into the switch, and what arrived at the far end of the link over the window,
-  by the interfaces' counters; `kernel alone` is the same without an entry in port_queue, so that the qdisc
-  alone decides and drops the excess;
+* offered, achieved: the bytes into the switch, and those that arrived at the far end of the link over the
+  window, by the interfaces' counters; `kernel alone` is the same without an entry in port_queue, so that the
+  qdisc alone decides and drops the excess;
 * CPU: busy share of all CPUs, from /proc/stat, over the window;
 * the last row: the same senders as fast as they can, and no qdisc on the port.
   No link can be faster than that here.
 
-Ends with 1 if a rate that is at most half of what the senders can do is missed by more than 2 %.
+Ends with 1 if a rate that is at most half of the senders' fastest is missed by more than 2 %.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def run(rate_bps: int, payload: int, seconds: float, offer: float, *, shaped: bo
 def measure(merge: Merge, rate_bps: int, payload: int, seconds: float, offer: float) -> Row:
     frame = mrc_frame(sid(1, 3), payload, dscp=TRIMMABLE)
     interval_ns = 2 * len(frame) * 8e9 / (rate_bps * offer) if offer else 0.0
-    merge.h[3].close()  # nobody listens: what is measured is the link
+    merge.h[3].close()  # nobody listens: this measures the link
     counters = merge.ns.run(lambda: open("/proc/thread-self/net/dev"))  # noqa: SIM115
     merge.stack.callback(counters.close)
     cpus = sorted(os.sched_getaffinity(0))

@@ -1,11 +1,11 @@
-"""What the live page costs: recoveries with the page open in a browser and with nobody watching, and clicks.
+"""The cost of the live page: recoveries with the page open in a browser and with nobody watching, and clicks.
 
     python benchmarks/live_page.py [--topology lab] [--rounds 2] [--faults 20]     # as root; some 5 minutes
     python benchmarks/live_page.py --topology tiny --clicks 600                   # memory under random clicks
 
 One session of `mrclab live` sends a stream over MRC. Each round cuts links of its fabric one after another,
 first with no viewer and then with the page open in Chromium on the same machine, or the other way round, in
-turns. The times are those of the page's own cards. Beside them: the time from a click on "Cut silently" until
+turns. The times are those of the page's own cards. In addition: the time from a click on "Cut silently" until
 the switch's fault table has it, with Playwright's share, and the rate at which frames reach the page.
 
 With ``--clicks`` the page gets random clicks twice a second for so many seconds instead, and the table has

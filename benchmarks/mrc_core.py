@@ -1,11 +1,11 @@
-"""What the MRC core itself costs: microseconds per data packet, requester and responder together, no I/O.
+"""The cost of the MRC core itself: microseconds per data packet, requester and responder together, no I/O.
 
     python -m benchmarks.mrc_core [--megabytes N] [--rounds N] [--batch N ...] [--profile]
 
-Two endpoints in one process hand each other frames through a list. The time is that of all that the core
-does for a packet: EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the far end;
-SACKs both ways. It is CPU time, so that other processes' turns do not count. The compiled core and the pure
-one are measured in the same run, in a process each.
+Two endpoints in one process hand each other frames through a list. The time is that of all the core's work
+for a packet: EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the far end; SACKs
+both ways. It is CPU time, so that other processes' turns do not count. The compiled core and the pure one are
+measured in the same run, in a process each.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""What a switch's port does with more than its link can carry: marks, trims, and the delay of control frames.
+"""A switch's port under more load than its link can carry: marks, trims, and the delay of control frames.
 
     python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--json]
 
-Needs root. One ebpf switch in a namespace of its own, two ports into one, programmed as the controller would
+Needs root. One ebpf switch in a separate namespace, two ports into one, programmed as the controller would
 and shaped as the testbed does (`tests/support/merge.py`); MRC frames with 4096 bytes of payload. Per rate:
 
-* marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. Which that
-  was follows from when it was sent. What RED says to these depths and the share that was marked have to agree
-  within 10 %.
-* overload: two senders, a process and a CPU each, offer so many times the rate in trimmable frames. What came
-  in has to have left, whole or trimmed: drops of the pipeline, and of the kernel's queues, have to be 0.
+* marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. The depth
+  follows from the time of sending. The share that RED gives for these depths and the marked share have to
+  agree within 10 %.
+* overload: two senders, a process and a CPU each, offer so many times the rate in trimmable frames. Every
+  incoming frame has to have left, whole or trimmed: drops of the pipeline, and of the kernel's queues, have
+  to be 0.
 * control: frames of the control class into one port, at random times, alone and while the other port is under
   that overload. The delay is between the kernel's stamps at the switch's port and behind the link: that of
   the switch and its queue, not of the processes that send and receive. The 99th percentile has to be at most
@@ -100,7 +101,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
         (6, 0, 0, 0),
     )
     attach_filter(opened, program)
-    while True:  # what came before the filter
+    while True:  # drop the frames from before the filter
         try:
             opened.recv(1)
         except BlockingIOError:

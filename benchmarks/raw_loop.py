@@ -1,17 +1,17 @@
-"""What this machine's network can do without a protocol: the reference for the endpoint's figures.
+"""The speed of this machine's network without a protocol: the reference for the endpoint's figures.
 
     python benchmarks/raw_loop.py [--seconds 3] [--rounds 5] [--uplinks 16] [--target ebpf]
 
-Needs root. Brings up a fabric of its own (4 planes, 10 Gbit/s links, so that CPUs are the bound and not
+Needs root. Brings up a separate fabric (4 planes, 10 Gbit/s links, so that CPUs are the bound and not
 links), takes it down again and leaves nothing. A frame crosses three switches. Methods:
 
 * frames/s: one process sends frames of an MRC data packet's size (4,096 B of payload) over all paths of all
-  planes in turn, as fast as AF_PACKET takes them; another counts what arrives. The result is what arrived
-  between the first frame and the last, per second; each round is one such run.
+  planes in turn, as fast as AF_PACKET takes them; another counts the arrivals. The result is the number of
+  arrivals between the first frame and the last, per second; each round is one such run.
 * round trip: a frame of an 8-byte write's size goes out, the other end sends one back, then the next. The
   results are median and 99th percentile over all of a round.
 
-Both processes run Python, each on a CPU of its own where there are two, with the real-time priority that a
+Both processes run Python, each on a separate CPU if there are two, with the real-time priority that a
 NIC's process has.
 """
 
@@ -62,7 +62,7 @@ links:
 
 @contextlib.contextmanager
 def running_fabric(uplinks: int, target: str) -> Iterator[FabricNetwork]:
-    """Bring up a fabric with this many paths per plane between h0 and h1, under a prefix of its own."""
+    """Bring up a fabric with this many paths per plane between h0 and h1, under a separate prefix."""
     names = Names.of_prefix(f"b{os.urandom(3).hex()}")
     environment = {**os.environ, PREFIX_VARIABLE: names.prefix}
 

@@ -64,7 +64,7 @@ def control_moments(sent_ns: Ints, moments_ns: Ints, rng: np.random.Generator) -
 
 
 def judge(directory: Path) -> bool:
-    """Print the table of a run; return whether no interval differs from what is usual."""
+    """Print the table of a run; return whether no interval differs from the usual."""
     run = read_run(directory)
     sent_ns = np.unique(run.trace.sent.t_ns)
     stamps = [(f.t_before_ns + f.t_after_ns) // 2 for f in run.faults]

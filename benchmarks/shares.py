@@ -1,8 +1,9 @@
-"""What max-min shares cost: time and memory against NICs, for a permutation with dead links, and all-to-all.
+"""The cost of max-min shares: time and memory by NICs, for a permutation with dead links, and
+all-to-all.
 
     python benchmarks/shares.py [--nics N,...] [--dead K,...] [--spread even|adaptive]
 
-Each row is computed in a process of its own, so that its peak memory is its own; the time is that of the
+Each row is computed in a separate process, so that its peak memory is measured alone; the time is that of the
 shares, without the start of Python. A permutation of 131,072 NICs is to take at most 60 s and 8 GiB.
 """
 

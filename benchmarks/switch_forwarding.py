@@ -1,15 +1,15 @@
-"""What the ebpf target costs: compiling, loading many switches, a packet, memory.
+"""The cost of the ebpf target: compiling, loading many switches, a packet, memory.
 
     python benchmarks/switch_forwarding.py [--switches 32] [--ports 4] [--json FILE --p4info FILE]
 
-Needs root. Runs in network namespaces of its own and leaves nothing. Methods:
+Needs root. Runs in separate network namespaces and leaves nothing. Methods:
 
 * compile: BMv2 JSON to BPF object code, the worker process included, median of 5 in this process;
 * load: one switch, its maps created, program verified, median of 20 (not attached);
 * packet: BPF_PROG_TEST_RUN of a frame of 154 bytes, 5 runs a call (each takes a uSID off), minimum and median
   over 400 calls: not MRC, dropped, MRC without and with a queue, marked; and one of 3,138 bytes that is cut;
 * fabric: a server process with N switches, from its start to the last SetForwardingPipelineConfig; memory is
-  the resident set of the process and what its maps and programs charge (memlock of their fdinfo).
+  the resident set of the process and the memory charged for its maps and programs (memlock of their fdinfo).
 """
 
 from __future__ import annotations

@@ -2,18 +2,18 @@
 
     python benchmarks/switch_speed.py [--seconds 1] [--rounds 5] [--trips 2000]
 
-Needs root; the comparison with BMv2 needs simple_switch_grpc on PATH. Each switch has a network namespace
-of its own, and they take turns, so that other load on the machine affects all. Frames of 154 bytes with a
+Needs root; the comparison with BMv2 needs simple_switch_grpc on PATH. Each switch has a separate network
+namespace, and they take turns, so that other load on the machine affects all. Frames of 154 bytes with a
 segment list of three uSIDs, of which the switch takes one off. Methods:
 
 * loss-free packets/s: one process sends 64 frames a system call from one CPU, without a qdisc, for --seconds
-  a trial; what came out behind the switch is counted. The first trial is as fast as it can; if a frame was
+  a trial; the frames behind the switch are counted. The first trial is as fast as it can; if a frame was
   lost, a bisection in eight steps finds the highest rate without loss. Each round is one such figure. `most`
-  is what came out of the first trial, losses or not: BMv2's egress queues hold 64 packets,
-  so that on two busy CPUs it loses long before it is full.
+  is the output of the first trial, losses or not: BMv2's egress queues hold 64 packets, so that on two busy
+  CPUs it loses long before it is full.
 * added latency: one frame goes into the switch's one port, and the same process waits for it behind the
   other, --trips times a round: the median, less that of a bare veth pair in the same round.
-* two CPUs: two such senders, on ports and CPUs of their own, against each of them alone.
+* two CPUs: two such senders, on separate ports and CPUs, against each of them alone.
 
 `switch program` is p4src's, with its counters, faults and queues; `un.p4` does uN and nothing else, as the
 hand-written `un.ll` does (benchmarks/programs).
@@ -72,7 +72,7 @@ BEHIND = 3  # the uSID that stays in the list
 
 @dataclass
 class Contender:
-    """A switch to measure, with a sender on its first port; and what was measured."""
+    """A switch to measure, with a sender on its first port; and the results."""
 
     name: str
     ns: Namespace
@@ -83,7 +83,7 @@ class Contender:
 
 
 def program_ways(client: Client, program: tuple[Path, Path], ways: dict[int, int]) -> None:
-    """Has the switch take its uSID off, and send what comes next to a port, by the uSID behind it."""
+    """Has the switch take its uSID off, and send the frame to a port, by the next uSID."""
     names, control = Names(read_p4info(program[1])), CONTROLS[program[0]]
     field_name = "hdr.ipv6.dst_addr"
     client.write(insert(names.entry(f"{control}my_sid", {field_name: (sid(OWN), 48)}, f"{control}un")))

@@ -1,13 +1,13 @@
-"""What entries cost the ebpf target: frames that look them up, writing them, and the memory they take.
+"""The cost of entries on the ebpf target: frames that look them up, writing them, and the memory they take.
 
     python benchmarks/switch_tables.py [--entries 100000] [--seconds 1] [--rounds 5]
 
-Needs root. One switch in a network namespace of its own, with benchmarks/programs/tables.p4. Methods:
+Needs root. One switch in a separate network namespace, with benchmarks/programs/tables.p4. Methods:
 
 * a frame: the time per frame of 64 bytes through the switch, from one CPU as fast as it can, each with a
   new random key (16,384 different frames): exact and LPM with 10 and with --entries entries, ternary by its
   masks. 10 and many entries take turns in each round. Prefixes are /24 to three fifths, else /16 to /32.
-* writing: P4Runtime from a process of its own over the loopback, entries/s: 100 entries a Write, and one.
+* writing: P4Runtime from a separate process over the loopback, entries/s: 100 entries a Write, and one.
 * memory: the resident set of the server's process with all entries in it.
 """
 
@@ -73,7 +73,7 @@ def entry(names: Names, kind: str, rule: Rule, number: int, masks: int) -> p4r.T
 
 
 def frames(kind: str, chosen: Sequence[Rule], masks: int) -> list[bytes]:
-    """Frames that each hit an entry drawn anew."""
+    """Frames that each hit a newly drawn entry."""
     rng = random.Random(7)
     out = []
     for _ in range(FRAMES):
@@ -126,7 +126,7 @@ def written(ns: Namespace, switch: P4Switch, kind: str, count: int) -> dict[str,
 
 
 class Sender:
-    """A sender into a switch's first port, of other frames each time it is asked."""
+    """A sender into a switch's first port, of other frames at each call."""
 
     def __init__(self, ns: Namespace) -> None:
         self.ns = ns

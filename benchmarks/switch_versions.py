@@ -1,9 +1,9 @@
-"""What a frame costs in several versions of the switch program, in one run.
+"""The cost of a frame in several versions of the switch program, in one run.
 
     python benchmarks/switch_versions.py [REVISION ...]
 
 Needs root and git. A revision's compiled program is taken from git; the present one comes last. The versions
-take turns, 400 calls of BPF_PROG_TEST_RUN each, five runs a call (one where the frame is cut): minimum and
+take turns, 400 calls of BPF_PROG_TEST_RUN each, five runs a call (one if the frame is cut): minimum and
 median in ns, and the ratio of the minimum to that of the first version. Frames of 154 bytes, trimmed ones of
 3,138. A version without queues is measured with the same frames, which it forwards and does not cut.
 """

@@ -1,12 +1,12 @@
-"""How long a topology's namespaces and links take to come up and go down, and what memory they hold.
+"""How long a topology's namespaces and links take to come up and go down, and how much memory they hold.
 
     python benchmarks/testbed_up.py [--topology lab] [-n 20] [--json]
 
 Times are wall clock around FabricNetwork.up and .down, in one process, nothing running in the switches:
 median and p90 of n trials. "namespaces" and "links" are the parts of "up"; "mininet" is making Mininet's
 objects over it. "first_mib" is by how much MemAvailable of /proc/meminfo fell as the topology came up the
-first time, once: the kernel's share, and the changes by other programs meanwhile. Later trials reuse what
-the kernel has not given back.
+first time, once: the kernel's share, and the changes by other programs in that time. Later trials reuse
+memory that the kernel has not given back.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ recovery since the first loss, how many trials are off by it, and how many were 
 * memory: the pages that the sender maps of files are taken from it, as on a machine that is short of memory
 
 A trial is off if it is more than a quarter from the undisturbed median, and outside the undisturbed trials'
-own spread. Criterion: of those that are off at least 95 % are set aside, of undisturbed ones at most 5 %.
-Ends with 1 if it is missed, with 3 if the machine lacks something.
+own spread. Criterion: at least 95 % of the trials that are off are set aside, at most 5 % of the undisturbed
+ones. Ends with 1 if it is missed, with 3 if the machine lacks something.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]
     python benchmarks/virtual_time.py memory [--evs 64] [--queue-pairs 1000]
 
-`permutation` has every host send to one other, all links whole, and reports CPU time for each data
-packet, the slowest flow, and what was taken for lost though it was not. `recovery` cuts T0-T1 links
-silently, one after another, under a stream between two NICs of 8 x 100 Gbit/s that NSCC alone holds back,
-and reports times after each cut: until the first loss was sent, until a path was retired for it, until
-nothing more was sent onto the link, and until all that it took had been sent again and had arrived.
-`memory` connects queue pairs that send nothing and reports what each takes, beside all that they share.
+`permutation` has every host send to one other, all links whole, and reports CPU time for each data packet,
+the slowest flow, and the packets falsely taken for lost. `recovery` cuts T0-T1 links silently, one after
+another, under a stream between two NICs of 8 x 100 Gbit/s that NSCC alone holds back, and reports times after
+each cut: until the first loss was sent, until a path was retired for it, until nothing more was sent onto the
+link, and until all packets that it took had been sent again and had arrived. `memory` connects queue pairs
+that send nothing and reports the memory of each, in addition to the memory that all share.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class World:
 def permutation(
     hosts: int, megabytes: float, t1s: int, seed: int, options: dict[str, object], *, objects: bool
 ) -> None:
-    """Measure a permutation, and print what it took."""
+    """Measure a permutation, and print its cost."""
     fabric = fabric_of(4, 4 if hosts <= 128 else 32, t1s, hosts)
     world = World(fabric, options, seed, objects=objects)
     names = [host.name for host in fabric.hosts]
@@ -236,10 +236,10 @@ def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None
 
 
 def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | None:
-    """Return first loss, detected, rerouted and recovered, us after a cut; None where nothing was lost.
+    """Return first loss, detected, rerouted and recovered, us after a cut; None if nothing was lost.
 
     A packet has recovered when it was sent again and that copy has had half an RTT to arrive. Lost packets
-    are those that the sender counted so, sent within an RTT of the cut or after it.
+    are the ones that the sender counted as lost, sent within an RTT of the cut or after it.
     """
     rtt_ns = sender.mrc.config.initial_rtt_ns
     lost = [event for event in sender.lost if event.sent_ns >= at_ns - rtt_ns]

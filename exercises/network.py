@@ -33,7 +33,7 @@ START_TIMEOUT_S = 60.0
 FIRST_INDEX = 1001
 SWITCH_MTU, HOST_MTU = 9000, 1500
 BURST_BYTES = 15_000
-# What waits in front of a slow link. BMv2 has a queue of its own (64 frames) behind this one, in which
+# The queue in front of a slow link. BMv2 has another queue (64 frames) behind this one, in which
 # frames wait when this one, that of Mininet's links, is full.
 QUEUE_FRAMES = {"ebpf": 64, "bmv2": 1000}
 _FRAME = HOST_MTU + 14
@@ -185,7 +185,7 @@ def _lay(exercise: Exercise) -> None:
 def _shape(route: Any, index: int, link: Link, target: str) -> None:
     if not link.rate_bps and not link.delay_ns:
         return
-    # A delay hangs below a token bucket; where no rate is asked for, below one that no software reaches.
+    # A delay hangs below a token bucket; without a rate, below one with a rate that no software reaches.
     bucket = rtnetlink.tbf(
         index,
         rate_bps=link.rate_bps or 100 * 10**9,
@@ -239,7 +239,7 @@ def _start_switches(exercise: Exercise) -> None:
 
 
 def _bmv2(directory: Path, number: int) -> list[str]:
-    """Return BMv2's command up to `--`. Each switch needs names and ports of its own."""
+    """Return BMv2's command up to `--`. Each switch needs its own names and ports."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:

@@ -32,10 +32,10 @@ class Runtime:
 
 
 def read_runtime(path: Path, directory: Path, build: Path | None = None) -> Runtime:
-    """Read what a switch runs and holds.
+    """Read a switch's program and entries.
 
     Its files are relative to `directory`; with `build`, those of a directory `build/` are taken from there.
-    Raise BadInputError with what is wrong.
+    Raise BadInputError with the mistake.
     """
     try:
         raw = json.loads(_bytes(path))
@@ -132,7 +132,7 @@ def _table_entry(entry: dict[str, Any], info: p4i.P4Info) -> p4r.Update:
 
 
 def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
-    """Add what a field must match; leave out what matches everything, as P4Runtime requires."""
+    """Add the match of a field; leave out a match of everything, as P4Runtime requires."""
     bits, kinds = field.bitwidth, p4i.MatchField
     pair = value if isinstance(value, list) else [value]
     needs = {kinds.LPM: 2, kinds.TERNARY: 2, kinds.RANGE: 2}.get(field.match_type, 1)

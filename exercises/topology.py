@@ -92,7 +92,7 @@ def find_topology(directory: Path) -> Path:
 
 
 def read_topology(path: Path) -> Topology:
-    """Read a topology. Raise BadInputError with what is wrong with it."""
+    """Read a topology. Raise BadInputError with the mistake in it."""
     try:
         raw = json.loads(path.read_text())
     except OSError as exc:

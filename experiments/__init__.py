@@ -1,5 +1,5 @@
 """Experiments: scenarios, the recorder, the analysis and the report.
 
-The way through: a Scenario says what to do, the Recorder captures while it is done, `report.examine` reads
-what was captured and logged into Trials, and `result`, `table` and `plots` say it to tools and to people.
+In order: a Scenario describes the run, the Recorder captures during it, `report.examine` reads captures and
+logs into Trials, and `result`, `table` and `plots` present them to tools and to people.
 """

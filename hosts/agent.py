@@ -1,6 +1,6 @@
 """The agent: the process on a host that owns its NIC and runs streams over it.
 
-It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> what the answer has):
+It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create
               queue pairs                                         -> their attributes
@@ -21,8 +21,8 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     stop      post no more messages
     deny      avoid these links, and use all others again         -> the EVs that this denies
     wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
-              `drained`, all that was posted is acknowledged
-    verify    compare the whole memory with what the streams wrote
+              `drained`, all posted data is acknowledged
+    verify    compare the whole memory with the streams' data
     end_log   complete the log file                               -> the number of events in it
 
 ``receive``, ``send``, ``connect``, ``calibrate`` and ``status`` apply to one queue pair, ``qp`` (0, the
@@ -58,7 +58,7 @@ from mrclab.topologies import Fabric, fabric_from_text
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a `wait` can be for. It can become true only after an event of a ``deciding`` type."""
+    """A condition that a `wait` can name. It can become true only after an event of a ``deciding`` type."""
 
     holds: Callable[[], bool]
     deciding: tuple[type[Event], ...]

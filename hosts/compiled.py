@@ -2,10 +2,10 @@
 
     python -m mrclab.hosts.compile        compile them, unless that is done
 
-A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
-the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present source.
-An edited file therefore takes effect at once, in pure Python, until it is compiled again. Without a compiler
-everything works in pure Python, slower. MRCLAB_PURE=1 asks for pure Python.
+A compiled module is used only while its source is unchanged, to the byte, since the compilation: builds lie
+under the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present
+source. An edited file therefore takes effect at once, in pure Python, until it is compiled again. Without a
+compiler everything works in pure Python, slower. MRCLAB_PURE=1 asks for pure Python.
 
 All modules are compiled as one mypyc group, so that calls between packages stay native.
 """
@@ -46,13 +46,13 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
         *("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),
     ),
 }
-"""What is compiled, by package: all that a packet meets between an application and the network."""
+"""The compiled modules, by package: all code that a packet meets between an application and the network."""
 CONSTANTS = "mrclab/p4src/contract.py"
-"""A module that is not compiled, but whose constants are compiled into those that use them."""
+"""A module that is not compiled, but whose constants are compiled into the modules that use them."""
 DIGITS = 16
 """Of the hash that names a build's folder."""
 KEPT = 4
-"""Builds of older sources to keep, so that switching between branches compiles nothing anew."""
+"""Builds of older sources to keep, so that switching between branches compiles nothing again."""
 _SOURCE = Path(__file__).parents[2]
 """The folder that holds the package mrclab."""
 _RECIPE = """\
@@ -138,7 +138,10 @@ def describe() -> str:
 
 
 def build() -> Path:
-    """Compile the present source, unless that is done, and return where. Raises CompileError."""
+    """Compile the present source, unless that is done, and return its folder.
+
+    Raise CompileError if that fails.
+    """
     target = directory()
     if target.is_dir():
         return target
@@ -163,7 +166,7 @@ def build() -> Path:
 
 
 def _compile(folder: Path) -> Path:
-    # A copy, so that an edit during the build does not end up under the hash of what was there before.
+    # A copy, so that an edit during the build does not end up under the hash of the earlier source.
     for package in ("mrclab", "mrclab.hosts", *COMPILED, "mrclab.p4src"):
         (folder / _folder(package)).mkdir(parents=True, exist_ok=True)
         (folder / _folder(package) / "__init__.py").touch()

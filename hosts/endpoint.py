@@ -35,7 +35,10 @@ class Endpoint(Protocol):
         """Create a queue pair and return its number."""
 
     def local_attributes(self, qpn: int) -> Any:
-        """Return what the peer needs to connect; `mrclab.hosts.attributes` converts it to JSON and back."""
+        """Return the attributes that the peer needs to connect.
+
+        `mrclab.hosts.attributes` converts them to JSON and back.
+        """
 
     def connect(self, qpn: int, remote: Any, paths: RemotePaths) -> None:
         """Connect to the peer's queue pair. Raise ValueError if the two are not compatible."""
@@ -119,7 +122,7 @@ class NicDevice(Host, Protocol):
         """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable."""
 
     def flush(self) -> None:
-        """Send what the endpoint has ready."""
+        """Send the frames that the endpoint has ready."""
 
     def drops(self) -> int:
         """Return how many frames were lost since the last call because they were read too late."""

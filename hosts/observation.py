@@ -1,7 +1,7 @@
-"""What a page or a terminal that watches an agent asks for: progress, paths, and the newest events.
+"""Data for a page or a terminal that watches an agent: progress, paths, and the newest events.
 
 ``watch`` keeps the newest events of paths and planes in memory from then on, instead of an event log in a
-file; ``news`` returns what happened since the last ``news``, so one request per host and tick is enough.
+file; ``news`` returns the events since the last ``news``, so one request per host and tick is enough.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def event_record(event: Event) -> dict[str, Any]:
 
 
 def flow_state(endpoint: Endpoint, connection: Connection) -> dict[str, Any]:
-    """Return what one queue pair has done so far.
+    """Return the progress of one queue pair.
 
     ``placed`` are the payload bytes that arrived here (each once); ``sent`` and ``resent`` count packets.
     """

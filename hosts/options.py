@@ -81,7 +81,7 @@ def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
 
 
 def _peers(fabric: Fabric, host: str) -> list[str]:
-    """Return the hosts whose paths have to be looked at: one of each rack where all links are alike."""
+    """Return the hosts whose paths have to be checked: one of each rack if all links are alike."""
     others = [other for other in fabric.hosts if other.name != host]
     if fabric.uniform_profiles is not None:
         others = list({other.rack: other for other in others}.values())
@@ -103,7 +103,7 @@ def idle_rtt_ns(fabric: Fabric, host: str, payload_bytes: int = MrcConfig().mtu_
 
 
 def estimated_base_rtt_ns(fabric: Fabric, host: str, payload_bytes: int) -> int:
-    """Return what the RTT between hosts in software is at moderate load, ns."""
+    """Return the RTT between hosts in software at moderate load, ns."""
     return SOFTWARE_RTT_NS + idle_rtt_ns(fabric, host, payload_bytes)
 
 
@@ -117,7 +117,7 @@ def fast_links(fabric: Fabric) -> bool:
 
 
 def datacenter_mrc(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
-    """Return options of MRC for a data centre's speed: all that is a time there follows the idle RTT.
+    """Return options of MRC for a data centre's speed: all times in them follow the idle RTT.
 
     The RTT is `longer_ns` more than the topology's. The defaults of `MrcConfig` suit software hosts, whose
     RTT is hundreds of microseconds.

@@ -28,8 +28,8 @@ class AgentError(MrclabError, RuntimeError):
 class RemoteAgent:
     """An agent process in a host's namespace. As a context manager it ends the agent on exit.
 
-    ``spawn(argv, **popen_options)`` starts a process in the host's namespace. ``module`` is what the process
-    runs: ``mrclab.hosts.agent``, or another module built on `mrclab.hosts.worker`.
+    ``spawn(argv, **popen_options)`` starts a process in the host's namespace. ``module`` is the module that
+    the process runs: ``mrclab.hosts.agent``, or another module built on `mrclab.hosts.worker`.
     """
 
     def __init__(

@@ -186,7 +186,7 @@ class METH(Packet):
     fields_desc = [ShortField("rqmsn", 0), ShortField("msn", 0)]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """TSETH where the BTH says so."""
+        """TSETH if the BTH announces it."""
         return TSETH if isinstance(self.underlayer, BTH) and self.underlayer.ts else RETH
 
 
@@ -202,7 +202,7 @@ class TSETH(Packet):
 
 
 class RETH(Packet):
-    """Where this packet's payload goes, and how long the whole message is."""
+    """The place of this packet's payload, and the length of the whole message."""
 
     name = "MRC RETH"
     fields_desc = [  # noqa: RUF012
@@ -264,7 +264,7 @@ class SETH(Packet):
 
 
 class CC_STATE(Packet):  # noqa: N801
-    """What the receiver reports to the sender's congestion control."""
+    """The receiver's report to the sender's congestion control."""
 
     name = "MRC CC_STATE"
     fields_desc = [  # noqa: RUF012

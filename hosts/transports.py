@@ -44,9 +44,9 @@ DEPLOYED: Mapping[str, Any] = {
     "max_active_evs": 128,
     "spare_evs_per_plane": 8,
 }
-"""MRC as it is deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (D1), answers on EVs of
-the receiver's own, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
-ours. Where a fabric has fewer paths, all are in use and none is a backup."""
+"""MRC as it is deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (D1), answers on the
+receiver's own EVs, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
+ours. If a fabric has fewer paths, all are in use, without backups."""
 
 DATACENTER: Mapping[str, Any] = {
     **DEPLOYED,

@@ -1,12 +1,12 @@
 """The verbs API: a NIC as context, memory regions, queue pairs and completion queues.
 
-Names are those of libibverbs. Two things differ, because MRC differs [SPEC §6, §10]: the only operations
-are RDMA WRITE and WRITE with immediate; queue pairs are connected by attributes that the two programs
-exchange themselves, as JSON. Receives are posted on queue pairs that are created with them (``receives``);
-others have a place for every immediate.
+Names are those of libibverbs. Two things differ, because MRC differs [SPEC §6, §10]: the only operations are
+RDMA WRITE and WRITE with immediate; queue pairs are connected by attributes that the two programs exchange
+themselves, as JSON. Receives are posted on queue pairs that are created with them (``receives``); others have
+a place for every immediate.
 
-The API has no thread of its own. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
-the event loop of a program that calls ``await cq.wait()``. See docs/api.md.
+The API starts no thread. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in the
+event loop of a program that calls ``await cq.wait()``. See docs/api.md.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Context:
     ) -> Context:
         """Open a host's NIC. The calling thread must be in the host's network namespace.
 
-        ``config`` selects the transport, MRC by default; `mrclab.hosts.transports` makes others. All that
-        arrives is delayed by ``propagation_ns``, as by a longer wire.
+        ``config`` selects the transport, MRC by default; `mrclab.hosts.transports` makes others. Arriving
+        frames are delayed by ``propagation_ns``, as by a longer wire.
 
         Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
         namespace.
@@ -157,8 +157,8 @@ class Context:
     ) -> QueuePair:
         """Create a queue pair whose completions go to these queues. ``recv_cq`` defaults to ``send_cq``.
 
-        With ``receives`` each WRITE with immediate of the peer needs a receive that ``post_recv`` posted; if
-        none is posted, both ends of the queue pair fail. Raise ValueError for a transport other than MRC.
+        With ``receives`` each WRITE with immediate of the peer needs a receive that ``post_recv`` posted;
+        without one, both ends of the queue pair fail. Raise ValueError for a transport other than MRC.
         """
         endpoint = self.device.endpoint
         if not receives:
@@ -179,7 +179,7 @@ class Context:
     def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         """Let the NIC work until something arrived or was due, or until a time (CLOCK_MONOTONIC, ns).
 
-        ``others`` are descriptors that end the wait too. Return those that are readable.
+        ``others`` are descriptors that end the wait too. Return the readable ones.
         """
         readable = self.device.turn(until_ns, others)
         self.hand_out(self.device.events())
@@ -320,7 +320,7 @@ class QueuePair:
         self._awaited_id = FIRST_AWAITED_ID
 
     def attributes(self) -> dict[str, Any]:
-        """Return what the peer needs to connect to this queue pair, in JSON's types."""
+        """Return the attributes that the peer needs to connect to this queue pair, in JSON's types."""
         local = self._context.device.endpoint.local_attributes(self.qp_num)
         return {"host": self._context.host, **attributes_to_dict(local)}
 

@@ -1,4 +1,4 @@
-"""The frame of a process on a host that works and takes requests meanwhile, as an agent does.
+"""The main loop of a process on a host that works and takes requests at the same time, as an agent does.
 
 Such a process is started as ``python -m MODULE CONTROL_FD`` with one end of a socket pair;
 `mrclab.hosts.remote` has the other end. The form of requests and answers is that of `mrclab.linux.requests`.
@@ -25,7 +25,7 @@ Operation = Callable[[Request], Answer]
 
 
 class Worker(Protocol):
-    """What a process does while it waits for requests."""
+    """The work of a process while it waits for requests."""
 
     @property
     def operations(self) -> Mapping[str, Operation]:

@@ -1,6 +1,5 @@
-"""The classroom: labs that students do step by step, and what hands them out, checks them and packs them.
+"""The classroom: labs that students do step by step, and the code that hands out, checks and packs them.
 
-A lab is a folder ``NN-name``: ``lab.yaml`` (`mrclab.labs.model`), ``README.md``, ``start/`` (what the student
-gets),
-``check.py`` (`mrclab.labs.checks`), ``solution/``, ``mistakes/`` and ``instructor.md``.
+A lab is a folder ``NN-name``: ``lab.yaml`` (`mrclab.labs.model`), ``README.md``, ``start/`` (the student's
+skeleton), ``check.py`` (`mrclab.labs.checks`), ``solution/``, ``mistakes/`` and ``instructor.md``.
 """

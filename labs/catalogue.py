@@ -47,7 +47,7 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
     """Return a folder of a lab that only instructors have, such as ``solution``.
 
-    It lies beside the lab in a copy of the source, or in the folder ``labs`` that MRCLAB_LABS names. Raise
+    It lies next to the lab in a copy of the source, or in the folder ``labs`` that MRCLAB_LABS names. Raise
     InputError if it is in neither.
     """
     for labs in (os.environ.get(INSTRUCTORS), root):
@@ -60,5 +60,5 @@ def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
 
 
 def folder_of(lab: Lab) -> Path:
-    """Return where an installed lab is."""
+    """Return the folder of an installed lab."""
     return ROOT / lab.folder

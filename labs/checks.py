@@ -31,14 +31,14 @@ from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentEr
 from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
-"""What stands in a skeleton's page of answers until the student has written one."""
+"""The placeholder in a skeleton's page of answers until the student has written one."""
 _LEAST_WORDS = 4
 _LONGEST_HINT = 4000
 _LIMIT_S = 120.0
 
 
 class Hint(Exception):  # noqa: N818
-    """What a student should think about next."""
+    """A hint: the next thing for a student to think about."""
 
 
 def require(condition: object, hint: str) -> None:
@@ -63,7 +63,7 @@ class RemoteModule:
         return self._code.function(self._file, name, args, arrays=True)
 
     def value(self, name: str) -> Any:
-        """Return what the file calls ``name``, as plain data."""
+        """Return the value of ``name`` in the file, as plain data."""
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
@@ -97,7 +97,7 @@ class Student:
         return RemoteModule(self.code, name)
 
     def values(self, name: str) -> dict[str, Any]:
-        """Return the mapping in a YAML file of the folder. Raise a hint where it cannot be read."""
+        """Return the mapping in a YAML file of the folder. Raise a hint if it cannot be read."""
         text = self.text(name)
         try:
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
@@ -146,7 +146,7 @@ Check = Callable[[Student], None]
 
 @dataclass(frozen=True)
 class Named:
-    """A check with its title. Where a ``gate`` fails, what comes after it is not tried."""
+    """A check with its title. If a ``gate`` fails, the checks after it are not tried."""
 
     title: str
     run: Check
@@ -195,7 +195,7 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
 def run_all(
     checks: Iterable[Named], student: Student, first: int = 0, limit_s: float = _LIMIT_S
 ) -> Iterator[Outcome]:
-    """Run checks from number ``first`` on; what comes after a gate that failed is not tried."""
+    """Run checks from number ``first`` on; checks after a failed gate are not tried."""
     closed = ""
     for number, check in enumerate(checks):
         if number < first:

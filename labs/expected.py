@@ -1,8 +1,8 @@
-"""What the pages of the labs show as the output of a right solution, and whether it still is.
+"""The output of right solutions in the pages of the labs, and a check that it is still right.
 
-A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` has what the last of
-these commands prints in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m
-mrclab.labs.expected [N ...]`` writes the blocks of these labs anew, or of all.
+A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` has the output of the
+last of these commands in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m
+mrclab.labs.expected [N ...]`` writes the blocks of these labs again, or of all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shown:
         return f"{self.lab.number}: {self.commands[-1]}"
 
     def made(self) -> str:
-        """Run the commands in a new folder; return what the last one prints. Raise MrclabError."""
+        """Run the commands in a new folder; return the output of the last one. Raise MrclabError."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "work"
             (solution if self.part == "solution" else start)(self.lab, folder)
@@ -79,7 +79,7 @@ def _printed(words: Sequence[str], folder: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the blocks anew; return 0."""
+    """Write the blocks again; return 0."""
     for lab in [find(word) for word in words] or all_labs():
         page = _page(lab)
         text = page.read_text(encoding="utf-8")

@@ -135,7 +135,7 @@ def _network(entry: Any) -> IPv6Network:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A frame's way: each switch, with the destination that it sent on, and where it ended."""
+    """A frame's way: each switch, with the destination that it sent on, and the frame's end."""
 
     steps: tuple[tuple[str, IPv6Address], ...]
     end: str

@@ -22,10 +22,10 @@ _GRACE_S = 5.0
 
 
 def judge(check: Path, folder: Path, limit_s: float, *, quiet: bool = False) -> Iterator[Outcome]:
-    """Yield the outcome of each check of a file on a folder, as soon as it is known.
+    """Yield the outcome of each check of a file on a folder, as soon as the check ends.
 
     A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
-    drops what the student's code prints. Raise MrclabError if the checks themselves cannot be run.
+    drops the output of the student's code. Raise MrclabError if the checks themselves cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)
@@ -78,7 +78,7 @@ class _Lines:
                 **os.environ,
                 "PYTHONPATH": path,
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # what it leaves when it is ended
+                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # the files left by a killed worker
             },
             text=True,
             encoding="utf-8",

@@ -1,6 +1,6 @@
 """The way of one frame through the fabric ``tiny``, switch by switch (lab 1).
 
-``python -m mrclab.labs.looking FILE`` prints it for the first frame of a capture, where no fabric is running.
+``python -m mrclab.labs.looking FILE`` prints it for the first frame of a capture, without a running fabric.
 The switches are the simulator's, which the tests compare with the P4 program frame by frame.
 """
 
@@ -42,12 +42,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Way:
-    """Where a frame came, and how it ended: at a host, or at a switch that dropped it."""
+    """A frame's stops, and its end: at a host, or at a switch that dropped it."""
 
     steps: tuple[Step, ...]
     end: str
     dropped: str = ""
-    """Why; "" where it reached a host."""
+    """Why; "" if it reached a host."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def frames_of(capture: bytes) -> list[bytes]:
 def way_of(frame: bytes, host: str, plane: int) -> Way:
     """Return the way of a frame that a host sends into a plane.
 
-    Raise ValueError where it has no IPv6 header, by which switches forward.
+    Raise ValueError if it has no IPv6 header, by which switches forward.
     """
     if len(frame) < OUTER_END or int.from_bytes(frame[12:14], "big") != _IPV6:
         raise ValueError("it is no IPv6 packet")
@@ -123,7 +123,7 @@ def sender_of(frame: bytes) -> tuple[str, int]:
 
 
 def main(file: str) -> int:
-    """Print the way of a capture's first frame; return 2 where there is none."""
+    """Print the way of a capture's first frame; return 2 if there is none."""
     try:
         frame = frames_of(Path(file).read_bytes())[0]
         print(way_of(frame, *sender_of(frame)).text())

@@ -1,4 +1,4 @@
-"""Run a student's scenario again, in virtual time, to compare what it gives with what was handed in."""
+"""Run a student's scenario again, in virtual time, to compare its results with those handed in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mrclab.labs.checks import Hint, require
 from mrclab.linux.errors import InputError
 
 CACHE = "MRCLAB_LAB_RUNS"
-"""Names a folder that keeps what runs gave, so that equal scenarios of a class are run once."""
+"""Names a folder that keeps the results of runs, so that equal scenarios of a class are run once."""
 _TIMES = ("first_loss_us", "detected_us", "recovered_us")
 _SHIPPED = re.compile(r"[a-z0-9-]+")
 _LONGEST_WORDS = 300

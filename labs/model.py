@@ -1,4 +1,4 @@
-"""What a lab is, and what a check of a student's work says. Values alone: nothing is read or run here."""
+"""A lab, and the outcome of a check of a student's work. Values alone: nothing is read or run here."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Lab:
         return f"lab-{self.folder}"
 
     def called(self, word: str) -> bool:
-        """Return true where a word means this lab: ``4``, ``04``, ``spray``, ``04-spray``."""
+        """Return true if a word means this lab: ``4``, ``04``, ``spray``, ``04-spray``."""
         return word.casefold() in (str(self.number), f"{self.number:02d}", self.name, self.folder)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one check.
+    """The outcome of one check.
 
-    ``hint`` is empty where it passed; ``tried`` is false where an earlier one had to pass first.
+    ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first.
     """
 
     check: str
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def passed(outcomes: Sequence[Outcome]) -> bool:
-    """Return true where there are checks and all passed."""
+    """Return true if there are checks and all passed."""
     return bool(outcomes) and all(outcome.passed for outcome in outcomes)
 
 

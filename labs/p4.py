@@ -36,12 +36,12 @@ def has_compiler() -> bool:
 
 
 def program_of(folder: Path) -> Program:
-    """Return a student's program. Raise a hint where there is none that can be read."""
+    """Return a student's program. Raise a hint if there is none that can be read."""
     return _compiled(folder) if has_compiler() else read_compiled(folder / COMPILED)
 
 
 def read_compiled(path: Path) -> Program:
-    """Return a program that p4c compiled. Raise a hint where it cannot be read."""
+    """Return a program that p4c compiled. Raise a hint if it cannot be read."""
     try:
         return read_program(files.read(path))
     except OSError:
@@ -73,7 +73,7 @@ def _compiled(folder: Path) -> Program:
 
 
 def full_name(program: Program, kind: str, last: str) -> str:
-    """Return the name of a table or an action by its last part. Raise a hint where there is none."""
+    """Return the name of a table or an action by its last part. Raise a hint if there is none."""
     names = (
         [t.name for t in program.tables()] if kind == "table" else [a.name for a in program.actions.values()]
     )

@@ -16,7 +16,7 @@ TRIM_LEN, TRIMMABLE, TRIMMED = 134, 4, 12
 NOT_ECT, ECT, CE = 0, 2, 3
 BYTE_TICKS, TICKS_PER_US = 82, 1024
 WAIT_US = FRAME_BYTES * BYTE_TICKS / TICKS_PER_US
-"""What one frame of a burst adds to the wait of the next."""
+"""The time that one frame of a burst adds to the wait of the next."""
 _HEADERS = 54
 HALF = 0x8000
 
@@ -49,7 +49,7 @@ class Fate:
 
     @property
     def payload_len(self) -> int:
-        """What the IPv6 header says of its payload."""
+        """The payload length in the IPv6 header."""
         return int.from_bytes(self.data[18:20], "big")
 
 

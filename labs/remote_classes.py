@@ -25,7 +25,7 @@ def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
 
 
 class _RemotePolicy(PathPolicy):
-    """Passes on what a policy is asked; EVs are sent as rows of numbers, and only if they have changed."""
+    """Passes on the calls of a policy; EVs are sent as rows of numbers, and only if they have changed."""
 
     def start(self, module: RemoteModule, name: str) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class _RemotePolicy(PathPolicy):
             self._policy.later("update", changed)
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Return the EV that the student's policy chose; raise a hint if it is none of those offered."""
+        """Return the EV that the student's policy chose; raise a hint if it is not an offered one."""
         self._tell(evs)
         value = self._policy.call("choose", now_ns, [ev.value for ev in evs])
         for ev in evs:

@@ -1,8 +1,8 @@
-"""A sender, a receiver and a network that follows a schedule, for loss detection of one's own (lab 5).
+"""A sender, a receiver and a network that follows a schedule, for a student's loss detection (lab 5).
 
-The sender sends ``packets`` packets, one each ``GAP_NS``. The schedule says what becomes of each transmission
-and of each SACK, in the order of sending: lost, or how much later than usual it arrives. The detector says
-what to send again. Nothing here takes real time.
+The sender sends ``packets`` packets, one each ``GAP_NS``. The schedule has the fate of each transmission and
+of each SACK, in the order of sending: lost, or how much later than usual it arrives. The detector decides
+which packets to send again. Nothing here takes real time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOST = None
 
 
 class Detector(Protocol):
-    """What the sender asks which packets are lost."""
+    """The sender's detector of lost packets."""
 
     def on_sent(self, psn: int, now_ns: int) -> None:
         """Note a transmission, the first of a packet or a repeat."""
@@ -40,9 +40,10 @@ class Detector(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the network does: the extra delay of each transmission and each SACK in ns, None where it is lost.
+    """The behaviour of the network: the extra delay of each transmission and each SACK in ns, None if it
+    is lost.
 
-    What comes after the end of a list arrives as usual.
+    Packets after the end of a list arrive as usual.
     """
 
     packets: int
@@ -81,7 +82,7 @@ class Story:
 
     delivered: bool = False
     known: bool = False
-    """The sender knows that everything was delivered."""
+    """The sender has proof that everything was delivered."""
     missing: tuple[int, ...] = ()
     sent: int = 0
     """Transmissions, repeats included."""

@@ -1,4 +1,4 @@
-"""A stream of packets over a simulated fabric by a path policy of one's own, and what came of it (lab 4).
+"""A stream of packets over a simulated fabric by a student's path policy, and its results (lab 4).
 
 Sender, receiver and switches are those of `--target sim`; 100 Gbit/s a port, no root, no waiting.
 """
@@ -85,10 +85,10 @@ def spray(
     ev_health: bool = True,
     seed: int = 1,
 ) -> Sprayed:
-    """Send a stream from one rack to the other and return what became of it.
+    """Send a stream from one rack to the other and return its results.
 
-    ``policy`` None is MRC's own rotation. ``cross_traffic``: h1 writes to h2 meanwhile, on few of the paths.
-    ``ev_health`` False: MRC retires no path, so that it is the policy's to avoid those that lose.
+    Without ``policy``, MRC's own rotation is used. ``cross_traffic``: h1 writes to h2 at the same time, on
+    few of the paths. ``ev_health`` False: MRC retires no path, so that the policy has to avoid lossy ones.
     """
     world = _World(fabric(), seed)
     sender = _Stream(world, SRC, DST, packets, policy, ev_health)
@@ -173,7 +173,7 @@ class _World:
 
 
 class _Stream:
-    """One write of many packets from one host to another, and what is seen of it at both ends."""
+    """One write of many packets from one host to another, and the observations at both ends."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 def start(lab: Lab, folder: Path) -> list[str]:
     """Copy a lab's skeleton and its README into a new folder; return the names of the files.
 
-    Raise InputError where something is there already: a student's work is never written over.
+    Raise InputError if something is there already: a student's work is never written over.
     """
     return _copied(lab, "start", folder)
 
@@ -59,7 +59,7 @@ def _copied(lab: Lab, part: str, folder: Path) -> list[str]:
 def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
     """Return the folder with a student's work: the given one, ``here``, or the usual one below.
 
-    Raise InputError where there is none, or it belongs to another lab.
+    Raise InputError if there is none, or it belongs to another lab.
     """
     if given is not None:
         folder = Path(given)

@@ -1,8 +1,8 @@
-"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a process of their own.
+"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a separate process.
 
-Each outcome is a line of JSON on standard output; what the student's code prints goes to standard error. The
-student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads the
-student's files, which may make it slow or large, so it can be ended as well.
+Each outcome is a line of JSON on standard output; the output of the student's code goes to standard error.
+The student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads
+the student's files, which may make it slow or large, so it can be ended as well.
 """
 
 from __future__ import annotations

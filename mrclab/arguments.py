@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # A value such as "-5s" is none of our options: its reader refuses it and names the mend.
+        # A value such as "-5s" is not one of our options: its reader refuses it and names the mend.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> None:  # type: ignore[override]

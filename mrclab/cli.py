@@ -250,7 +250,7 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
 
 
-# Each command imports what it needs when it runs, so that `mrclab --help` and bad input answer at once.
+# Each command does its imports when it runs, so that `mrclab --help` and bad input answer at once.
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -463,7 +463,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _require_utf8(words: Sequence[str]) -> None:
-    """Raise InputError where a word is no text: results and pages, which are UTF-8, could not name it."""
+    """Raise InputError if a word is not text: results and pages, which are UTF-8, could not name it."""
     for word in words:
         try:
             word.encode()

@@ -1,4 +1,4 @@
-"""``mrclab clustermapper``: probe the running fabric and print what is bad."""
+"""``mrclab clustermapper``: probe the running fabric and print the bad places."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def clustermapper(args: argparse.Namespace) -> int:
 
 
 class Page:
-    """What Clustermapper knows, in one screen: what is bad now, the counts, and the last events."""
+    """Clustermapper's state in one screen: the places that are bad now, the counts, and the last events."""
 
     def __init__(self, denylist: str) -> None:
         self._denylist = denylist

@@ -22,7 +22,7 @@ _LIST = "ci95_ratio"
 def compare(directories: Sequence[str], form: str = "") -> int:
     """Print the comparison of result directories: tables, or as ``form`` "json" or "csv".
 
-    Raises InputError where two share nothing, or there are too many.
+    Raise InputError if two share nothing, or there are too many.
     """
     if len(directories) > MOST:
         raise InputError(f"at most {MOST} runs can be compared at a time, not {len(directories)}")

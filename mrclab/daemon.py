@@ -125,7 +125,7 @@ class Daemon:
         return asdict(self._lab.faults.apply(fault))
 
     def _counters(self, request: Request) -> dict[str, Any]:
-        """Return what one switch counts: much sooner than the status of all. None while it is dead."""
+        """Return the counters of one switch: much sooner than the status of all. None while it is dead."""
         name = request["switch"]
         if name not in {switch.name for switch in self._lab.fabric.switches}:
             raise InputError(f"no switch '{name}' in {self._lab.fabric.name}")
@@ -133,7 +133,7 @@ class Daemon:
         return {"counters": None if found is None else _plain(found)}
 
     def _ecmp(self, _request: Request) -> dict[str, Any]:
-        """Write routes for plain IPv6, among which switches choose by a hash, beside those of SRv6."""
+        """Write routes for plain IPv6, among which switches choose by a hash, next to those of SRv6."""
         self._lab.controller.install_ecmp()
         return {}
 
@@ -173,7 +173,7 @@ class _Client:
     line: bytearray = field(default_factory=bytearray)
 
     def receive(self) -> bool:
-        """Take what is here; return True if the request is complete, or the client went away."""
+        """Read the available bytes; return True if the request is complete, or the client went away."""
         part = self.connection.recv(REQUEST_BYTES + 1)
         self.line += part
         return not part or b"\n" in part or len(self.line) > REQUEST_BYTES

@@ -1,4 +1,4 @@
-"""``mrclab doctor``: what the machine has, and what it lacks."""
+"""``mrclab doctor``: the present and the missing parts of the machine."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def run_everywhere(words: Sequence[str], user: str | None) -> int:
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End children: SIGTERM, and SIGKILL to those that are still there after a grace time."""
+    """End children: SIGTERM, and SIGKILL to the ones still running after a grace time."""
     for child in children:
         child.terminate()
     for child in children:

@@ -43,7 +43,7 @@ def fault(args: argparse.Namespace) -> int:
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Undoes a fault, or all. Raises InputError where there is none."""
+    """Undoes a fault, or all. Raise InputError if there is none."""
     if (args.where is None) != args.all:
         raise InputError("restore what? Give the place of a fault, or --all")
     names = Names.from_environment()

@@ -30,7 +30,7 @@ _WIDTH = 78
 
 
 def lab(args: argparse.Namespace) -> int:
-    """Do what ``mrclab lab WHAT`` says; return the exit code: 1 where a check did not pass."""
+    """Run ``mrclab lab WHAT``; return the exit code: 1 if a check did not pass."""
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": _list,
         "start": _start,
@@ -74,7 +74,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
-    """Bring up the fabric that a lab needs where that is possible; return what the student has to type."""
+    """Bring up a lab's fabric if that is possible; return the command that the student has to type."""
     topology = found.spec.topology
     if topology is None:
         return ()

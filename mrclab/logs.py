@@ -1,4 +1,4 @@
-"""Messages on stderr, beside the output."""
+"""Messages on stderr, separate from the output."""
 
 from __future__ import annotations
 

@@ -24,6 +24,6 @@ COMMANDS = (
 
 
 def require_system(command: str) -> None:
-    """Raise MachineError where a command cannot work on this system."""
+    """Raise MachineError if a command cannot work on this system."""
     if command in COMMANDS:
         require_linux(f"mrclab {command}")

@@ -1,4 +1,4 @@
-"""A run's directory of results: its place, its size, and the progress that is shown meanwhile."""
+"""A run's directory of results: its place, its size, and the progress shown during the run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Step = Callable[[int], None]
 LEAST_ROOM_BYTES = 50_000_000
 """A run with less room than this on its disk is not started: its captures alone take more."""
 LINE_EVERY_S = 10.0
-"""How often a line tells of the progress where nothing can be drawn."""
+"""How often a line shows the progress if nothing can be drawn."""
 
 
 @contextmanager
 def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
     """Yield the run's directory. Raise InputError if it holds another run.
 
-    Folders that are made for it are removed again where an error ends the ``with`` and leaves them empty.
+    Folders that are made for it are removed again if an error ends the ``with`` and leaves them empty.
     """
     default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
     out = Path(out_option) if out_option else default
@@ -58,7 +58,7 @@ def _make(out: Path) -> None:
 
 
 def room_for(out: Path) -> None:
-    """Raise MachineError where the disk has next to no room left."""
+    """Raise MachineError if the disk has next to no room left."""
     free = shutil.disk_usage(out).free
     if free < LEAST_ROOM_BYTES:
         raise MachineError(
@@ -114,7 +114,7 @@ def _whole(shipped: Shipped, name: str) -> str:
 
 @contextmanager
 def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Step]]:
-    """Show what is done; yield a function that prints a line, and one that takes how many are done.
+    """Show the progress; yield a function that prints a line, and one that takes the number done.
 
     A bar on a terminal; elsewhere a line every ten seconds, and one at the end.
     """

@@ -31,7 +31,7 @@ DEFAULT_BYTES = 256 << 20
 WARM_UP = 100
 MAX_DURATION_S = 3600
 INTERVAL_S = 1.0
-"""How often a line tells of a measurement that goes on for a given time."""
+"""How often a line shows the progress of a measurement of a given time."""
 MAX_MTU = 4096
 MIB_BITS = 8 << 20
 
@@ -43,7 +43,7 @@ LAT_HEADER = (
 LINE = "-" * 100
 
 DEAD_PEER_RETRIES = 8
-"""Doublings of the ACK timer until a write fails: 4 s in all before any RTT is known, and after that a
+"""Doublings of the ACK timer until a write fails: 4 s in all before the first RTT, and after that a
 thousand times the first timeout, which is four RTTs at least. So a dead network is reported."""
 
 
@@ -137,7 +137,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         config["mtu_bytes"] = mtu_bytes
     if TRANSPORTS[args.transport].kind == "mrc":
         config["exponential_retries"] = DEAD_PEER_RETRIES
-        # What the endpoint's software can do is the question, so nothing holds it back unless asked to.
+        # The question is how fast the endpoint's software is, so nothing holds it back unless asked to.
         config["congestion"] = args.congestion or "fixed"
         config["path_policy"] = args.path_policy or "rotation"
     if args.rate_limit is not None:
@@ -182,7 +182,7 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
 
 
 def _interval(size: int, before: Sequence[int], elapsed_ns: int, completed: int, *, gbits: bool) -> str:
-    """Return a line on what the first host wrote since ``before`` (ns, writes)."""
+    """Return a line on the first host's writes since ``before`` (ns, writes)."""
     since_ns, count = elapsed_ns - before[0], completed - before[1]
     mib_s = count * size * 1e9 / max(1, since_ns) / (1 << 20)
     rate = f"{mib_s * MIB_BITS / 1e9:.2f} Gb/sec" if gbits else f"{mib_s:.2f} MiB/sec"

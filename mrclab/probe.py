@@ -90,7 +90,7 @@ def _show(console: Console, path: ProbedPath, echoes: list[Echo], sent: int, one
 
 
 def all_paths(found: Sequence[tuple[ProbedPath, Sequence[Echo | None]]], one_clock: bool) -> Group:
-    """Return a row for each path, within 80 columns; of very many those that lose or are slowest."""
+    """Return a row for each path, within 80 columns; of very many only the lossy and the slowest."""
     rows = [(path, [echo for echo in echoes if echo is not None], len(echoes)) for path, echoes in found]
     shown = rows
     if len(rows) > MOST_PATHS:
@@ -134,7 +134,7 @@ def _median_us(echoes: Sequence[Echo]) -> float:
 
 
 def _slowest(path: ProbedPath, echoes: Sequence[Echo]) -> str:
-    """Return the step with the longest median, by where it ends."""
+    """Return the step with the longest median, named by its end."""
     steps = [statistics.median(times) for times in zip(*map(since_previous_us, echoes), strict=True)]
     number = max(range(len(steps)), key=steps.__getitem__)
     way = "" if number <= len(path.switches) // 2 else " back"

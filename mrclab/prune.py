@@ -1,4 +1,4 @@
-"""``mrclab prune``: what the results take on the disk, and how to make that less."""
+"""``mrclab prune``: the space of results on the disk, and how to reduce it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPTURES = "captures"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run's directory: what it takes, how much of that its captures do, and when it was last written."""
+    """A run's directory: its size, the captures' part of it, and when it was last written."""
 
     directory: Path
     bytes: int
@@ -29,7 +29,7 @@ class Kept:
 def prune(args: argparse.Namespace) -> int:
     """List the runs below a directory; remove old ones (``--keep``) or captures (``--captures``).
 
-    Raises InputError where there is no such directory.
+    Raise InputError if there is no such directory.
     """
     if args.keep is not None and args.keep < 0:
         raise InputError(f"it must be 0 or more, not {args.keep}", where="--keep")

@@ -18,8 +18,8 @@ INDEX = "index.html"
 def report(directories: Sequence[str], index: str | None) -> int:
     """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
-    Of several directories those without a result are left out, each with a line on stderr. Raises InputError
-    where none has a result.
+    Of several directories those without a result are left out, each with a line on stderr. Raise InputError
+    if none has a result.
     """
     console = terminal(soft_wrap=True)
     runs = [Path(directory) for directory in directories]

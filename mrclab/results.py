@@ -37,7 +37,7 @@ PACKET_COLUMNS = (*_KEY, "host", *(PACKET.names or ()), "is_data")
 
 @dataclass(frozen=True)
 class Results:
-    """One run: ``result`` is result.json, the frames are made of it and of the files beside it."""
+    """One run: ``result`` is result.json, the frames are made of it and of the files next to it."""
 
     directory: Path
     result: Mapping[str, Any]
@@ -128,9 +128,9 @@ class Results:
 
 
 def load(directory: Path | str) -> Results:
-    """Return the results in a directory. Raise InputError where there are none, or they are damaged.
+    """Return the results in a directory. Raise InputError if there are none, or they are damaged.
 
-    Frames are made when they are first asked for: captures and logs may be large.
+    Frames are made at their first use: captures and logs may be large.
     """
     path = Path(directory)
     result = load_result(path)

@@ -26,16 +26,16 @@ def listed_figures() -> tuple[str, ...]:
 
 
 def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
-    """Return the arguments for a figure: what exists in virtual time only runs there, whatever the target."""
+    """Return the arguments for a figure; one that exists in virtual time only runs there, for any target."""
     if args.target is None or load_scenario(name).target != SIMULATED:
         return args
     return argparse.Namespace(**{**vars(args), "target": None})
 
 
 def run_figures(args: argparse.Namespace) -> int:
-    """Run all, go on after one that fails, and write ``index.html``; return 1 where one failed.
+    """Run all, go on after one that fails, and write ``index.html``; return 1 if one failed.
 
-    All scenarios are read and checked before the first one runs. Raises InputError, MachineError.
+    All scenarios are read and checked before the first one runs. Raise InputError, MachineError.
     """
     scenarios = [scenario_of(_for(args, name), name) for name in listed_figures()]
     if args.dry_run:

@@ -44,7 +44,7 @@ def resume_scenario(out: Path, parse: Parse) -> int:
     """Go on with the run of a directory: the repetitions that it has finished are kept.
 
     ``parse`` reads the words of a command line, after the program's name, as the run was started by.
-    Raises InputError where the directory has no run, one that is finished, or one whose scenario means
+    Raise InputError if the directory has no run, one that is finished, or one whose scenario means
     something else today.
     """
     from mrclab.experiments.report.run_file import load_run
@@ -74,15 +74,15 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return what a scenario asks for, as JSON has it, however its target and topology were named."""
+    """Return a scenario's settings, as JSON has them, however its target and topology were named."""
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the machine has what a scenario needs: in virtual time, only what its workload does.
+    """Check that the machine meets the needs of a scenario: in virtual time, only those of its workload.
 
-    Raises MachineError, and InputError if a testbed of these names is up.
+    Raise MachineError, and InputError if a testbed of these names is up.
     """
     from mrclab.experiments.run.needs import require_all, require_workload
 
@@ -101,7 +101,7 @@ def require(scenario: Scenario) -> None:
 
 
 def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
-    """Return the scenario of a name with the arguments' overrides. Raises InputError."""
+    """Return the scenario of a name with the arguments' overrides. Raise InputError."""
     scenario = load_scenario(
         name,
         topology=args.topology,
@@ -119,17 +119,17 @@ def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
 def run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], *, resume: bool = False
 ) -> dict[str, Any]:
-    """Run a scenario with its progress on a terminal; return what it wrote to result.json.
+    """Run a scenario with its progress on a terminal; return the contents of its result.json.
 
     ``command`` reproduces the run. With ``resume`` the repetitions that the directory has are kept. A signal
-    ends the run once: later ones do not keep it from saving what it has.
+    ends the run once: later ones do not keep it from saving its repetitions.
     """
     with signals.first_only():
         return _run_and_report(scenario, out, console, command, resume)
 
 
 def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
-    """Return the scenario's switch program. Where it is refused nothing is left behind."""
+    """Return the scenario's switch program. If it is refused nothing is left behind."""
     if not scenario.program:
         return shipped_pipeline()
     from mrclab.controller.programs import pipeline_of

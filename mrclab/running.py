@@ -28,10 +28,10 @@ DOWN_TIMEOUT_S = 60.0
 
 
 def up(topology: str, target: str, *, program: str | None = None, force: bool = False) -> int:
-    """Brings a fabric up in a process of its own and returns when it is programmed.
+    """Brings a fabric up in a separate process and returns when it is programmed.
 
-    ``program`` is a switch program of one's own, checked and compiled before anything is started.
-    With ``force`` a testbed that is up is taken down first, whosever it is. Ended before it is up, it takes
+    ``program`` is the user's switch program, checked and compiled before anything is started. With ``force``
+    a testbed that is up is taken down first, whoever its owner. If it ends before the fabric is up, it takes
     all of it down again.
     """
     require_live(load_fabric(topology))
@@ -79,7 +79,7 @@ def _own_program(program: Path) -> list[str]:
 
 
 def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:
-    """Print what the daemon says until it is ready or refuses; return the exit code."""
+    """Print the daemon's output until it is ready or refuses; return the exit code."""
     with os.fdopen(read_fd, encoding="utf-8") as status:
         for line in status:
             words = json.loads(line)
@@ -107,9 +107,9 @@ def down(*, force: bool = False) -> int:
 
 
 def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
-    """Has the daemon take its testbed down, and removes what then is left: all, if the daemon is dead.
+    """Has the daemon take its testbed down, and removes the rest: all, if the daemon is dead.
 
-    Return a few words on what became of it, and what had to be removed.
+    Return the outcome in a few words, and the removed parts.
     """
     asked = ""
     try:
@@ -137,9 +137,9 @@ def cli() -> int:
 
 
 def clean(*, force: bool = False) -> int:
-    """Remove what is left of testbeds that died, and the one that is up, and list what was removed.
+    """Remove the remains of dead testbeds, and the one that is up, and list the removed parts.
 
-    Raise InputError where the one that is up is not ours, unless ``force``.
+    Raise InputError if the one that is up is not ours, unless ``force``.
     """
     require_root("clean")
     names = Names.from_environment()

@@ -21,7 +21,7 @@ LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 def shell(switch: str) -> int:
     """Open the shell and return its exit code. A script on standard input is run line by line.
 
-    Raises InputError where no testbed is up or it has no such switch, MachineError where the shell's
+    Raise InputError if no testbed is up or it has no such switch, MachineError if the shell's
     environment cannot be made.
     """
     names = Names.from_environment()

@@ -1,4 +1,4 @@
-"""Starts p4runtime-shell; run by the interpreter of its own environment, with nothing of mrclab's.
+"""Starts p4runtime-shell; run by the interpreter of a separate environment, with nothing of mrclab's.
 
 Arguments: the switch's name, its device id, its address, and the election id of its primary.
 """

@@ -23,15 +23,15 @@ from mrclab.testbed.names import Names
 FILE_WIDTH = 160
 WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5
-"""Of a page, beside its switches."""
+"""Lines of a page in addition to its switches."""
 MOST_PORTS = 16
-"""That are named where more are not up."""
+"""How many are named if more are not up."""
 
 
 def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
     """Print the state of the running testbed; with ``watch_s`` repeatedly, with rates per second.
 
-    Raises InputError where none is up.
+    Raise InputError if none is up.
     """
     names = Names.from_environment()
     since = state.require(names).since
@@ -103,7 +103,7 @@ def _broken(answer: dict[str, Any]) -> list[str]:
 
 
 def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | None = None) -> Group:
-    """Return what came since ``before``, in as many ``rows`` as the terminal has.
+    """Return the counts since ``before``, in as many ``rows`` as the terminal has.
 
     Ports that marked, trimmed or dropped come first, then the busiest. Without ``before`` there are no rates.
     """

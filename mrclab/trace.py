@@ -12,7 +12,7 @@ NAME = "trace.json"
 
 
 def trace(directory: str, out: str | None) -> int:
-    """Write the trace of a result directory. Raise InputError where there is nothing to write."""
+    """Write the trace of a result directory. Raise InputError if there is nothing to write."""
     source = Path(directory)
     if not source.is_dir():
         raise InputError(f"no directory '{directory}': give the result directory of a run")

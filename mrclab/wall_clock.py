@@ -7,7 +7,7 @@ from datetime import datetime
 
 
 def offset_ns() -> int:
-    """Return what the wall clock is ahead of CLOCK_MONOTONIC now, in nanoseconds."""
+    """Return by how much the wall clock is ahead of CLOCK_MONOTONIC now, in nanoseconds."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     return wall - (before + time.monotonic_ns()) // 2

@@ -1,4 +1,4 @@
-"""Compiles the switch program and records what it was made from: ``python -m mrclab.p4src.compile``."""
+"""Compiles the switch program and records its sources: ``python -m mrclab.p4src.compile``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def source_digests() -> dict[str, str]:
 def run_p4c(
     source: Path, json_file: Path, p4info: Path, *, includes: Sequence[Path] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Compile P4 for BMv2 with the p4c-bm2-ss on PATH. What it says is in ``stderr``.
+    """Compile P4 for BMv2 with the p4c-bm2-ss on PATH. Its messages are in ``stderr``.
 
-    Files that ``source`` includes are looked for beside it first, then in ``includes``.
+    Files that ``source`` includes are looked for in its directory first, then in ``includes``.
     """
     words = ["p4c-bm2-ss", "--std", "p4-16", "-o", str(json_file), "--p4runtime-files", str(p4info)]
     words += [word for folder in includes for word in ("-I", str(folder))]

@@ -1,4 +1,4 @@
-"""What the P4 source and Python agree on: formats, codepoints, units, and the names of tables and actions.
+"""The contract between the P4 source and Python: formats, codepoints, units, names of tables and actions.
 
 Plain constants and no imports of ours, so that every package can use them. `tests/p4src/test_contract.py`
 compares each constant that the P4 source has too with its text.
@@ -38,7 +38,7 @@ BYTE_TIME_ONE: Final = 1 << 16
 RATIO_ONE: Final = 1 << 32
 """`ratio` of a fault is a probability times this; the parameter itself holds at most one less."""
 
-# Trimming (trim.p4): what a trimmed frame keeps, in bytes
+# Trimming (trim.p4): the length of a trimmed frame, in bytes
 OUTER_BYTES: Final = 54
 """Ethernet and outer IPv6."""
 INNER_IPV6_BYTES: Final = 40
@@ -50,7 +50,7 @@ TRIMMED_BYTES: Final = OUTER_BYTES + INNER_IPV6_BYTES + TRANSPORT_BYTES
 """An encapsulated frame without a timestamp, trimmed."""
 ICRC_BYTES: Final = 4
 FRAME_OVERHEAD_BYTES: Final = TRIMMED_BYTES + ICRC_BYTES
-"""Bytes of such a frame beside its payload: Ethernet to RETH, and the ICRC."""
+"""Bytes of such a frame in addition to its payload: Ethernet to RETH, and the ICRC."""
 
 # Traffic classes: DSCPs, which the controller writes into `traffic_class`, and priorities (queue.p4)
 NO_TRIM_DSCP: Final = 0
@@ -112,7 +112,7 @@ CLASS_ACTIONS: Final[dict[str, str]] = {
     "high": "cut",
     "control": "urgent",
 }
-"""The action of `traffic_class` for each class of a switch map. Where a queue is full, `data` is dropped and
+"""The action of `traffic_class` for each class of a switch map. If a queue is full, `data` is dropped and
 `trimmable` trimmed; `high` goes ahead of both, and `control` ahead of all; neither is trimmed or dropped."""
 SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMABLE_DSCP: "trimmable",
@@ -121,4 +121,4 @@ SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMED_LAST_HOP_DSCP: "high",
     CONTROL_DSCP: "control",
 }
-"""The class of each DSCP where a fabric says nothing else; any other DSCP is `data`."""
+"""The class of each DSCP unless a fabric sets another; any other DSCP is `data`."""

@@ -19,17 +19,19 @@ PORT_DOWN_HALTS = "BMv2 stops forwarding when an interface of its own goes down"
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a target does and can do, so that no caller needs to know its name or class."""
+    """The properties of a target, so that no caller needs to know its name or class."""
 
     process_per_switch: bool
-    """Each switch is a process of its own: it may end by itself, and has another pid after a restart."""
+    """Each switch is a separate process: it may end by itself, and has another pid after a restart."""
     forwards_in_kernel: bool
     """The kernel forwards; the target's processes only program it, so their CPU time carries no frame."""
     ports_can_go_down: bool
     """A switch goes on forwarding when one of its interfaces goes down."""
     takes_frames_first: bool
-    """A switch gets a frame before any program at the interface's ingress: frames of a longer link are held
-    back where they leave."""
+    """A switch gets a frame before any program at the interface's ingress.
+
+    Longer links delay frames at egress.
+    """
     one_clock: bool
     """Switches stamp frames with CLOCK_MONOTONIC, so that stamps of several switches can be compared."""
     stamps_kill: bool

@@ -1,4 +1,5 @@
-"""Blast radius: what one failure of each kind takes away, from whom, and what a synchronous job notices.
+"""Blast radius: the loss of capacity by one failure of each kind, the hosts that it hits, and its effect on a
+synchronous job.
 
 Shares are of the fabric as it was. A sender on MRC keeps its planes equally loaded, so a plane that can carry
 less holds back all of them: a dead uplink costs the T0's hosts its share of one plane, and not a P-th of

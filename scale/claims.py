@@ -1,9 +1,9 @@
-"""What the paper and OpenAI claim about size, cost and blast radius, recomputed from formulae.
+"""The claims of the paper and OpenAI about size, cost and blast radius, recomputed from formulae.
 
-Each claim is checked by a number: it is *reproduced* where the derived value rounds to the quoted one or lies
-within the stated tolerance, *contradicted* where it does not, and *on a condition* where it holds only in the
-way that the derivation says. The claims are about chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so a changed
-table of parts changes the verdicts.
+Each claim is checked by a number: it is *reproduced* if the derived value rounds to the quoted one or lies
+within the stated tolerance, *contradicted* if it does not, and *on a condition* if it holds only under the
+derivation's assumption. The claims are about chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so a changed table
+of parts changes the verdicts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Claim:
 
 
 def claims(parts: Parts) -> tuple[Claim, ...]:
-    """Return every claim with its outcome under a table of parts. Raise InputError where parts do not fit."""
+    """Return every claim with its outcome under a table of parts. Raise InputError if parts do not fit."""
     old, four, eight = (Design(tiers, planes, parts).built() for tiers, planes in (CONVENTIONAL, FOUR, EIGHT))
     return (*_sizes(old, four, eight), *_blasts(old, four, eight), *_figures(four, eight))
 
@@ -176,7 +176,7 @@ def _blasts(old: Built, four: Built, eight: Built) -> list[Claim]:
 
 
 def _figures(four: Built, eight: Built) -> list[Claim]:
-    """Return what the paper's figures of production say, against what follows from the fabric."""
+    """Return the values of the paper's figures of production, against those derived from the fabric."""
     per_plane = ACTIVE_EVS / four.design.planes
     share = per_plane / four.paths_per_plane
     packets = 12.4e15 * 60 / (8 * PACKET_BYTES)

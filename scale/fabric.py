@@ -48,7 +48,7 @@ class Design:
         return int(2 * (self.radix // 2) ** self.tiers)
 
     def check(self) -> None:
-        """Raise InputError where the parts do not fit each other."""
+        """Raise InputError if the parts do not fit each other."""
         if not 1 <= self.tiers <= MAX_TIERS:
             raise InputError(f"tiers must be from 1 to {MAX_TIERS}, not {self.tiers}")
         if not 1 <= self.planes <= MAX_PLANES:

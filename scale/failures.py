@@ -1,9 +1,9 @@
-"""Failures over the life of a job: when each part fails, how many are out at once, who is hit.
+"""Failures over the life of a job: when each part fails, how many are out at once, which hosts are hit.
 
 Failures of a kind come as a Poisson process: ``count`` parts, each with its mean time between failures; a
 repair takes an exponential time. So the number out at once is that of an M/G/infinity queue: Poisson with
-mean rate times repair, whatever the distribution of repairs. That a part which is out cannot fail again is
-left out: its error is the share of parts out, some 1e-5 here.
+mean rate times repair, for any distribution of repairs. That a part which is out cannot fail again is left
+out: its error is the share of parts out, some 1e-5 here.
 
 Times are in hours from the job's start. Arrays of one kind have one entry per failure, by start.
 """
@@ -104,7 +104,7 @@ def most_at_once(outages: Outages, hours: float) -> int:
 
 
 def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
-    """Return who is out when: pairs of (index of the instant, number of the part).
+    """Return the parts that are out at each instant: pairs of (index of the instant, number of the part).
 
     ``instants`` are sorted.
     """

@@ -1,7 +1,8 @@
-"""Figures 4, 6, 7 and 8 of the paper at its own scale: what a simple model gives, beside what was measured.
+"""Figures 4, 6, 7 and 8 of the paper at its own scale: a simple model next to the measured values.
 
-The paper's values come from production clusters whose traffic is not published. So the model has inputs that
-are stated, two of which are fitted (marked so), and the rows say what it explains and what it does not.
+The paper's values come from production clusters whose traffic is not published. So the model has stated
+inputs, two of which are fitted (marked so), and the rows name the effects that it explains and those it
+leaves open.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Figures:
 
 
 def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
-    """Return the figures by the model. Raise InputError where the parts do not fit 4 planes."""
+    """Return the figures by the model. Raise InputError if the parts do not fit 4 planes."""
     t1s = Design(2, PLANES, parts).built().tier_sizes[-1]
     start = _fig4(rng, t1s)
     dip, blind_s = _fig6()
@@ -97,7 +98,7 @@ def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
 def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
     """Return how many packets each of so many queue pairs loses until all its EVs work.
 
-    An EV on a dead path costs one packet, and so does its replacement where that is dead, too: the number of
+    An EV on a dead path costs one packet, and so does its replacement if that is dead, too: the number of
     failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
     """
     return rng.negative_binomial(EVS, 1 - FIG4_DEAD_PATHS, number).astype(np.float64)

@@ -32,7 +32,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Study:
-    """What the lives of a job had in common. ``lives`` are those runs, in order."""
+    """A summary of the lives of a job. ``lives`` are those runs, in order."""
 
     name: str
     built: Built

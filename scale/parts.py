@@ -1,4 +1,4 @@
-"""The parts of a fabric and what is assumed of them: rates, power, cost, failures, and the job that runs.
+"""The parts of a fabric and the assumptions about them: rates, power, cost, failures, and the job that runs.
 
 A user changes them in a YAML file, which needs only the keys that differ. ``scale/parts/typical.yaml`` has
 all keys with the source of each value.

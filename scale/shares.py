@@ -2,9 +2,9 @@
 
 A flow that sprays puts the same rate into each plane that both its ends still have, and in a plane divides it
 evenly over the paths whose links are up. Nothing is simulated: rates rise together until a link is full, the
-flows over it keep what they have, and the others go on (progressive filling). That gives max-min shares.
+flows over it keep their rates, and the others go on (progressive filling). That gives max-min shares.
 
-Two readings of what happens inside a plane bracket MRC:
+Two assumptions about the inside of a plane bracket MRC:
 
 * ``even``: the rate is divided evenly over all working paths, however loaded they are (EVs in rotation, and
   no answer to ECN marks);

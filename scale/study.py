@@ -34,7 +34,7 @@ MRC, CONVENTIONAL = "MRC", "conventional"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the fabric, the job, and how much to draw."""
+    """A question: the fabric, the job, and how much to draw."""
 
     parts: Parts
     nics: int = 131_072
@@ -60,12 +60,12 @@ class Question:
         return smallest_design(self.nics, 1, self.parts).built(self.nics)
 
     def check(self) -> None:
-        """Raise InputError where a fabric that is asked for cannot be built."""
+        """Raise InputError if a requested fabric cannot be built."""
         for built in (self.chosen, self.conventional, self.of_job(self.planes), self.of_job(1)):
             built.design.check()
 
     def of_job(self, planes: int) -> Built:
-        """Return the fabric of fewest tiers for the job. Raise InputError where there is none."""
+        """Return the fabric of fewest tiers for the job. Raise InputError if there is none."""
         return smallest_design(self.job_nics, planes, self.parts).built(self.job_nics)
 
 
@@ -138,7 +138,10 @@ class Answer:
 
 
 def answer(question: Question, step: Callable[[str], None] = lambda _: None) -> Answer:
-    """Compute what is asked; ``step`` is told what comes next. Raise InputError on what cannot be built."""
+    """Compute the answer; call ``step`` with the name of each step.
+
+    Raise InputError if the fabric cannot be built.
+    """
     question.check()
     chosen, conventional = question.chosen, question.conventional
     found = Answer(question)

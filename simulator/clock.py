@@ -1,8 +1,8 @@
-"""Virtual time: what happens when, in picoseconds.
+"""Virtual time: a queue of events, in picoseconds.
 
 Events that are near lie in a wheel of short slots, which costs one append each; the few that are further away
 than the wheel reaches wait in a heap. Two events at one moment happen in the order in which they were
-scheduled, whatever the width of a slot, so a run is the same on every machine.
+scheduled, for any width of a slot, so a run is the same on every machine.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Clock:
             self.now_ps = max(self.now_ps, until_ps)
 
     def _put_into_open(self, at_ps: int, event: Event) -> None:
-        """Put an event among those of the open slot, behind all that are not later."""
+        """Put an event into the open slot, behind all events that are not later."""
         if at_ps < self.now_ps:
             raise ValueError(f"an event at {at_ps} ps, which is over: it is {self.now_ps} ps")
         events = self._open

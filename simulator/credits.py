@@ -1,4 +1,4 @@
-"""Credit-based flow control: a sender sends only what the receiver has said it has room for.
+"""Credit-based flow control: a sender sends only as much as the receiver has announced room for.
 
 As InfiniBand's links do, per virtual lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand
 Architecture Specification, volume 1, section 7.9. There, a flow control packet carries FCTBS, the blocks that
@@ -73,7 +73,7 @@ class CreditInlet(Inlet):
         self._give(packet.priority, blocks_of(packet.size_bytes))
 
     def refuse(self, refusing: bool) -> None:
-        """Give no credits for data any more, or all that were withheld."""
+        """Give no credits for data any more, or all withheld ones."""
         self._refusing = refusing
         if not refusing and self._withheld_blocks:
             blocks, self._withheld_blocks = self._withheld_blocks, 0

@@ -18,9 +18,9 @@ BOTH: Final = "both"
 
 
 class NetworkFaults:
-    """The faults of a network, by what they break. Each method breaks, or mends what it broke.
+    """The faults of a network, by the broken part. Each method breaks a part, or mends it again.
 
-    What two faults of different kinds break works again when both have ended.
+    A part that two faults of different kinds broke works again when both have ended.
     """
 
     def __init__(self, network: Network) -> None:
@@ -65,7 +65,7 @@ class NetworkFaults:
             port.set_corruption(ratio)
 
     def rate(self, link: str, direction: str, ratio: float) -> None:
-        """Leave a share of a link's rate, and lose what is more; 0 ends it."""
+        """Leave a share of a link's rate, and drop the excess; 0 ends it."""
         mtu = self._network.fabric.link(*link.split(":")).profile.mtu_bytes
         for port in self._ports(link, direction):
             rate_bps = max(round(port.rate_bps * ratio), 1) if ratio else 0
@@ -99,7 +99,7 @@ class NetworkFaults:
     def pause_storm(self, port: str, broken: bool) -> None:
         """Have a NIC's port, as in `h0-eth1`, let no data come: pauses without end, or no more credits.
 
-        Raises ValueError where links are not lossless.
+        Raise ValueError if links are not lossless.
         """
         for host in self._network.fabric.hosts:
             for plan in host.ports:

@@ -1,7 +1,7 @@
 """Frames as switches see them: the fields that decide, and the frame that comes out.
 
-A frame is taken apart where it enters the network and put together where it leaves it. In between only what
-switches change is kept, in `mrclab.simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
+A frame is parsed when it enters the network and built when it leaves. In between only the fields that
+switches change are kept, in `mrclab.simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
 
     Ethernet 14 | IPv6 40 | UDP 8 | BTH ...
     Ethernet 14 | IPv6 40 | IPv6 40 | UDP 8 | BTH ...
@@ -61,7 +61,7 @@ def packet_of(frame: bytes, hop: Hop, classes: ClassMap) -> Packet:
 
 
 def trimmed_bytes(frame: bytes) -> int:
-    """Return how much of a frame trimming would leave; 0 where it is no RDMA packet."""
+    """Return how much of a frame trimming would leave; 0 if it is no RDMA packet."""
     if frame[NEXT_HEADER] == NEXT_IPV6:
         if frame[NEXT_HEADER + INNER_IPV6_BYTES] != NEXT_UDP or len(frame) <= BTH_OFFSET + _FLAGS:
             return 0

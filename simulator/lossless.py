@@ -14,12 +14,12 @@ from mrclab.simulator.served import Inlet, ServedPort
 
 Mode = Literal["pfc", "credit"]
 LEAST_FRAMES = 4
-"""What a buffer has room for at least: with less than a frame nothing would ever be sent."""
+"""A buffer's smallest room, in frames: with less than one nothing would ever be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lossless:
-    """How links keep what does not fit from being sent.
+    """How links stop frames for which the receiver has no room.
 
     `buffer_bytes` is the threshold of a pause (XOFF), to which headroom comes; with credits the buffer has as
     much as both together. 0: as much as the link's own policy takes for a queue that is full.

@@ -107,7 +107,7 @@ class VirtualMechanism(SimpleMechanism):
 
 
 def registry_of(network: Network) -> Faults:
-    """Return the faults of a simulated fabric: every kind, also those that only lossless links have."""
+    """Return the faults of a simulated fabric: every kind, including those of lossless links."""
     kinds = [
         name for name, kind in ALL_KINDS.items() if network.lossless is not None or not kind.lossless_only
     ]

@@ -25,14 +25,14 @@ from mrclab.topologies import Switch as SwitchPlan
 from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
 Choice = Literal["hash", "destination", "ev"]
-"""By what a T0 chooses the uplink for a frame without a segment list."""
+"""The fields by which a T0 chooses the uplink for a frame without a segment list."""
 _SLOTS_PER_PACKET: Final = 32
 _PACKET_BITS: Final = 8 * 4250
 _PS_PER_US: Final = 10**6
 
 
 def depths_of(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool) -> Depths:
-    """Return the depths of a port in front of a link: those that the controller writes to a live switch."""
+    """Return the depths of a port in front of a link, equal to the controller's for a live switch."""
     setting = queue_setting(profile, last_hop=last_hop, policy=policy)
     mark_from, mark_span = setting.mark or (0, 0)
     return Depths(
@@ -194,7 +194,7 @@ def _macs(fabric: Fabric) -> dict[PortRef, bytes]:
 
 
 def sid_tables(fabric: Fabric, switch: SwitchPlan) -> Tables:
-    """Return what a switch knows for segment lists: itself and its neighbours."""
+    """Return a switch's state for segment lists: its own SID and its neighbours'."""
 
     def sid(usid: int) -> bytes:
         return fabric.sid(usid).network_address.packed[:SID_BYTES]

@@ -1,8 +1,8 @@
-"""A host's NIC: it drives an endpoint, and paces what that sends to the rates of its ports.
+"""A host's NIC: it drives an endpoint, and paces its frames to the rates of the ports.
 
-The endpoint is the one that runs on real sockets. What the NIC adds is what hardware does: it asks the
-endpoint for a frame whenever a port is free, hands it what arrives after a stated delay, and wakes it when
-its timers are due. Work that arrives within that delay is done in one turn.
+The endpoint is the one that runs on real sockets. The NIC does the work of hardware: it takes a frame from
+the endpoint whenever a port is free, passes arrived frames to it after a stated delay, and wakes it when its
+timers are due. Work that arrives within that delay is done in one turn.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LAST_PS: Final = PS_PER_NS - 1
 
 
 class Program(Protocol):
-    """What uses a NIC: it posts work, and hears what became of it."""
+    """A user of a NIC: it posts work, and receives the outcome."""
 
     def tick(self, now_ns: int) -> int | None:
-        """Do what is due; return when to be called again at the latest, None: not before an event."""
+        """Do the work that is due; return the latest time of the next call, None: not before an event."""
 
     def take(self, event: EndpointEvent) -> None:
         """Take in an event of the endpoint."""
@@ -76,8 +76,8 @@ class Nic(Node):
     ) -> None:
         """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived.
 
-        The endpoint is asked for its next timer once in `timer_grain_ns`, by which timers may be late: to ask
-        after every packet takes a quarter of a run's time.
+        The NIC reads the endpoint's next timer once in `timer_grain_ns`, by which timers may be late: reading
+        it after every packet takes a quarter of a run's time.
         """
         self.clock = clock
         self.name = name
@@ -118,7 +118,7 @@ class Nic(Node):
         self.wake(clock.now_ps + self._reaction_ps)
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
-        """Hand the endpoint what a packet stands for."""
+        """Pass the endpoint the frame that a packet stands for."""
         frame = frame_of(packet)
         if self.recorder is not None:
             self.recorder.note(now_ns, plane, frame, False)
@@ -144,7 +144,7 @@ class Nic(Node):
     # A turn
 
     def turn(self) -> None:
-        """Do all that is due: timers, the programs' work, and sending as far as ports are free."""
+        """Do all work that is due: timers, the programs' work, and sending as far as ports are free."""
         clock, endpoint = self.clock, self.endpoint
         now_ps = clock.now_ps
         now_ns = now_ps // PS_PER_NS
@@ -168,7 +168,7 @@ class Nic(Node):
             self.wake(next_ps)
 
     def _run_programs(self, now_ns: int) -> int | None:
-        """Tell the programs what has happened, let them post, and return when they want to be called."""
+        """Pass the events to the programs, let them post, and return when they want to be called."""
         next_ns: int | None = None
         programs = self.programs
         endpoint = self.endpoint
@@ -200,7 +200,7 @@ class Nic(Node):
                 return soonest
 
     def send_over(self, free: list[int], now_ns: int) -> bool:
-        """Send about as many frames as there are free ports; return False where there was none."""
+        """Send about as many frames as there are free ports; return False if there was no frame."""
         frames = self.endpoint.frames_to_send(now_ns, free, len(free))
         for plane, frame in frames:
             if self.recorder is not None:
@@ -210,7 +210,7 @@ class Nic(Node):
         return bool(frames)
 
     def _hop_of(self, plane: int, frame: bytes) -> Hop:
-        """Return what the NIC itself does with a frame: nothing, but for sending it."""
+        """Return the NIC's own action for a frame: to send it, and nothing else."""
         key = frame[14 : OUTER_END + 4]
         found = self._hops.get(key)
         if found is None:

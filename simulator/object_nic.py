@@ -1,7 +1,7 @@
 """A NIC whose packets cross as objects (`mrclab.hosts.mrc.codec.objects`): no bytes, no payload.
 
-All else is as with frames: the same packets at the same times. It is for MRC over segment lists, without
-captures; what a test of bytes would find, it cannot: messages are counted, not compared.
+The rest is as with frames: the same packets at the same times. It is for MRC over segment lists, without
+captures; it cannot find errors in bytes: messages are counted, not compared.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ObjectNic(Nic):
         self._objects.receive_packet(plane, item, now_ns)
 
     def send_over(self, free: list[int], now_ns: int) -> bool:
-        """Send about as many packets as there are free ports; return False where there was none."""
+        """Send about as many packets as there are free ports; return False if there was no packet."""
         items = self._objects.packets_to_send(now_ns, free, len(free))
         for plane, item in items:
             if self.up[plane]:

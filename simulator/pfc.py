@@ -25,11 +25,11 @@ _PAUSE, _RESUME = 1, 0
 
 
 def headroom_bytes(rate_bps: int, delay_ps: int, frame_bytes: int, response_ps: int) -> int:
-    """Return what may still arrive after the threshold was passed, in bytes.
+    """Return the bytes that may still arrive after the threshold was passed.
 
     [QBB]: the pause waits for a frame of full size that the receiver is sending, takes its own time on the
     wire and the link's delay, and the sender's time to respond; the sender may just have begun another full
-    frame; and all that is on the wire arrives. To this comes one frame, since a threshold is passed by whole
+    frame; and all bytes on the wire arrive. To this comes one frame, since a threshold is passed by whole
     frames.
     """
     flying_bytes = -(-(2 * delay_ps + response_ps) * rate_bps // (8 * 10**12))

@@ -1,16 +1,17 @@
-"""One direction of a link: the queue in front of it, the wire, and what is wrong with either.
+"""One direction of a link: the queue in front of it, the wire, and the faults of both.
 
-The queue is virtual time, as in `p4src/queue.p4`. A port knows when it will have sent all that it has taken
-in (`_idle_ps`), so it knows on arrival when a frame will leave, and one event a hop suffices: the arrival at
-the other end. The distance of that moment from now is the depth of the queue, by which frames are marked,
-trimmed and dropped.
+The queue is virtual time, as in `p4src/queue.p4`. A port keeps the time when it will have sent all accepted
+frames (`_idle_ps`). So a frame's departure is certain on its arrival, and one event a hop suffices: the
+arrival at the other end. The distance of that moment from now is the depth of the queue, by which frames are
+marked, trimmed and dropped.
 
-Classes are strict. A frame of a higher class waits for the frame that is being sent and for those of its
-like, and what it overtakes leaves later by as much. Overtaken frames have their arrival scheduled already;
-they find out when it comes that they are not due yet.
+Classes are strict. A frame of a higher class waits for the frame that is being sent and for earlier frames of
+the same class, and the frames that it overtakes leave later by as much. Overtaken frames have their arrival
+scheduled already; at that event they turn out not to be due yet.
 
-A link may also be kept by a token bucket in place of a wire, as on live targets (`Bucket`). Queues are then
-as deep as before, since the switch program counts what the link would carry, but frames leave earlier.
+A link's rate may also be kept by a token bucket in place of a wire, as on live targets (`Bucket`). Queues are
+then as deep as before, since the switch program counts the data that the link would carry, but frames leave
+earlier.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """What becomes of a frame at which depth of the queue, as waiting time in ps.
+    """The treatment of a frame by the depth of the queue, as waiting time in ps.
 
     The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`: marks begin at `mark_from_ps` and are certain
-    `mark_span_ps` later (0: no marks), `trim_from_ps` cuts payloads of those that may be cut, `drop_ps` drops
-    the others, and `cut_limit_ps` bounds how far cut frames go ahead of their half of the link.
+    `mark_span_ps` later (0: no marks), `trim_from_ps` cuts payloads of frames that may be cut, `drop_ps`
+    drops the others, and `cut_limit_ps` bounds how far cut frames go ahead of their half of the link.
     """
 
     drop_ps: int = NEVER_PS
@@ -57,10 +58,10 @@ UNLIMITED: Final = Depths()
 class Bucket:
     """The token bucket that keeps a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    Of what a wire would still be sending it has let `burst_bytes` go already, so a frame that comes onto an
-    idle link does not take its serialisation time. The kernel's buckets differ: a host's (sch_tbf) lets a
-    frame go once there are tokens for all of it, knows no classes, and `ahead_bytes` may wait in it, of which
-    the NIC thinks as sent. A switch's (sch_htb) lets a frame go while there is any token left (`owes`).
+    It has let `burst_bytes` go already of the data that a wire would still be sending, so a frame that comes
+    onto an idle link does not take its serialisation time. The kernel's buckets differ: a host's (sch_tbf)
+    lets a frame go once there are tokens for all of it, knows no classes, and `ahead_bytes` may wait in it,
+    which the NIC counts as sent. A switch's (sch_htb) lets a frame go while there is any token left (`owes`).
     """
 
     burst_bytes: int
@@ -71,14 +72,14 @@ class Bucket:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
-    """What stands at an end of a link."""
+    """A node at an end of a link."""
 
     def arrive(self, packet: Packet) -> None:
         """Take in a packet that has come over a link, now."""
 
 
 class Hop:
-    """What one node does with all frames that have one header."""
+    """One node's decision for all frames that have the same header."""
 
     __slots__ = ("after", "drop", "dst", "dst_mac", "hop_limit", "out", "shared", "src_mac", "valid")
 
@@ -88,15 +89,15 @@ class Hop:
         self.hop_limit = hop_limit
         """Hop limit from here on."""
         self.out = out
-        """Where frames leave; None where they are dropped."""
+        """The port where frames leave; None if they are dropped."""
         self.drop = drop
-        """Why (mrclab.p4src.contract.Drop), where they are dropped."""
+        """The reason (mrclab.p4src.contract.Drop), if they are dropped."""
         self.shared = shared
         """For frames of any flow: their destination alone decides."""
         self.src_mac = b""
         self.dst_mac = b""
         self.after: Hop | None = None
-        """What the next node does with them, once known."""
+        """The next node's decision for them, once it is made."""
         self.valid = True
         """False: routes have changed since."""
 
@@ -128,7 +129,7 @@ class Packet(Event):
     ) -> None:
         """Make a packet of a frame.
 
-        `trim_bytes` is what trimming would leave of it; 0 where it must not be trimmed.
+        `trim_bytes` is its length after trimming; 0 if it must not be trimmed.
         """
         super().__init__()
         self.frame = frame
@@ -161,7 +162,7 @@ class Packet(Event):
         """On lossless links: how long it waited in its last port because the other end let nothing come."""
 
     def happen(self) -> None:
-        """Arrive at the other end of the link, unless something has overtaken it meanwhile."""
+        """Arrive at the other end of the link, unless something has overtaken it on the way."""
         port = self.port
         assert port is not None
         due = self.leaves_ps + port.delay_ps
@@ -217,13 +218,13 @@ class Port:
         """By how much a token bucket is ahead of a wire; 0: this is a wire."""
         self._owes = False
         self._ahead_ps = 0
-        """Of a NIC's port: by how much it is free before all that it has taken in was sent."""
+        """Of a NIC's port: by how much it is free before it has sent all accepted frames."""
         self.in_order = False
         """Classes do not matter."""
         self._gone_ps = 0
         """When a wire would have sent the last data packet that has arrived."""
         self._idle_ps = 0
-        """When all that was taken in has been sent."""
+        """When all accepted frames have been sent."""
         self._high_ps = [0, 0, 0]
         """For each class above data: when its frames, and those of higher ones, have been sent."""
         self._cut_credit_ps = 0
@@ -258,7 +259,7 @@ class Port:
         return gone - packet.duration_ps if self._owes else gone
 
     def busy_until_ps(self) -> int:
-        """Return when the port will take a frame: once it will soon have sent what it has taken in."""
+        """Return when the port will take a frame: shortly before it has sent the accepted ones."""
         return self._idle_ps - self._ahead_ps
 
     def put(self, packet: Packet) -> bool:
@@ -291,7 +292,7 @@ class Port:
         return True
 
     def _send(self, packet: Packet, begin_ps: int, duration_ps: int) -> None:
-        """Send a data packet after all that was taken in before."""
+        """Send a data packet after all accepted before it."""
         leaves = begin_ps + duration_ps
         self._idle_ps = leaves
         packet.port = self
@@ -362,7 +363,7 @@ class Port:
             self.marked += 1
 
     def forget(self, packet: Packet) -> None:
-        """Take a data packet that has arrived off the list of those that have not."""
+        """Remove an arrived data packet from the list of packets on their way."""
         if packet.leaves_ps > self._gone_ps:
             self._gone_ps = packet.leaves_ps
         if self._first is packet:
@@ -397,7 +398,7 @@ class Port:
         self._note_faults()
 
     def set_slow(self, rate_bps: int, burst_ps: int = 0) -> None:
-        """Lose what a link of that rate would not carry, beyond a burst; 0 ends that."""
+        """Drop the frames that a link of that rate would not carry, beyond a burst; 0 ends that."""
         self._slow_byte_time = _PS_BYTE // rate_bps if rate_bps else 0
         self._slow_burst_ps = burst_ps
         self._slow_until_ps = 0

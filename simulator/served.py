@@ -17,11 +17,11 @@ from mrclab.simulator.clock import NEVER_PS, Clock, Event
 from mrclab.simulator.port import BYTE_SHIFT, CONTROL, CUT, DATA, Depths, Node, Packet, Port
 
 CLASSES: Final = 3
-"""Classes of traffic, each with a buffer of its own at the far end of a lossless link."""
+"""Classes of traffic, each with a separate buffer at the far end of a lossless link."""
 
 
 class Inlet(Node):
-    """The receiving end of a lossless link: it counts what came over it and has not left its node yet."""
+    """The receiving end of a lossless link: it counts bytes that came in and have not left the node yet."""
 
     def __init__(self, port: ServedPort, node: Node, capacity_bytes: int) -> None:
         """Stand between a link, whose sending end is `port`, and the `node` that it leads to."""
@@ -38,7 +38,7 @@ class Inlet(Node):
         """The ports of the node through which frames leave it."""
 
     def arrive(self, packet: Packet) -> None:
-        """Take a packet into the buffer and hand it to the node; what the node does not send on leaves it."""
+        """Buffer a packet and pass it to the node; if the node does not send it on, it leaves the buffer."""
         size = packet.size_bytes
         priority = packet.priority
         held = self.held_bytes[priority] + size
@@ -81,7 +81,7 @@ class Inlet(Node):
 
 
 class Signal(Event):
-    """What the receiving end of a link says about its buffer, on its way to the sending end."""
+    """The receiving end's signal about its buffer, on its way to the sending end of the link."""
 
     __slots__ = ("port", "priority", "value")
 
@@ -161,7 +161,7 @@ class ServedPort(Port):
         self.response_ps = 0
         """From the arrival of a signal until the sending end acts on it."""
         self.on_free: Callable[[int], None] | None = None
-        """Is told when a port that held frames back will be free."""
+        """Called with the time when a port that held frames back will be free."""
         self.stops_seen: Stops | None = None
         self._queues: list[deque[Packet]] = [deque() for _ in range(CLASSES)]
         self._signals: deque[Signal] = deque()
@@ -229,7 +229,7 @@ class ServedPort(Port):
             self.on_free(self._busy_ps)
 
     def _next(self, now: int) -> None:
-        """Begin to send: a signal first, then by class what the other end has room for."""
+        """Begin to send: a signal first, then by class the packets that the other end has room for."""
         if self._signals:
             signal = self._signals.popleft()
             leaves = self._busy_ps = now + (self.signal_bytes * self._byte_time >> BYTE_SHIFT)
@@ -266,7 +266,7 @@ class ServedPort(Port):
         """Return whether the other end lets a frame come now, and take the room for it."""
         return not self.stopped[priority]
 
-    # What the two ends tell each other
+    # Signals between the two ends
 
     def signal(self, port: ServedPort, priority: int, value: int) -> None:
         """Tell the sending end `port` of the link in the other direction something about the buffer here."""
@@ -283,7 +283,7 @@ class ServedPort(Port):
         return False
 
     def on_signal(self, priority: int, value: int) -> None:
-        """Act on what the other end says."""
+        """Act on the other end's signal."""
 
     def survives(self, packet: Packet) -> bool:
         """Let the link's faults act on a packet; tell the other end of one that is lost."""
@@ -321,7 +321,7 @@ class ServedPort(Port):
         return self._stopped_at_ps[priority]
 
     def count_anew(self, stops_seen: Stops | None) -> None:
-        """Count stops, queues and what is blocked from now on; add the times of stops to `stops_seen`."""
+        """Count stops, queues and blocked frames from now on; add the times of stops to `stops_seen`."""
         self.stops_seen = stops_seen
         self.stops = sum(self.stopped)
         self.deepest = max(depth if on else 0 for on, depth in zip(self.stopped, self.depth, strict=True))

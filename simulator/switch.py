@@ -1,8 +1,8 @@
-"""A switch of the fabric: what `p4src/mrc_switch.p4` does with frames, decided once for each header.
+"""A switch of the fabric: it treats frames as `p4src/mrc_switch.p4` does, with one decision for each header.
 
-It takes its own uSID off the destination and sends the frame to the neighbour that the next one names. What
-is no segment list of its own goes by routes, among which a hash over the flow chooses (ECMP), or some bits
-of a structured EV. The decisions for one header are kept; a change of routes discards them.
+It takes its own uSID off the destination and sends the frame to the neighbour that the next one names. A
+frame without a segment list for this switch goes by routes, among which a hash over the flow chooses (ECMP),
+or some bits of a structured EV. The decisions for one header are kept; a change of routes discards them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS: Final = bytes(10)
 
 @dataclass(frozen=True)
 class Tables:
-    """What a switch knows: its own SID, a port for each neighbour's SID, and routes to addresses.
+    """A switch's forwarding state: its own SID, a port for each neighbour's SID, and routes to addresses.
 
     SIDs are prefixes of six bytes. A route is a list of port numbers; one that occurs twice has twice the
     share. An empty one leaves the choice to the EV: ``uplinks`` has the port of each uplink by its number,
@@ -51,7 +51,7 @@ class Switch(Node):
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
         """Decisions that the destination and the hop limit alone determine."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}
-        """Those that the flow determines, by the input of the hash, or its EV and destination."""
+        """The decisions that the flow determines, by the input of the hash, or its EV and destination."""
 
     def set_tables(self, tables: Tables) -> None:
         """Replace the tables; frames that are on their way already follow them too."""

@@ -1,4 +1,4 @@
-"""Remove what a testbed's owner left when it was killed.
+"""Remove the rest of a testbed whose owner was killed.
 
 ``python -m mrclab.testbed.after_owner PREFIX STATE_DIR RUN_ID``: the watchdog of a testbed becomes this. It
 leaves alone a testbed that has come up since.

@@ -29,7 +29,7 @@ _WAITING = 128  # askers are never answered: each takes a place, until the exper
 def claimed(names: Names) -> Iterator[None]:
     """Hold the names for this process and its children.
 
-    Nothing is done where a process for which this one works holds them already. Raise InputError where
+    Do nothing if a process for which this one works holds them already. Raise InputError if
     another holds them.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
@@ -54,7 +54,7 @@ def claimed(names: Names) -> Iterator[None]:
 
 
 def refuse_claimed(names: Names) -> None:
-    """Raise InputError where an experiment holds the names for which this process does not work."""
+    """Raise InputError if an experiment holds the names for which this process does not work."""
     held, pid = _holder(names)
     if held and str(pid) != os.environ.get(CLAIM_VARIABLE):
         raise InputError(_words(pid))

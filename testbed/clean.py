@@ -13,13 +13,13 @@ from mrclab.linux.processes import Process
 from mrclab.testbed import state
 from mrclab.testbed.names import RUN_VARIABLE, Names
 
-KEEPER_GRACE_S = 30.0  # a keeper may have processes of its own to wait for, and measurements to save
+KEEPER_GRACE_S = 30.0  # a keeper may have to wait for its own processes and to save measurements
 ROUNDS = 3  # a process that is ended may have started another just before
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a clean-up removed: processes, namespaces, files, and whether a testbed was recorded."""
+    """The result of a clean-up: processes, namespaces, files, and whether a testbed was recorded."""
 
     processes: tuple[Process, ...] = ()
     namespaces: tuple[str, ...] = ()
@@ -53,9 +53,9 @@ def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Proc
 
 
 def clean(names: Names) -> Removed:
-    """Remove all of a testbed: its processes, its namespaces with all they hold, its record.
+    """Remove all of a testbed: its processes, its namespaces with their contents, its record.
 
-    Works after any crash, as often as you like. Leaves alone what does not carry the testbed's mark.
+    Works after any crash, as often as you like. Leaves alone everything without the testbed's mark.
     """
     if not names.state_dir.exists() and not any(testbed_processes(names, ())):
         return Removed()

@@ -1,4 +1,4 @@
-"""Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
+"""Clustermapper on a testbed that is up: in this process, or in a separate one during an experiment.
 
 As a process, ``python -m mrclab.testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it
 appends events to a file, JSON lines, and keeps the denylist up to date until SIGTERM or the end of its
@@ -36,9 +36,9 @@ def denylist_file(names: Names) -> Path:
 
 
 def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
-    """Probe the testbed that is up until ``stop()``. Raise InputError where none is up.
+    """Probe the testbed that is up until ``stop()``. Raise InputError if none is up.
 
-    The denylist is there while this runs, and is written anew with every verdict.
+    The denylist is there while this runs, and is written again with every verdict.
     """
     fabric = state.require(names).fabric()
     path = denylist_file(names)
@@ -58,9 +58,10 @@ def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = I
 
 
 class ClustermapperProcess:
-    """Clustermapper in a process beside an experiment. A context manager: leaving it ends the process.
+    """Clustermapper in a separate process during an experiment. A context manager: leaving it ends the
+    process.
 
-    ``events()`` reads what it has said so far.
+    ``events()`` returns its events so far.
     """
 
     def __init__(self, network: FabricNetwork, path: Path, interval_ns: int = INTERVAL_NS) -> None:
@@ -89,12 +90,15 @@ class ClustermapperProcess:
                 self._process.wait()
 
     def require_alive(self) -> None:
-        """Raise RuntimeError where it has ended."""
+        """Raise RuntimeError if the process has ended."""
         if self._process is not None and self._process.poll() is not None:
             raise RuntimeError(f"clustermapper ended with code {self._process.returncode}")
 
     def events(self) -> list[dict[str, Any]]:
-        """Return every event so far, without an incomplete last line. Raise RuntimeError where it ended."""
+        """Return every event so far, without an incomplete last line.
+
+        Raise RuntimeError if the process ended.
+        """
         self.require_alive()
         text = self._path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,4 +1,4 @@
-"""What the machine must have, checked by trying it in a temporary namespace."""
+"""The requirements on the machine, checked by trying them in a temporary namespace."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that the testbed needs or can use: whether it is there, what was found, and how to get
-    it."""
+    """One thing that the testbed needs or can use: whether it is there, the finding, and how to get it."""
 
     name: str
     ok: bool
@@ -68,7 +67,7 @@ def doctor() -> tuple[Check, ...]:
 def require_machine() -> None:
     """Raise MachineError for the first thing that no testbed can do without. Takes about a millisecond.
 
-    A low limit of open files is raised, where that is allowed.
+    A low limit of open files is raised, if that is allowed.
     """
     require_linux("a running fabric")
     for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):
@@ -251,7 +250,7 @@ def _tools() -> Check:
         return Check("Mininet", False, True, str(error), "pip install mininet setuptools")
 
 
-# name, required, Debian's package, what it is for
+# name, required, Debian's package, purpose
 _TOOLS: tuple[tuple[str, bool, str, str], ...] = (
     ("ip", True, "iproute2", ""),
     ("tcpdump", False, "tcpdump", "to look at packets"),

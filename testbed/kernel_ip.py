@@ -18,7 +18,7 @@ from mrclab.linux import namespaces, rtnetlink
 from mrclab.topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64
-GATEWAY = IPv6Address("fe80::1")  # hosts' name for their T0; its MAC is set for good
+GATEWAY = IPv6Address("fe80::1")  # hosts' name for their T0; its MAC never changes
 _CONF = Path("/proc/sys/net/ipv6/conf")
 # Only frames of ours: no duplicate address detection, no solicitations, no address of the kernel's own.
 _SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
@@ -32,7 +32,7 @@ def plane_network(port: NicPort) -> IPv6Network:
 def address_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
     """Give every port of every host its address, and a route to its plane via the T0.
 
-    ``places`` has the namespace of each host. Raise OSError where the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError if the kernel refuses.
     """
 
     def work() -> None:
@@ -47,7 +47,7 @@ def address_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
 
 
 def silence_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Undo `address_hosts`: with IPv6 off, the kernel forgets addresses, routes and neighbours of a port."""
+    """Undo `address_hosts`: with IPv6 off, the kernel drops addresses, routes and neighbours of a port."""
 
     def work() -> None:
         for host in fabric.hosts:

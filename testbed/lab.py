@@ -70,11 +70,11 @@ class Lab:
     ) -> Lab:
         """Bring everything up and wait until every switch holds its entries, read back.
 
-        ``say`` gets a line for each step; ``command`` is whose the testbed is; ``pipeline`` is the switch
-        program, where it is not the shipped one. Raise InputError or MachineError as FabricNetwork.up and
-        select_target do, SwitchError where a switch's process ends, ProgrammingError where a switch does not
-        take its entries; nothing is left behind then. Call ``down`` in the same thread, which is then back in
-        its own namespace.
+        ``say`` gets a line for each step; ``command`` is the owner of the testbed; ``pipeline`` is the switch
+        program, if it is not the shipped one. Raise InputError or MachineError as FabricNetwork.up and
+        select_target do, SwitchError if a switch's process ends, ProgrammingError if a switch does not take
+        its entries; nothing is left behind then. Call ``down`` in the same thread, which is then back in its
+        own namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
@@ -109,7 +109,7 @@ class Lab:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the switches' target does and can do."""
+        """The properties of the switches' target."""
         return self.target.capabilities
 
     def __enter__(self) -> Lab:
@@ -127,8 +127,8 @@ class Lab:
     def revive(self, *switches: str) -> None:
         """Start switches again that ended and wait until they hold their entries.
 
-        Faults written to them are gone. Raise SwitchError where they do not start, ProgrammingError where
-        one does not take its entries.
+        Faults written to them are gone. Raise SwitchError if they do not start, ProgrammingError if one does
+        not take its entries.
         """
         programmed = self.controller.programmings
         known = set(self.target.pids())

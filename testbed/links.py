@@ -22,8 +22,8 @@ from mrclab.p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric, Link, LinkProfile
 
-# Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above those
-# that the kernel itself gives to the tunnel devices of a new namespace.
+# Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above the
+# indexes of the tunnel devices that the kernel makes in a new namespace.
 FIRST_INDEX = 1001
 GROUP = 0x6D7263  # marks our interfaces, and lets the kernel delete them together
 TXQUEUELEN = 1000
@@ -35,10 +35,10 @@ LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never wh
 
 
 def port_shape(profile: LinkProfile) -> Shape:
-    """Return ``shape_of`` for a switch's port, whose program decides what may wait: room for all of that.
+    """Return ``shape_of`` for a switch's port, whose program bounds the queue: room for all of it.
 
-    The room is what the program lets wait (UEC's tail drop, 2 bandwidth-delay products), four times over:
-    what the kernel is late with waits as well, and may not be dropped behind the program's back.
+    The room is four times the program's bound (UEC's tail drop, 2 bandwidth-delay products): frames that the
+    kernel sends late wait as well, and must not be dropped unknown to the program.
     """
     shape = shape_of(profile)
     allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)
@@ -84,10 +84,10 @@ def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cabl
 def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
     """Make every link of a fabric in its namespaces, which must be there, and bring both ends up.
 
-    Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
-    nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
-    Delays are kept where the kernel has netem; elsewhere `mrclab.testbed.delays.lengthen` keeps them.
-    Raise MachineError where the kernel lacks what a link needs, OSError where it refuses.
+    If the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
+    nothing else bounds their queues. When it returns, a frame put in at one end comes out at the other.
+    Delays are kept if the kernel has netem; else `mrclab.testbed.delays.lengthen` keeps them.
+    Raise MachineError if the kernel lacks something that a link needs, OSError if it refuses.
     """
     plan = cables(fabric, names, routers=routers)
     ends: dict[str, list[tuple[End, LinkProfile]]] = {}
@@ -187,10 +187,10 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
     """Give switch ports (interface index, link) their rate and strict classes: control, trimmed, data.
 
-    The root class keeps the rate; the classes below it own next to nothing, so that all they send is
-    borrowed, in that order: what a class sends of its own share would go ahead of both. How much may wait
-    is the switch program's to say; the kernel's queues, bounded in bytes, hold that with room to spare.
-    Raise MachineError where the kernel lacks what this needs, OSError where it refuses.
+    The root class keeps the rate; the classes below it own next to nothing, so that they borrow all their
+    bandwidth, in that order: frames within a class's own share would go ahead of both. The switch program
+    decides how much may wait; the kernel's queues, bounded in bytes, hold that with room to spare. Raise
+    MachineError if the kernel lacks a qdisc for this, OSError if it refuses.
     """
     buckets: list[Request] = []
     delays: list[Request] = []
@@ -266,9 +266,9 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
     """Make a cable longer each way by ``delay_ns``; with None, as long as it was at first.
 
-    ``switches`` is the switches' namespace, whose ports have classes. Only for cables without a delay of
-    their own, where the kernel has netem. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first request
-    and after the last.
+    ``switches`` is the switches' namespace, whose ports have classes. Only for cables without a configured
+    delay, if the kernel has netem. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first request and
+    after the last.
     """
     profile = cable.link.profile
 

@@ -1,7 +1,7 @@
 """MPTCP between hosts: each announces the addresses of all its ports, so that a connection has a subflow in
 every plane.
 
-What the kernel keeps of this is per network namespace, and goes with it.
+The kernel keeps this state per network namespace, and drops it with the namespace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which t
 def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
     """Make every host announce its ports' addresses, which it must have already (kernel_ip).
 
-    ``places`` has the namespace of each host. Raise OSError where the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError if the kernel refuses.
     """
 
     def work() -> None:

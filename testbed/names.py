@@ -23,7 +23,7 @@ class Names:
     """The names of one testbed. Two testbeds with different prefixes do not see each other.
 
     ``prefix`` names the namespace of all switches and begins those of the hosts and every run id;
-    ``state_dir`` holds what a later process must know. Raise InputError on an unusable prefix.
+    ``state_dir`` holds the state for later processes. Raise InputError on an unusable prefix.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -40,7 +40,7 @@ class Names:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Names:
-        """Return the usual names, or those of MRCLAB_PREFIX where that is set."""
+        """Return the usual names, or those of MRCLAB_PREFIX if it is set."""
         return cls.of_prefix(environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX)
 
     @property
@@ -49,7 +49,7 @@ class Names:
         return self.prefix
 
     def host(self, name: str) -> str:
-        """Return the namespace of a host, or of a switch that has one of its own."""
+        """Return the namespace of a host, or of a switch that has a separate one."""
         return f"{self.prefix}-{name}"
 
     def places(self, fabric: Fabric, *, routers: bool = False) -> dict[str, str]:
@@ -87,6 +87,6 @@ def by_sudo(words: str) -> str:
 
 
 def require_root(words: str) -> None:
-    """Raise MachineError where this process is not root's; ``words`` are the command that needs it."""
+    """Raise MachineError if this process is not root's; ``words`` are the command that needs it."""
     if not is_root():
         raise MachineError(f"not root: run {by_sudo(words)}")

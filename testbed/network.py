@@ -34,7 +34,7 @@ MAX_RATE_BPS = 10**11
 
 
 class FabricNetwork:
-    """A fabric that is up: every host in a namespace of its own, all switches in one, cables between them.
+    """A fabric that is up: every host in a separate namespace, all switches in one, cables between them.
 
     Made by ``up`` (new) or ``attached`` (already running). As a context manager it goes down at the end of
     the ``with``, also on an exception, Ctrl-C, SIGTERM or SIGHUP::
@@ -69,13 +69,13 @@ class FabricNetwork:
         routers: bool = False,
         command: str = "",
     ) -> FabricNetwork:
-        """Bring a fabric up. What a dead testbed left is removed first, and named in ``found``.
+        """Bring a fabric up. The remains of a dead testbed are removed first, and named in ``found``.
 
-        With ``routers`` every switch has a namespace of its own, for the kernel to route in.
+        With ``routers`` every switch has a separate namespace, in which the kernel routes.
 
         It belongs to this process until ``detach``, and to the ``command`` that it carries out (as started):
-        should this process be killed, a watchdog removes the testbed. Raises InputError where another testbed
-        is up or a link is faster than the kernel shapes, MachineError where the machine lacks something.
+        should this process be killed, a watchdog removes the testbed. Raise InputError if another testbed is
+        up or a link is faster than the kernel shapes, MachineError if the machine lacks something.
         """
         refuse_too_fast(fabric)
         require_machine()
@@ -111,7 +111,7 @@ class FabricNetwork:
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
-        """Return the testbed that is up, from any process. Raise InputError where none is."""
+        """Return the testbed that is up, from any process. Raise InputError if none is."""
         names = names or Names.from_environment()
         found = state.require(names)
         return cls(found.fabric(), names, found.run_id, found.target)
@@ -166,7 +166,7 @@ class FabricNetwork:
             self._watchdog = None
 
     def ended(self) -> str | None:
-        """Return that the process behind the links' delays has ended, in a line; None where none has."""
+        """Return a line if the process behind the links' delays has ended, else None."""
         if self._wires is not None and self._wires.ended:
             return "the process that delays the links has ended"
         return None
@@ -214,7 +214,7 @@ class FabricNetwork:
         """Start a process inside a host's namespace; ``options`` are Popen's, and ``sysfs`` as in
         ``spawn_in``.
 
-        Raise KeyError on an unknown host, FileNotFoundError where there is no such program.
+        Raise KeyError on an unknown host, FileNotFoundError if there is no such program.
         """
         return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
 
@@ -227,7 +227,7 @@ class FabricNetwork:
     ) -> subprocess.Popen[Any]:
         """Start a process inside a namespace: no shell and no wrapper, so the pid is the process's own.
 
-        It gets a session of its own (a terminal's Ctrl-C does not reach it) and MRCLAB_RUN in its
+        It gets a new session (a terminal's Ctrl-C does not reach it) and MRCLAB_RUN in its
         environment, unless ``options`` say otherwise. With ``sysfs`` its /sys/class/net shows the
         namespace's interfaces, for programs that look there (BMv2 does for port states); ``ip netns exec``
         sees to that and then becomes the process.
@@ -259,7 +259,7 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
     """Mininet over the testbed that is up, from any process; ``stop`` it to end its shells, the testbed
     stays.
 
-    Raise InputError where no testbed is up, or another fabric's than the one given.
+    Raise InputError if no testbed is up, or one with another fabric than the given one.
     """
     network = FabricNetwork.attached(names)
     if fabric is not None and fabric != network.fabric:
@@ -268,7 +268,7 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
 
 
 def refuse_second(names: Names) -> None:
-    """Raise InputError where a testbed of these names is up or held; the caller holds its lock."""
+    """Raise InputError if a testbed of these names is up or held; the caller holds its lock."""
     found = state.read(names)
     if found is None or not found.alive(names):
         refuse_claimed(names)
@@ -283,7 +283,7 @@ def refuse_second(names: Names) -> None:
 
 
 def refuse_too_fast(fabric: Fabric) -> None:
-    """Raise InputError where a link is faster than anything that the kernel shapes can be."""
+    """Raise InputError if a link is faster than anything that the kernel shapes can be."""
     for link in fabric.links:
         if link.profile.rate_bps > MAX_RATE_BPS:
             rate = f"{link.profile.rate_bps / 1e9:g} Gbit/s"

@@ -92,7 +92,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
         # Mininet starts a shell with "mnexec -cdn", other programs with "mnexec -da PID": in the node's
-        # namespace, in a session of its own, without our descriptors. `ip` and Popen do the same.
+        # namespace, in a new session, without our descriptors. `ip` and Popen do the same.
         own = {RUN_VARIABLE: self.run_id, **_MNEXEC_IN_BASH}
         environment = {**(params.pop("env", None) or os.environ), **own}
         if cmd[:1] == ["mnexec"]:
@@ -161,7 +161,7 @@ class FabricIntf(Intf):  # type: ignore[misc]
         return {}
 
     def updateIP(self) -> str | None:  # noqa: N802
-        """Return the address that the view was told of, None where the kernel speaks no IP here."""
+        """Return the address that the view was given, None if the kernel speaks no IP here."""
         address: str | None = self.ip
         return address
 

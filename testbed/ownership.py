@@ -53,7 +53,7 @@ def whose(found: State) -> str:
 def require_ours(names: Names, *, force: bool) -> State:
     """Return the testbed that is up, for a command that would disturb its owner.
 
-    Raise InputError where none is up; where it is an experiment's or another user's, unless ``force``.
+    Raise InputError if none is up, or if it is an experiment's or another user's, unless ``force``.
     """
     found = state.require(names)
     if not force and not (found.stays and found.user == user()):
@@ -62,7 +62,7 @@ def require_ours(names: Names, *, force: bool) -> State:
 
 
 def take(names: Names, found: State) -> None:
-    """Note who is about to take a testbed from its owner, for its owner to say so."""
+    """Record the process that is about to take a testbed from its owner, for the owner's message."""
     by = f"taken down by '{command()}' of {user()} (process {os.getpid()}) at {state.now()}"
     with state.locked(names):
         now = state.read(names)
@@ -80,7 +80,7 @@ def taken(names: Names, run_id: str) -> str:
 
 
 class Watchdog:
-    """A process beside a testbed that cleans up if the owner is killed. It does nothing else.
+    """A process next to a testbed that cleans up if the owner is killed. It does nothing else.
 
     It is no child of the run by name, so that ending all processes of the run spares it.
     """

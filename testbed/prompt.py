@@ -82,7 +82,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         self._mrclab("restore", line)
 
     def do_status(self, line: str) -> None:
-        """Show the switches and what they count."""
+        """Show the switches and their counters."""
         self._mrclab("status", line)
 
     def do_dpctl(self, _line: str) -> None:
@@ -184,7 +184,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
     def waitForNode(self, node: Node) -> None:  # noqa: N802
         """Print a command's output until it ends.
 
-        At a terminal, what is typed meanwhile goes to the command; a script's next lines do not.
+        At a terminal, input during that time goes to the command; a script's next lines do not.
         """
         if self.isatty():
             super().waitForNode(node)

@@ -29,7 +29,7 @@ class RunningFabric(Protocol):
 
     @property
     def faults(self) -> Faults:
-        """The registry of its faults; ``mrclab.faults.kinds`` are those that it can make."""
+        """The registry of its faults; ``mrclab.faults.kinds`` lists their kinds."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -37,7 +37,7 @@ class RunningFabric(Protocol):
 
     @property
     def target_name(self) -> str:
-        """What runs the switches: ``ebpf``, ``bmv2``, or empty for routers."""
+        """The switches' target: ``ebpf``, ``bmv2``, or empty for routers."""
 
     def ended(self) -> str | None:
         """Return how a process that forwards or programs has ended, in a line; None while all of them run."""

@@ -1,4 +1,4 @@
-"""What a running testbed leaves for later processes to know: one file, replaced as a whole, and one lock."""
+"""The state of a running testbed for later processes: one file, replaced as a whole, and one lock."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass thr
 class State:
     """A testbed that is up, or was when its process died.
 
-    ``owner`` is the process that will take it down when it ends (its ``what`` is the command), or None where
-    it was detached from its maker. ``fabric_text`` makes the fabric again. ``target`` is what runs in the
-    switches, or empty where nothing does. ``user`` is whose it is. ``stays``: it is for other commands to
-    use, not for an experiment alone. ``taken`` says by whom it is being taken down, while that goes on.
+    ``owner`` is the process that will take it down when it ends (its ``what`` is the command), or None if it
+    was detached from its maker. ``fabric_text`` makes the fabric again. ``target`` is the switches' target,
+    or empty without one. ``user`` is its user. ``stays``: other commands may use it, not an experiment alone.
+    ``taken`` names the process that is taking it down.
     """
 
     run_id: str
@@ -50,7 +50,7 @@ class State:
         return fabric_from_text(self.fabric_text)
 
     def with_process(self, process: Process) -> State:
-        """With one more process, less those that have ended."""
+        """With one more process, and without the ended ones."""
         return replace(self, processes=(*(p for p in self.processes if p.alive), process))
 
     def alive(self, names: Names) -> bool:
@@ -86,9 +86,9 @@ def state_file(names: Names) -> Path:
 
 
 def read(names: Names) -> State | None:
-    """Return the recorded testbed, or None where there is none or its record makes no sense.
+    """Return the recorded testbed, or None if there is none or its record makes no sense.
 
-    Raise MachineError without root, whose the record is.
+    Raise MachineError without root, the owner of the record.
     """
     try:
         data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """Return the testbed that is up. Raise InputError where none is, with what became of the last one."""
+    """Return the testbed that is up. Raise InputError if none is, with the fate of the last one."""
     state = read(names)
     if state is None:
         taken = read_taken(names)
@@ -146,8 +146,7 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Keep other testbeds of these names from coming up, going down or being cleaned meanwhile; wait for
-    the lock."""
+    """Wait for the lock, under which no other testbed of these names comes up, goes down or is cleaned."""
     import fcntl  # Unix has it alone
 
     path = names.state_dir / "lock"
@@ -177,7 +176,7 @@ def locked(names: Names) -> Iterator[None]:
 def forget(names: Names, *, keep_lock: bool = False) -> list[str]:
     """Remove everything of ours from the state directory, and the directory if that leaves it empty.
 
-    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return the paths of what was there.
+    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return the removed paths.
     """
     files = [
         state_file(names),

@@ -89,7 +89,7 @@ def times_of(page: Page) -> list[float]:
 
 
 def picture(page: Page, most: int) -> Image.Image:
-    """Return what the page shows, at most so many pixels wide."""
+    """Return a picture of the page, at most so many pixels wide."""
     whole = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     if whole.width <= most:
         return whole
@@ -129,7 +129,7 @@ def film(replay: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Pictures of the live page.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record")

@@ -1,11 +1,11 @@
-"""What mrclab is made of beyond its own source: the packages that it installs, their versions and licences.
+"""The parts of mrclab beyond its own source: the packages that it installs, their versions and licences.
 
     python tools/supply.py lock     write requirements.lock from the packages that are installed here
     python tools/supply.py check    compare it with pyproject.toml and the rules here; exit code 1 or 0
     python tools/supply.py sbom     print a software bill of materials (CycloneDX 1.5, JSON)
 
-pyproject.toml has lower bounds, so that mrclab can be installed beside other software; the lock has one set
-that the tests ran with: ``pip install -c requirements.lock .``
+pyproject.toml has lower bounds, so that mrclab can be installed together with other software; the lock has
+one set that the tests ran with: ``pip install -c requirements.lock .``
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def installed(needs: list[Requirement]) -> Iterator[Package]:
 
 
 def licence(name: str, found: Distribution) -> str:
-    """Return what a package says of its licence, in a few words; "unknown" if it says nothing."""
+    """Return the licence of a package by its metadata, in a few words; "unknown" if there is none."""
     if name in KNOWN:
         return KNOWN[name]
     about = found.metadata
@@ -114,7 +114,7 @@ def read_lock(text: str) -> list[Package]:
 
 
 def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
-    """Return what is wrong with a lock: missing packages, versions below bounds, licences not allowed."""
+    """Return the errors of a lock: missing packages, versions below bounds, licences not allowed."""
     known = {package.name: package for package in lock}
     found = []
     for need in needs:
@@ -152,7 +152,7 @@ def sbom(lock: list[Package], version: str) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """Do what the first word says; return the exit code."""
+    """Run the command that the first word names; return the exit code."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = wanted(project)
     if words == ["lock"]:

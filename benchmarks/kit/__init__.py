@@ -1,1 +1,1 @@
-"""What the benchmarks share. None of these files measures anything by itself."""
+"""The common parts of the benchmarks. These files measure nothing by themselves."""

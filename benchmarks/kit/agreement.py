@@ -1,4 +1,4 @@
-"""What was measured twice set side by side: a bound for each quantity, whether it holds, and the table."""
+"""Two measurements of the same, side by side: a bound for each quantity, whether it holds, and the table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 class Bound:
     """How far apart two values may be: `share` of the first, or `distance` in its unit.
 
-    Without either nothing is asked for: the row is for the reader.
+    Without either there is no bound: the row is for the reader.
     """
 
     share: float | None = None
     distance: float | None = None
 
     def holds(self, first: float, second: float) -> bool | None:
-        """Return whether two values are as near as that; None where nothing is asked for."""
+        """Return whether two values are as near as that; None without a bound."""
         if self.share is not None:
             return abs(second - first) <= self.share * abs(first)
         if self.distance is not None:
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Return whether the bound holds: not where a value is missing, and None where there is none."""
+        """Return whether the bound holds: False if a value is missing, None if there is no bound."""
         if self.first is None or self.second is None:
             return None if self.bound == Bound() else False
         return self.bound.holds(self.first, self.second)

@@ -1,4 +1,4 @@
-"""One switch between veth pairs: on a target, or a BPF program written by hand; it counts what came out."""
+"""One switch between veth pairs: on a target, or a hand-written BPF program; it counts outgoing frames."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from mrclab.switches.target import select_target
 from tests.support.switch_kit import Client, Namespace, forwarded, read_p4info, sid
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
-OWN, NEXT = 1, 2  # the uSIDs of the switch, and of what is behind port 2
-QUIET_S = 0.2  # without another frame, what is missing is lost
-MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # where a frame goes, and from where, behind port 2
+OWN, NEXT = 1, 2  # the uSIDs of the switch, and of the next one behind port 2
+QUIET_S = 0.2  # without another frame, the missing ones are lost
+MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # a frame's destination and source behind port 2
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def namespace() -> Iterator[Namespace]:
 
 @dataclass(frozen=True)
 class Trial:
-    """What went in and what came out, and for how long frames were sent."""
+    """The frames in and out, and for how long frames were sent."""
 
     sent: int
     received: int

@@ -1,7 +1,8 @@
-"""The cases in which the emulation and the simulator are to agree, as scenarios, and what is read from a run.
+"""The cases in which emulation and simulator must agree, as scenarios, and the quantities read from
+a run.
 
-Cases at 25 Mbit/s have packets of 1.4 ms on links of that rate, beside which hosts' CPU time is small; those
-at 1 Gbit/s have packets of 34 us, beside which it is not.
+Cases at 25 Mbit/s have packets of 1.4 ms on links of that rate, against which hosts' CPU time is small; those
+at 1 Gbit/s have packets of 34 us, against which it is not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Target = Literal["ebpf", "sim"]
 TRANSPORT: Final = "mrc"
 PAYLOAD_BYTES: Final = 4096
 SETTLE_NS: Final = 1_000_000_000
-"""Of a measurement with steady flows, what is left out: windows find their size meanwhile."""
+"""The time left out at the start of steady flows, in which windows find their size."""
 STEADY_S: Final = 4
 CE: Final = 3
 SLOW_BPS, FAST_BPS = 25_000_000, 1_000_000_000
@@ -144,19 +145,19 @@ def incast() -> Case:
     )
 
 
-# What is read from a repetition
+# The quantities read from a repetition
 
 
 @dataclass(frozen=True)
 class Steady:
-    """What steady flows were like after `SETTLE_NS`: whole seconds, all receivers together."""
+    """The properties of steady flows after `SETTLE_NS`: whole seconds, all receivers together."""
 
     goodput_mbps: float
     marked: float
-    """Share of the data packets that arrived with the mark, of those that arrived whole."""
+    """Share of marked packets among the data packets that arrived whole."""
     trims_per_s: float
     window_bytes: float | None
-    """Congestion window, mean over time and queue pairs; None where none was reported."""
+    """Congestion window, mean over time and queue pairs; None without a report."""
 
 
 def packets_of(directory: Path, host: str) -> tuple[Packets, npt.NDArray[np.int64]]:
@@ -189,7 +190,7 @@ def answers_us(packets: Packets, t_ns: npt.NDArray[np.int64]) -> list[float]:
 
 
 def steady(directory: Path, repetition: Repetition) -> Steady:
-    """Return what the flows of a repetition were like."""
+    """Return the properties of a repetition's flows."""
     begin_ns = repetition.measure_ns + SETTLE_NS
     end_ns = repetition.measure_ns + STEADY_S * 10**9
     seconds = (end_ns - begin_ns) / 1e9
@@ -229,7 +230,7 @@ def _windows(path: Path, begin_ns: int, end_ns: int) -> list[float]:
 def mean_over_time(steps: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
     """Return the mean of a value that changes at given times, in order, from `begin_ns` to `end_ns`.
 
-    None where no change was in that time.
+    None if no change was in that time.
     """
     if not any(begin_ns <= t_ns < end_ns for t_ns, _ in steps):
         return None

@@ -31,7 +31,7 @@ class RunFiles:
 
 
 def read_run(directory: Path, transport: str = "mrc") -> RunFiles:
-    """Read a result directory. Raises InputError on a file that is not what it should be."""
+    """Read a result directory. Raise InputError on a malformed file."""
     result = json.loads((directory / "result.json").read_text())
     folder = directory / f"{transport}-0"
     src, dst = sorted(path.stem for path in (folder / "captures").glob("*.pcap"))

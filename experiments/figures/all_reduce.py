@@ -1,4 +1,4 @@
-"""A ring all-reduce against what the links set."""
+"""A ring all-reduce against the limit that the links set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 5.2.1: the bandwidth of messages of 32 KB without loss, MRC beside RoCEv2."""
+"""Section 5.2.1: the bandwidth of messages of 32 KB without loss, MRC against RoCEv2."""
 
 from __future__ import annotations
 

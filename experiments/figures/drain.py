@@ -1,4 +1,4 @@
-"""Maintenance: a T1 that hosts were told to avoid is rebooted under load."""
+"""Maintenance: a drained T1, which the hosts avoid, is rebooted under load."""
 
 from __future__ import annotations
 

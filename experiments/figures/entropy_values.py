@@ -17,7 +17,7 @@ ENOUGH = 128
 
 
 def judge(result: Result) -> Verdict:
-    """Each number carries what its paths carry, and from 128 on there is nothing to gain."""
+    """Each number of EVs gives the rate of its paths, and above 128 there is no gain."""
     by_count = {evs_of(result, name): name for name in result["transports"]}
     checks: list[Check] = []
     for count, name in sorted(by_count.items()):

@@ -71,7 +71,7 @@ def _judge_mode(result: Result, name: str) -> list[Check]:
 
 
 def _retirements(result: Result, name: str, trial: Mapping[str, Any]) -> tuple[set[int], set[int]]:
-    """Return the EVs that were retired while a fault lasted, and those that were out of use when it began."""
+    """Return the EVs that were retired during a fault, and the EVs that were out of use when it began."""
     fault, begin = trial["fault"], trial["fault"]["at_us"]
     middle_ns = (fault["t_before_ns"] + fault["t_after_ns"]) // 2
     until_ns = fault["restore_before_ns"]
@@ -105,6 +105,6 @@ def _all_in_use(result: Result, name: str, fabric: Fabric) -> bool:
 
 
 def _not_silent(felt: list[Mapping[str, Any]]) -> int | None:
-    """Return how many faults data was sent over until they were healed; None where captures cannot tell."""
+    """Return how many faults data was sent over until they were healed; None if captures do not show it."""
     found = [c["ok"] for t in felt for c in t["checks"] if c["name"] == "silent_after_rerouting"]
     return sum(ok is False for ok in found) if any(ok is not None for ok in found) else None

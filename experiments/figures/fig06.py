@@ -27,7 +27,7 @@ MOST_IN_FLAP = 0.9
 
 
 def judge(result: Result) -> Verdict:
-    """Check that the rate falls by what the links predict, comes back, and that losses come with the flap."""
+    """Check that the rate falls as the links predict, comes back, and that losses come with the flap."""
     shares: list[float | None] = []
     back: list[float | None] = []
     predicted: list[float] = []

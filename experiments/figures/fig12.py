@@ -30,7 +30,7 @@ AT_ONCE_US = 1.0
 
 
 def judge(result: Result) -> Verdict:
-    """Check throughput, the time until the EV is retired, its replacement, and what is lost from then on."""
+    """Check throughput, the time until the EV is retired, its replacement, and the losses from then on."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [

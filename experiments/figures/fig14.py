@@ -62,8 +62,8 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return, for each repetition, what links of the first flow alone carry with the second flow, over what
-    they carried before."""
+    """Return, for each repetition, the rate on the first flow's own links with the second flow, over the rate
+    before."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):

@@ -27,15 +27,15 @@ LOSSES = ("", "-0.1%", "-1%")
 
 
 def judge(result: Result) -> Verdict:
-    """Check what MRC keeps at the largest size, and its lead at every size."""
+    """Check the share that MRC keeps at the largest size, and its lead at every size."""
     return all_hold(judge_losses(result, LARGEST), SCALE)
 
 
 def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list[Check]:
     """Return the checks by the paper's values at its largest size.
 
-    MRC keeps as much of its own bandwidth, and leads each RoCEv2 as many times, as there. At smaller sizes,
-    where the paper's leads are larger, it leads at all.
+    MRC keeps the paper's share of its loss-free bandwidth, and has the paper's lead over each RoCEv2. At
+    smaller sizes, where the paper's leads are larger, any lead is enough.
     """
     sizes = sizes_of(result, "mrc", "time_us")
     if not sizes:

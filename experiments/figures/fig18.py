@@ -23,7 +23,7 @@ DCQCN = {"rocev2": 319.0, "rocev2-10qp": 361.0}
 
 
 def judge(result: Result) -> Verdict:
-    """MRC's victim gets what its NIC can send and leads RoCEv2's, and the flows of the incast share alike."""
+    """MRC's victim gets its NIC's full rate and leads RoCEv2's, and the flows of the incast share alike."""
     return all_hold(judge_incast(result, "mrc", DCQCN))
 
 

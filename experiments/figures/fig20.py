@@ -26,7 +26,7 @@ WIDEST = 0.8
 
 
 def judge(result: Result) -> Verdict:
-    """MRC's slowest flow has what the links carry, and leads RoCEv2's, which shares links by its hash.
+    """MRC's slowest flow has the rate of its links, and leads RoCEv2's, which shares links by its hash.
 
     So does RoCEv2 under PFC, which virtual time has; with 8 queue pairs its slowest flow is faster.
     """
@@ -70,8 +70,8 @@ def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
 
 
 def expected_collisions(result: Result, fabric: Fabric, seed: int = 1) -> tuple[float, float]:
-    """Return the mean share of flows that share a full link where each is hashed to one path, and the mean
-    rate of the slowest over that of a flow alone."""
+    """Return the mean share of flows that share a full link if each is hashed to one path, and the mean rate
+    of the slowest over that of a flow alone."""
     chooser = random.Random(seed)
     placement = placement_of(result, fabric)
     pairs = [(placement.hosts[a], placement.hosts[b]) for a, b in placement.pairs]

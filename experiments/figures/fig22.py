@@ -1,4 +1,4 @@
-"""Figure 22: how long a queue DCQCN leaves in an incast over PFC, and what it costs to have it shorter."""
+"""Figure 22: how long a queue DCQCN leaves in an incast over PFC, and the cost of a shorter one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headline: time to recover from a silent cut, MRC against what routing takes."""
+"""The headline: time to recover from a silent cut, MRC against routing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ METRIC = "recovered_us"
 def judge(result: Result) -> Verdict:
     """Check MRC's bypass, the seconds of routing with hold timers, and how many times longer routing takes.
 
-    Medians are of the faults that were felt. Timers that a scenario sets itself prove nothing: what is asked
-    of a routed transport follows from the paper's times alone.
+    Medians are of the faults that were felt. Timers that a scenario sets itself prove nothing: the criteria
+    of a routed transport follow from the paper's times alone.
     """
     checks = judge_bypass(result, "mrc")
     limit_us = bypass_limit_us(rtt_us(result, "mrc"))

@@ -1,4 +1,4 @@
-"""Section 5.2.1: the latency of a small write without loss, MRC beside RoCEv2."""
+"""Section 5.2.1: the latency of a small write without loss, MRC against RoCEv2."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OUTER_HEADER_BYTES = 40
 
 
 def judge(result: Result) -> Verdict:
-    """Check that a request and its answer take no longer than with RoCEv2 but for what the wire adds.
+    """Check that a request and its answer take no longer than with RoCEv2 except on the wire.
 
-    MRC's packets have a header more, and each travels in one plane, at its share of the NIC's rate.
+    MRC's packets have one more header, and each travels in one plane, at its share of the NIC's rate.
     """
     ours, theirs = (pooled(result, name, "latency_us") for name in ("mrc", "rocev2"))
     usual = median_interval(theirs)

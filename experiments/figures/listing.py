@@ -10,7 +10,7 @@ _NOT_FIGURES = ("__init__.py", "listing.py")
 
 
 def require_figure(figure: str) -> None:
-    """Raise InputError where there is no such module."""
+    """Raise InputError if there is no such module."""
     known = sorted(
         f.name.removesuffix(".py")
         for f in files("mrclab.experiments.figures").iterdir()

@@ -21,8 +21,8 @@ APART = "theory: the two destinations have different uplinks by their numbers, s
 
 
 def judge(result: Result) -> Verdict:
-    """Nothing is dropped where links stop instead. The victim of hashed flows waits behind others for it;
-    MRC's does not, and neither does one whose destination has another path than that of the incast."""
+    """Nothing is dropped if links stop instead. The victim of hashed flows waits behind others for it; MRC's
+    does not, and neither does one whose destination has another path than that of the incast."""
     checks = judge_incast(result, "mrc", {})
     victims = [rates[-1] for rates in flows(result, "mrc")]
     for name in (*HASHED, BY_DESTINATION):

@@ -68,7 +68,7 @@ def longest_stall_us(result: Result) -> float:
 
 
 def _trainings(result: Result, transport: str) -> dict[int, Mapping[str, Any]]:
-    """Return what each repetition of a transport did, by number."""
+    """Return the training of each repetition of a transport, by number."""
     details = transport_of(result, transport).get("details", ())
     return {found["repetition"]: found["training"] for found in details if "training" in found}
 

@@ -1,8 +1,8 @@
 """Criteria: an interval held against a limit that was set beforehand.
 
 A criterion holds if the whole 95 % interval fulfils it, and does not hold if no part of it does. If the limit
-lies inside the interval it is undecided, and the check says how many values would decide it; with too few
-values for an interval it is not shown.
+lies inside the interval it is undecided, and the check gives the number of values that would decide it; with
+too few values for an interval it is not shown.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL, Interval
 
 TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
 MOST_TIMES = 100.0
-"""So many times as many values nobody will measure: the value lies at the limit."""
+"""Nobody will measure so many times as many values: the value lies at the limit."""
 
 
 def at_least(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
-    """Ask that a value is not below a limit."""
+    """Check that a value is not below a limit."""
     wanted = f"at least {_number(limit)}{unit}"
     if found is None:
         return Check(asked, TOO_FEW, None, source)
@@ -28,7 +28,7 @@ def at_least(asked: str, found: Interval | None, limit: float, source: str, unit
 
 
 def at_most(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
-    """Ask that a value is not above a limit."""
+    """Check that a value is not above a limit."""
     wanted = f"at most {_number(limit)}{unit}"
     if found is None:
         return Check(asked, TOO_FEW, None, source)
@@ -36,7 +36,7 @@ def at_most(asked: str, found: Interval | None, limit: float, source: str, unit:
 
 
 def within(asked: str, found: Interval | None, wanted: float, margin: float, source: str) -> Check:
-    """Ask that a value is within ``margin`` of one that is wanted."""
+    """Check that a value is within ``margin`` of a wanted one."""
     if found is None:
         return Check(asked, TOO_FEW, None, source)
     low, high = wanted - margin, wanted + margin
@@ -45,7 +45,7 @@ def within(asked: str, found: Interval | None, wanted: float, margin: float, sou
 
 
 def includes(asked: str, found: Interval | None, wanted: float, source: str, width: float) -> Check:
-    """Ask that the interval includes a value that theory gives, and that it is no wider than ``width``."""
+    """Check that the interval includes a value that theory gives, and that it is no wider than ``width``."""
     if found is None:
         return Check(asked, TOO_FEW, None, source)
     inside = found.low <= wanted <= found.high
@@ -56,7 +56,7 @@ def includes(asked: str, found: Interval | None, wanted: float, source: str, wid
 
 
 def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -> Check:
-    """Ask that a ratio is above 1, which excludes "equal", and at least ``times``."""
+    """Check that a ratio is above 1, which excludes "equal", and at least ``times``."""
     if ratio is None:
         return Check(asked, TOO_FEW, None, source)
     holds = _decided(ratio.low > 1 and ratio.low >= times, ratio.high < max(1.0, times))
@@ -65,13 +65,16 @@ def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -
 
 
 def present(asked: str, count: int, source: str) -> Check:
-    """Ask that something happened at all; if it did not, the claim is not shown."""
+    """Check that something happened; if it did not, the claim is not shown."""
     return Check(asked, f"{count:,}", True if count else None, source)
 
 
 def like_control(asked: str, ratio: Interval | None, limit: float, source: str) -> Check:
-    """Ask that a value is at most ``limit`` times its control's, whose own must not be the higher by as much:
-    else something disturbed the control, and nothing is shown."""
+    """Check that a value is at most ``limit`` times its control's.
+
+    The control's must not be higher by the same factor: else something disturbed the control, and nothing is
+    shown.
+    """
     check = at_most(asked, ratio, limit, source)
     if ratio is not None and ratio.high < 1 / limit:
         disturbed = f"{check.found}; the control was disturbed"
@@ -80,7 +83,7 @@ def like_control(asked: str, ratio: Interval | None, limit: float, source: str) 
 
 
 def none_of(asked: str, count: int | None, source: str) -> Check:
-    """Ask that something never happened; a count of None is not known."""
+    """Check that something never happened; a count of None is unknown."""
     return Check(
         asked,
         "not recorded" if count is None else f"{count:,}",

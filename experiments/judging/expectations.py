@@ -1,7 +1,7 @@
 """A scenario's own expectations, judged from its result with intervals.
 
 Values of all valid repetitions of a transport are pooled: for the times of faults one of each trial, for all
-else what ``samples`` hold. The interval of a quantile, and of a ratio of two, is the bootstrap's.
+else the values in ``samples``. The interval of a quantile, and of a ratio of two, is the bootstrap's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _values(result: Result, quantity: Quantity) -> list[float]:
 
 
 def _missing(result: Result, quantity: Quantity) -> str:
-    """Say why a quantity cannot be judged; "" where it can be."""
+    """Return why a quantity cannot be judged; "" if it can be."""
     values = _values(result, quantity)
     if not values:
         return f"{quantity.transport} has no {quantity.metric}"

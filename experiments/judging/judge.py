@@ -1,4 +1,4 @@
-"""The verdict on a result: the checks of its figure's judge, and those that every claim rests on."""
+"""The verdict on a result: the checks of its figure's judge, and the checks on which every claim rests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNKNOWN = "the result does not say whether the run is valid, so it shows nothing
 
 
 def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
-    """Return the verdict of a figure's judge on a result, with ``more`` checks beside those of the judge.
+    """Return the verdict of a figure's judge on a result, with ``more`` checks in addition to the judge's.
 
-    A result that contradicts itself, or has too few repetitions, gets checks that say so before all others.
-    Raises InputError if there is no such judge; without a figure the checks stand alone.
+    A result that contradicts itself, or has too few repetitions, gets checks that report it before all
+    others. Raise InputError if there is no such judge; without a figure the checks stand alone.
     """
     valid = result.get("valid")
     invalid = UNKNOWN if valid is None else "" if valid else INVALID

@@ -1,4 +1,4 @@
-"""The times between changes of a run's faults, what is left in each, and the dip at its beginning."""
+"""The times between changes of a run's faults, the remaining rate in each, and the dip at its beginning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAPER_PAYLOAD_SHARE = 392 / 400
 SAMPLE_US = 200_000.0
 """The paper's bins."""
 FEWEST_SAMPLES = 15
-"""Bins in a run: where it is short they are narrower than the paper's."""
+"""Bins in a run. In a short run they are narrower than the paper's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
 def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> Check:
     """Check that the fault-free rate fills the links as far as the paper's does: ``gbps`` of ``of_gbps``.
 
-    What is left with links away shows only under a load that needs them.
+    The rate that remains without some links shows only under a load that needs them.
     """
     shares: list[float | None] = []
     for series in series_of(result, transport):
@@ -87,7 +87,7 @@ def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> C
 def judge_levels(
     result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
 ) -> list[Check]:
-    """Check each phase: its level, in its second half, is that of the capacity left; and its dip, all that is
+    """Check each phase: its level, in its second half, is that of the capacity left; and its dip, the sum
     missing from that level over the whole phase, is no more than ``dip_share`` of it (None: not asked)."""
     fabric = fabric_of(result, transport)
     levels: dict[int, list[float | None]] = {}

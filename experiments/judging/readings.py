@@ -17,7 +17,7 @@ Window = tuple[float, float]
 
 
 def transport_of(result: Result, name: str) -> Mapping[str, Any]:
-    """Return what a transport did; empty where the run does not have it."""
+    """Return a transport's part of the result; empty if the run does not have it."""
     found: Mapping[str, Any] = result["transports"].get(name, {})
     return found
 
@@ -34,7 +34,7 @@ def failures(result: Result, transport: str) -> int:
 
 
 def total_of(result: Result, transport: str, counter: str) -> int | None:
-    """Return a counter of all repetitions of a transport together; None where one did not count it."""
+    """Return a counter of all repetitions of a transport together; None if one did not count it."""
     counts = [s.get("counters", {}).get(counter) for s in samples(result, transport)]
     return None if not counts or None in counts else sum(counts)
 
@@ -42,7 +42,7 @@ def total_of(result: Result, transport: str, counter: str) -> int | None:
 def by_repetition(
     result: Result, transport: str, metric: str, of: Callable[[Any], Any] = np.mean
 ) -> list[float]:
-    """Return one value of a metric for each repetition that has it: the mean, or what ``of`` makes of it."""
+    """Return one value of a metric for each repetition that has it: the mean, or the result of ``of``."""
     rows = (s["metrics"].get(metric) for s in samples(result, transport))
     return [float(of(values)) for values in rows if values]
 
@@ -65,7 +65,7 @@ def flows(result: Result, transport: str) -> list[list[float]]:
 
 
 class Series:
-    """What was delivered and lost in one repetition; times are us since the start of the measurement."""
+    """Deliveries and losses in one repetition; times are us since the start of the measurement."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.repetition: int = data.get("repetition", 0)
@@ -81,7 +81,7 @@ class Series:
         return float(self._edges[-1]) if self._edges is not None else 0.0
 
     def bytes_in(self, window: Window) -> float:
-        """Return the bytes delivered in a window; inside a bin they are taken as coming evenly."""
+        """Return the bytes delivered in a window; inside a bin they are assumed to come evenly."""
         if self._edges is None:
             return 0.0
         begin, end = np.interp(window, self._edges, self._sums)
@@ -93,7 +93,7 @@ class Series:
         return self.bytes_in(window) * 8 / (end - begin) if end > begin else 0.0
 
     def lost_in(self, window: Window) -> int:
-        """Return the packets taken for lost in a window."""
+        """Return the packets declared lost in a window."""
         return int(self._lost[(self._starts >= window[0]) & (self._starts < window[1])].sum())
 
     def rates_mbps(self, window: Window, width_us: float) -> Floats:
@@ -144,5 +144,5 @@ def times_us(result: Result, transport: str, name: str) -> list[float]:
 
 
 def mean_of(values: Sequence[float | None]) -> Interval | None:
-    """Return the mean of the repetitions' values with its interval; None where one has none."""
+    """Return the mean of the repetitions' values with its interval; None if a repetition has none."""
     return None if None in values else mean_interval([v for v in values if v is not None])

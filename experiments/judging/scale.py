@@ -23,11 +23,11 @@ PAYLOAD_BYTES = 4096
 PAPER_RTT_US = 2 * 6.54
 """Round trip across a T1 on the paper's testbed: twice the latency of a write of 2 bytes (section 5.2.1)."""
 PAPER_BYPASS_US = 50.0
-"""The longest that "a few tens of microseconds" (section 2.1) can be taken for."""
+"""The longest time that "a few tens of microseconds" (section 2.1) can mean."""
 PAPER_TENS_US = 100.0
-"""The longest that "tens of microseconds" can be taken for: what nine of ten faults have to keep to."""
+"""The longest time that "tens of microseconds" can mean: the limit for nine of ten faults."""
 BMV2_HOP_US = 150.0
-"""What a BMv2 switch adds to a round trip for each hop: 44 us on an idle machine, and its queues."""
+"""The time that a BMv2 switch adds to a round trip for each hop: 44 us on an idle machine, and its queues."""
 HOPS = 6
 """Switches on the way across a T1 and back."""
 BYPASS_SOURCE = (
@@ -37,7 +37,7 @@ BYPASS_SOURCE = (
 
 
 def fabric_of(result: Result, transport: str) -> Fabric:
-    """Return the fabric that a transport ran on: the scenario's, in one plane where the transport is so."""
+    """Return the fabric that a transport ran on: the scenario's, in one plane if the transport uses one."""
     parameters = result["parameters"]
     asked, where = parameters["topology"], parameters.get("topology_where")
     if isinstance(asked, dict):
@@ -52,14 +52,14 @@ def _fabric(asked: str, where: str | None, in_one_plane: bool) -> Fabric:
 
 
 def placement_of(result: Result, fabric: Fabric, repetition: int = 0) -> Placement:
-    """Return who sent to whom in a repetition."""
+    """Return the senders and receivers of a repetition, in pairs."""
     workload = dict(result["parameters"]["workload"])
     kind = workload.pop("kind")
     return place(kind, workload, fabric, int(result.get("seed", 1)) + repetition)
 
 
 def nic_mbps(fabric: Fabric) -> float:
-    """Return what a NIC's links carry together, Mbit/s."""
+    """Return the rate of all of a NIC's links together, Mbit/s."""
     return link_bps(fabric, fabric.hosts[0].name) / 1e6
 
 
@@ -72,8 +72,8 @@ def payload_mbps(result: Result, transport: str) -> float:
 
 
 def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the payload that the workload can have at most: what its senders' and receivers' links carry, or
-    what its flows ask for."""
+    """Return the payload that the workload can have at most: the rate of its senders' and receivers' links,
+    or the rate that its flows ask for."""
     fabric = fabric_of(result, transport)
     placement = placement_of(result, fabric, repetition)
     share = payload_mbps(result, transport) / nic_mbps(fabric)
@@ -90,8 +90,8 @@ def packets_a_second(fabric: Fabric, mbps: float) -> float:
 def rtt_us(result: Result, transport: str) -> float:
     """Return the round trip: measured before the faults, but no longer than that of the idle network.
 
-    A queue that the run itself fills makes no limit wider. The idle network's is by the topology, with what
-    software hosts and switches add.
+    A queue that the run itself fills makes no limit wider. The idle network's is by the topology, with the
+    time that software hosts and switches add.
     """
     found = [t["rtt_us"] for t in trials_of(result, transport) if t.get("rtt_us")]
     idle_us = idle_network_rtt_us(result, transport)
@@ -114,7 +114,7 @@ def bypass_limit_us(round_trip_us: float, paper_us: float = PAPER_BYPASS_US) -> 
 
 
 def capacity_mbps(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> float:
-    """Return what a sender that keeps its planes equal can carry between two NICs, with some places broken.
+    """Return the rate between two NICs, Mbit/s, of a sender with equal planes, with some places broken.
 
     A plane carries no more than either NIC's port and the paths that are left, each at its slowest link. A
     plane without a path is out of service; the others get equal shares, so the slowest of them sets the rate
@@ -145,15 +145,15 @@ def expected_share(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) ->
 
 
 def nic_mbps_of(result: Result, transport: str) -> float:
-    """Return what the links of a NIC carry together, Mbit/s; of different NICs, of the fastest."""
+    """Return the rate of all links of a NIC together, Mbit/s; if NICs differ, of the fastest."""
     fabric = fabric_of(result, transport)
     return max(link_bps(fabric, host.name) for host in fabric.hosts) / 1e6
 
 
 def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return what the links of all senders, or of all receivers, carry at most, Mbit/s.
+    """Return the rate of all senders' links or of all receivers', whichever is less, Mbit/s.
 
-    Infinite for a workload whose ranks are not known.
+    Infinite for a workload with unknown ranks.
     """
     if "kind" not in result["parameters"]["workload"]:
         return float("inf")

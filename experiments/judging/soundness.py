@@ -1,8 +1,8 @@
-"""What every claim rests on: a result that contradicts itself shows nothing, whatever a figure's judge finds.
+"""The soundness of a result: one that contradicts itself shows nothing, whatever its figure's judge finds.
 
-Each rule returns checks only if it is broken. Data that is wrong, and a repetition of MRC that failed, refute
-a claim about MRC. All else leaves the claim open: times out of order, a repetition that is there twice, more
-bytes than the links carry.
+Each rule returns checks only if it is broken. Wrong data and a failed repetition of MRC refute a claim about
+MRC. Every other broken rule leaves the claim open: times out of order, a repetition that occurs twice, more
+bytes than the links can carry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
 MARGIN = 1.05
 """Over the links' rate: a message counts as a whole when its last byte arrives, so a few begin before."""
 STAMP_ERROR_US = 1.0
-"""Of two stamps, if a trial does not say how large their error is."""
+"""Error of two stamps, if a trial does not give one."""
 BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
 """Kinds of faults that take every packet, so that the last one sent onto the path is lost as well."""
 
@@ -65,7 +65,7 @@ def is_mrc(result: Result, name: str) -> bool:
 
 
 def _data(result: Result, name: str) -> Iterator[Check]:
-    """Ask that every byte arrived as it was sent, in all repetitions and trials."""
+    """Check that every byte arrived as it was sent, in all repetitions and trials."""
     found = transport_of(result, name)
     parts = [found, *found.get("samples", ()), *trials_of(result, name)]
     wrong = [part["integrity"] for part in parts if part.get("integrity", OK) != OK]
@@ -75,7 +75,7 @@ def _data(result: Result, name: str) -> Iterator[Check]:
 
 
 def _ended(result: Result, name: str) -> Iterator[Check]:
-    """Ask that every repetition of MRC came to its end."""
+    """Check that every repetition of MRC came to its end."""
     ran = transport_of(result, name).get("samples", ())
     failed = [sample["failure"] for sample in ran if sample.get("failure") is not None]
     if failed and is_mrc(result, name):
@@ -84,7 +84,7 @@ def _ended(result: Result, name: str) -> Iterator[Check]:
 
 
 def _order(result: Result, name: str) -> Iterator[Check]:
-    """Ask that the times of each fault are in the order that theory gives them."""
+    """Check that the times of each fault are in the order that theory gives them."""
     trials = trials_of(result, name)
     wrong = [why for trial in trials for why in (_out_of_order(trial),) if why]
     if wrong:
@@ -115,7 +115,7 @@ def _out_of_order(trial: Mapping[str, Any]) -> str:
 
 
 def _twice(result: Result, name: str) -> Iterator[Check]:
-    """Ask that no repetition and no fault is there twice: by its number, its moment, or its data.
+    """Check that no repetition and no fault occurs twice: by its number, its moment, or its data.
 
     In virtual time a transport that draws nothing, as RoCEv2 on one path, does the same with any seed.
     """
@@ -139,7 +139,7 @@ def _repeated(keys: list[Any]) -> int:
 
 
 def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
-    """Return all that was measured in each repetition as text; None if nothing was."""
+    """Return the measurements of each repetition as text; None if it has none."""
     rows: dict[Any, list[Any]] = {}
     for sample in found.get("samples", ()):
         values = {key: value for key, value in sample["metrics"].items() if value}
@@ -152,7 +152,7 @@ def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
 
 
 def _carried(result: Result, name: str) -> Iterator[Check]:
-    """Ask that no rate is above that of the links, and no time below that of the bytes on the wire."""
+    """Check that no rate is above that of the links, and no time below that of the bytes on the wire."""
     wrong = list(_impossible(result, name))
     if wrong:
         found = f"{len(wrong)}, such as {wrong[0]}"
@@ -189,7 +189,7 @@ def _impossible(result: Result, name: str) -> Iterator[str]:
 
 
 def _seats(result: Result) -> int:
-    """Return how many ranks share a NIC: what they tell one another does not cross it."""
+    """Return how many ranks share a NIC: traffic between them does not cross it."""
     return int(result["parameters"]["workload"].get("ranks_per_host", 1))
 
 

@@ -1,4 +1,4 @@
-"""Whether a conventional fabric stalls a synchronous job for as long as is said of such fabrics."""
+"""Whether a conventional fabric stalls a synchronous job for as long as reported of such fabrics."""
 
 from __future__ import annotations
 

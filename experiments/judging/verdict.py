@@ -25,9 +25,9 @@ def verdict_word(verdict: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition: what is asked, what was found, whether it holds (None: this run does not show it).
+    """One condition: its criterion, the finding, whether it holds (None: this run does not show it).
 
-    ``source`` says where the criterion comes from: the paper's number, or theory at this scale.
+    ``source`` is the criterion's origin: the paper's number, or theory at this scale.
     """
 
     asked: str
@@ -49,7 +49,7 @@ class Check:
 class Verdict:
     """Whether a claim holds: all checks must. One that is not shown leaves the claim open.
 
-    ``notes`` say why a claim may not hold at this scale; the verdict has them if it does not hold.
+    ``notes`` give reasons why a claim may not hold at this scale; the verdict has them if it does not hold.
     """
 
     checks: tuple[Check, ...]
@@ -78,7 +78,7 @@ class Verdict:
         return max(counts, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json: ``because`` is one line of all that was found."""
+        """Return it as it goes into result.json: ``because`` is one line with all findings."""
         failing = [c for c in self.checks if c.holds is False] or [c for c in self.checks if c.holds is None]
         found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
         because = [self.invalid] if self.invalid else found

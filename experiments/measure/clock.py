@@ -85,7 +85,7 @@ class ClockMap:
         return cls(tuple(sorted(samples, key=lambda sample: sample.at_ns)))
 
     def to_monotonic(self, realtime_ns: IntArray) -> IntArray:
-        """Return monotonic ns of an array of realtime ns. Exact integers but for the interpolated part."""
+        """Return monotonic ns of an array of realtime ns. Exact integers except for the interpolated part."""
         base = self.samples[0].offset_ns
         at = np.array([s.at_ns + s.offset_ns for s in self.samples], dtype=np.int64)
         extra = np.array([s.offset_ns - base for s in self.samples], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""When a fault was detected, by a sender or by the routing; where that cannot be said, why. Pure."""
+"""When a fault was detected, by a sender or by the routing, or why that is unknown. Pure."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ Ways = Mapping[tuple[str, str], Sequence[Path]]
 
 
 def ways_between(fabric: Fabric, pairs: Sequence[tuple[str, str]], routing: str = "srv6") -> Ways:
-    """Return the paths between pairs of hosts, with the EVs that name them: structured ones where the
-    routing is, else those of segment lists."""
+    """Return the paths between pairs of hosts, with the EVs that name them: structured ones if the routing is
+    structured, else those of segment lists."""
     paths = structured_paths if routing == "structured" else Fabric.paths
     return {(src, dst): paths(fabric, src, dst) for src, dst in pairs}
 

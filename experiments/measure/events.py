@@ -1,5 +1,5 @@
-"""Events of endpoints: agents' logs (docs/event-log.md) read back into CLOCK_MONOTONIC nanoseconds, and what
-senders did with their paths, from logs or from the columns of ranks."""
+"""Events of endpoints: agents' logs (docs/event-log.md) read back into CLOCK_MONOTONIC nanoseconds, and the
+senders' events of paths, from logs or from the columns of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.experiments.measure.evidence import Evidence, Sample
 from mrclab.linux.errors import DAMAGE, InputError
 
 EVENTS_LOST = "mrc:log:events_lost"
-"""The name of a log's last line where events are missing."""
+"""The name of a log's last line if events are missing."""
 KINDS = ("lost", "retired", "replaced", "restored")
 MOST_EVENTS = 5000
 """Of a kind in one repetition that a result holds; ``left_out`` counts those beyond."""
@@ -39,14 +39,14 @@ class Event:
     fields: Mapping[str, Any]
 
     def int_field(self, key: str) -> int | None:
-        """Return a whole-number field, or None where it is missing or something else."""
+        """Return a whole-number field, or None if it is missing or something else."""
         value = self.fields.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """Events in order of time. Names that the analysis does not know are kept."""
+    """Events in order of time. Unknown names are kept."""
 
     events: tuple[Event, ...]
 
@@ -74,7 +74,7 @@ class EventLog:
 def load_events(path: Path | str) -> EventLog:
     """Read a log. A last line without its end (an agent that was killed) is left out.
 
-    Raises InputError, with the line, on anything else that is not an event.
+    Raise InputError, with the line, on anything else that is not an event.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def load_events(path: Path | str) -> EventLog:
     except UnicodeDecodeError:
         raise InputError("not an event log: it is not UTF-8 text", where=str(path)) from None
     lines = text.split("\n")
-    lines.pop()  # empty where the last line is whole, else the broken one
+    lines.pop()  # empty if the last line is whole, else the broken one
     return parse_events(lines, str(path))
 
 
@@ -116,7 +116,7 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
 
 def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
     """Return, by kind, a row for each event in order of time: time since the measurement's start (us), rank,
-    queue pair, EV; of ``replaced`` also the EV that took its place.
+    queue pair, EV; for ``replaced`` also the new EV.
 
     Packets that a switch trimmed are not among the lost: a trim is a sign of congestion, and no loss.
     ``skipped`` has a count for each EV, since marks are many.

@@ -1,4 +1,4 @@
-"""What one repetition of a scenario left behind: the input of every measurement, and nothing else."""
+"""The evidence of one repetition of a scenario: the input of every measurement, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class RouteChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a repetition left. Times are CLOCK_MONOTONIC ns, but for the captures' own stamps.
+    """All evidence of a repetition. Times are CLOCK_MONOTONIC ns, except the captures' own stamps.
 
-    A rank or an agent is known by its index into ``hosts``; a host may occur more than once.
+    A rank or an agent is identified by its index into ``hosts``; a host may occur more than once.
     """
 
     transport: Transport
@@ -41,7 +41,7 @@ class Evidence:
     fabric: Fabric
     hosts: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]
-    """Who sends data to whom. Of a workload of flows, flow i is pair i."""
+    """Sender and receiver of data. In a workload of flows, flow i is pair i."""
     workload: Mapping[str, Any]
     """``kind`` and parameters in JSON types, units in the names: ``parameters.workload`` of the result."""
     measure_ns: int
@@ -54,40 +54,42 @@ class Evidence:
     in_flight_ns: int = IN_FLIGHT_NS
     """The longest that a packet is on its way from one host to another."""
     flow_bytes: tuple[int, ...] = ()
-    """Bytes of a message of each flow, where the workload is made of flows."""
+    """Bytes of a message of each flow, if the workload consists of flows."""
     faults: tuple[FaultRecord, ...] = ()
     """In order of time."""
     captures: Mapping[str, Path] = field(default_factory=dict)
-    """Host to pcap file; empty where nothing was captured."""
+    """Host to pcap file; empty if nothing was captured."""
     recording: Recording | None = None
     event_logs: Mapping[str, Path] = field(default_factory=dict)
     """Host to event log (docs/event-log.md); ranks have none and put their events into ``samples``."""
     samples: tuple[Sample, ...] = ()
-    """Of each rank; empty where agents carried the workload."""
+    """Of each rank; empty if agents carried the workload."""
     route_changes: tuple[RouteChange, ...] = ()
     loads: tuple[Load, ...] = ()
     """Of the whole repetition (one entry), or of each fault in sequence (as many as ``faults``)."""
     wanted: int | None = None
-    """How many faults in sequence were asked for. More were made where the machine did not keep up: those are
-    set aside, and the others count."""
+    """The requested number of faults in sequence.
+
+    If the machine did not keep up, more were made: the disturbed ones are set aside, and the others count.
+    """
     rehearsals: int = 0
     """The first so many faults were made to settle the rate, and do not count."""
     links: Mapping[str, Any] = field(default_factory=dict)
     """Of the link meter: ``start_us``, ``bin_us``, and ``bytes`` by link."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
-    """Of lossless links: which kind they were of, and which of them stopped, how often and for how long."""
+    """Of lossless links: their kind, and which of them stopped, how often and for how long."""
     counters: Mapping[str, int] = field(default_factory=dict)
     bytes_delivered: int = 0
     problem: str | None = None
-    """What was wrong with the data; None: nothing."""
+    """An error in the data; None: the data are right."""
     failure: str | None = None
     """Why the repetition did not come to its end; None: it did."""
     interrupted: str | None = None
     """Why the run was ended in the middle of the repetition; None: it was not."""
     notes: tuple[str, ...] = ()
-    """What a reader should know."""
+    """Notes for the reader."""
     failures: tuple[str, ...] = ()
-    """Why the figures are not to be trusted, as far as the run itself found out."""
+    """Why the figures are not to be trusted, as far as the run itself noticed."""
     data: str | None = None
     """The repetition's directory, relative to that of the result."""
     details: Mapping[str, Any] = field(default_factory=dict)

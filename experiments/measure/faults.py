@@ -1,4 +1,4 @@
-"""Records of faults: what was broken and when, the fault log, and the seeded choice of links to break."""
+"""Records of faults: places and times, the fault log, and the seeded choice of links to break."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FaultRecord:
 
     @property
     def middle_ns(self) -> int:
-        """The moment that times are counted from."""
+        """The moment from which times are counted."""
         return (self.t_before_ns + self.t_after_ns) // 2
 
     @property
@@ -49,7 +49,7 @@ class FaultRecord:
 
     @property
     def lets_through(self) -> bool:
-        """True if frames come through what it breaks, by its kind or because it takes a share of them."""
+        """True if frames pass the broken place, by the fault's kind or as it takes only a share of them."""
         kind = ALL_KINDS.get(self.kind)
         return self.takes_share or (kind is not None and kind.lets_through)
 
@@ -72,7 +72,7 @@ class FaultRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FaultRecord:
-        """Return the record that ``to_dict`` described. Raises KeyError or TypeError on something else."""
+        """Return the record that ``to_dict`` described. Raise KeyError or TypeError on something else."""
         return cls(**data)
 
 
@@ -83,7 +83,7 @@ def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
 
 
 def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
-    """Read a fault log. Raises InputError on anything else."""
+    """Read a fault log. Raise InputError on anything else."""
     try:
         entries = json.loads(FilePath(path).read_text(encoding="utf-8"))
         return tuple(FaultRecord.from_dict(entry) for entry in entries)
@@ -100,7 +100,7 @@ def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
 def choose_links(links: Sequence[str], trials: int, seed: int) -> tuple[str, ...]:
     """Which link each trial breaks: a seeded shuffle, again when all have been used.
 
-    Raises ValueError where there is no link to choose from.
+    Raise ValueError if there is no link to choose from.
     """
     if not links:
         raise ValueError("no T0-T1 link lies between the two hosts: put them in different racks")

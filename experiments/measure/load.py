@@ -1,4 +1,4 @@
-"""The load of a trial: what the machine's counters and the endpoints' beats show between two snapshots."""
+"""The load of a trial: the machine's counters and the endpoints' beats between two snapshots."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.machine import Gap, Snapshot
 
 SWITCH_PREFIX = "switch "  # of the names of switch processes
-MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
-MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
-MIN_PACKETS = 100  # fewer packets than this say nothing about the cost of one
+MIN_WANTED = 0.01  # a thread that wanted less than this of the time shows nothing about waiting
+MIN_TICKS = 10  # fewer scheduler ticks than this show nothing about a share
+MIN_PACKETS = 100  # fewer packets than this show nothing about the cost of one
 SIMILAR_RATE = 0.1  # rates that differ by no more than this compare
 KEPT_GAPS = 16  # of a trial, the longest
 # Undisturbed endpoints have a few gaps of up to this in each trial (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
-GAP_SHARE = 0.1  # of the recovery time: a longer gap within it is part of what was measured
-# While a trial's recovery time is not known: until so long after its last retirement; without one, the fault.
+GAP_SHARE = 0.1  # of the recovery time: a longer gap within it is part of the measured time
+# If a trial's recovery time is unknown: until so long after its last retirement; without one, the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
 AFTERMATH = (
@@ -69,7 +69,7 @@ class Load:
 
     @property
     def packets_per_s(self) -> int | None:
-        """Return the rate at which data packets were sent; None if it is not known."""
+        """Return the rate at which data packets were sent; None if it is unknown."""
         if self.packets is None or self.duration_ns <= 0:
             return None
         return round(self.packets * 10**9 / self.duration_ns)
@@ -86,7 +86,7 @@ class Load:
 
 
 def load_between(before: Snapshot, after: Snapshot) -> Load:
-    """Return the load from one snapshot to a later one; its ``cost`` is not known yet (`compared`)."""
+    """Return the load from one snapshot to a later one, without ``cost``, which `compared` adds."""
     total = after.total - before.total
     known = total >= MIN_TICKS
     duration = after.t_ns - before.t_ns
@@ -189,9 +189,9 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:
     """Return the load of a trial with the longest gap that may have moved its times.
 
-    ``recovered_ns`` is how long the recovery took after the fault. While that is not known, it is taken to
-    last a little longer than until the last EV was retired. If the switches stamp the fault themselves, its
-    two stamps are such a gap, too: nothing knows its moment better than that.
+    ``recovered_ns`` is how long the recovery took after the fault. If that is unknown, it is assumed to end a
+    little after the last EV was retired. If the switches stamp the fault themselves, its two stamps are such
+    a gap, too: they bound its moment no better.
     """
     gaps = [*load.gaps]
     if load.first:

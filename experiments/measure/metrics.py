@@ -24,9 +24,9 @@ BUS_FACTOR = {
 """Bus bandwidth over algorithm bandwidth, as nccl-tests defines both (its doc/PERFORMANCE.md)."""
 
 BASELINE_NS = 500_000_000
-"""How far before a fault a flow's usual latency is looked at."""
+"""The time before a fault that gives a flow's usual latency."""
 CALM_NS = 20_000_000
-"""A late message belongs to a fault when it comes this soon after it, or after another late one."""
+"""A late message belongs to a fault if it comes this soon after it, or after another late one."""
 MIN_BASELINE = 20
 
 
@@ -82,7 +82,7 @@ def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
 
 
 def flow_times(pair: tuple[int, int], number: int, ranks: RankSamples) -> tuple[Ints, Ints]:
-    """Return when each message of a flow was posted and when it arrived; -1 where it did not.
+    """Return when each message of a flow was posted and when it arrived; -1 if it did not.
 
     ``pair`` is the flow's sending and receiving rank.
     """
@@ -103,7 +103,7 @@ def flow_metrics(
     faults_ns: Sequence[int],
 ) -> Metrics:
     """Return ``goodput_mbps`` in all and ``flow_mbps`` of each flow, ``latency_us``; and ``gap_us`` for every
-    fault: the longest time between two arrivals of a flow, of the flow where it was longest.
+    fault: the longest time between two arrivals of a flow, the maximum over all flows.
 
     Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
     """
@@ -129,8 +129,9 @@ def flow_metrics(
 
 
 def flow_control_metrics(found: Mapping[str, Any]) -> Metrics:
-    """Return what lossless links did (`Evidence.flow_control`): ``stopped_us`` of each link that stopped, and
-    of all together ``stop_depth``, ``blocked_packets`` and ``deepest_queue_bytes``; nothing where links drop.
+    """Return the metrics of lossless links (`Evidence.flow_control`): ``stopped_us`` of each link that
+    stopped, and of all together ``stop_depth``, ``blocked_packets`` and ``deepest_queue_bytes``; nothing if
+    links drop.
     """
     if not found:
         return {}
@@ -153,9 +154,9 @@ def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
 def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int]:
     """Return the messages of a flow that a fault made late, as indices, and how many of them never arrived.
 
-    A message is late when it took longer than any that arrived in the half second before the fault. It is the
-    fault's when it was posted or on its way within 20 ms of the fault, or of another late one's arrival.
-    Without 20 messages before the fault nothing is known to be usual, and none is late.
+    A message is late if it took longer than any that arrived in the half second before the fault. It is the
+    fault's if it was posted or on its way within 20 ms of the fault, or of another late one's arrival. With
+    fewer than 20 messages before the fault the usual latency is unknown, and no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
@@ -177,10 +178,10 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
 def delivered_series(
     ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
 ) -> dict[str, Any]:
-    """Return the bytes delivered to all ranks, and packets taken for lost, in each bin from ``begin_ns`` on.
+    """Return the bytes delivered to all ranks, and packets declared lost, in each bin from ``begin_ns`` on.
 
-    ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are taken as
-    coming evenly.
+    ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are assumed
+    to arrive evenly.
     """
     edges = np.arange(begin_ns, max(end_ns, begin_ns + bin_ns) + 1, bin_ns)
     total = np.zeros(len(edges))

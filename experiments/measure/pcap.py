@@ -1,9 +1,9 @@
 """A reader of captures of MRC and RoCEv2: a pcap file as numpy arrays, a million packets in two seconds.
 
-It understands what the recorder writes: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
-Ethernet, outer IPv6 (with or without an SRH) around inner IPv6, or IPv6 alone. The layouts are those of the
-MRC specification and of [IBTA] chapter 9. Other packets are counted and left out. A capture whose last record
-is cut short, as a killed tcpdump leaves it, is read up to there.
+It reads the recorder's formats: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or Ethernet,
+outer IPv6 (with or without an SRH) around inner IPv6, or IPv6 alone. The layouts are those of the MRC
+specification and of [IBTA] chapter 9. Other packets are counted and left out. A capture whose last record is
+cut short, as a killed tcpdump leaves it, is read up to there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC (mrc.md 1.5); not the hosts' own, since their word is what a capture is to check."""
+    """BTH opcodes of MRC (mrc.md 1.5); not the hosts' constants, since a capture is to check the hosts."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -71,8 +71,8 @@ class RoceOpcode(IntEnum):
 
 FIRST_ROCE, LAST_ROCE = RoceOpcode.WRITE_FIRST, RoceOpcode.WRITE_ONLY_IMM
 
-# One row per packet. Addresses are two halves, since numpy has no 128-bit integer. For what a field
-# means see `Packets`.
+# One row per packet. Addresses are two halves, since numpy has no 128-bit integer. For the meaning of the
+# fields see `Packets`.
 PACKET = np.dtype(
     [
         ("t_ns", "i8"),
@@ -145,15 +145,14 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 over the golden ratio
 class Packets:
     """The MRC and RoCEv2 packets of a capture, in the file's order.
 
-    ``rows`` has dtype PACKET: ``t_ns`` as stamped (CLOCK_REALTIME), ``outgoing`` true where this machine
-    sent it, ``outer_*`` the outer destination (the uSID container; the inner destination where nothing is
-    wrapped round), ``dscp``/``ecn`` of the outermost header, ``ev`` from UDP source port and inner flow
-    label, ``payload`` bytes of RDMA payload on the wire, ``content`` a hash of the 20 bytes behind a write's
-    BTH (of MRC the headers that say where the data goes), which no switch changes, 0 where there are fewer;
-    ``trimmed`` where a write lost its payload on the way; on a SACK ``echo_ev`` and ``echo_psn`` name the
-    packet that it answers. RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` counts all
-    records read, ``skipped`` those of other protocols, ``truncated`` says that the file ended in the middle
-    of one.
+    ``rows`` has dtype PACKET: ``t_ns`` as stamped (CLOCK_REALTIME), ``outgoing`` true if this machine sent
+    it, ``outer_*`` the outer destination (the uSID container; the inner destination without an outer header),
+    ``dscp``/``ecn`` of the outermost header, ``ev`` from UDP source port and inner flow label, ``payload``
+    bytes of RDMA payload on the wire, ``content`` a hash of the 20 bytes behind a write's BTH (of MRC the
+    headers with the data's destination in memory), which no switch changes, 0 if there are fewer; ``trimmed``
+    if a write lost its payload on the way; on a SACK ``echo_ev`` and ``echo_psn`` identify the packet that it
+    answers. RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` counts all records read,
+    ``skipped`` those of other protocols, ``truncated`` is true if the file ends in the middle of one.
     """
 
     rows: npt.NDArray[np.void]
@@ -176,13 +175,13 @@ def _between(opcode: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArra
 def read_pcap(path: Path | str, port: int = MRC_PORT) -> Packets:
     """Read the capture in a file. ``port`` is the UDP destination port of MRC and RoCEv2.
 
-    Raises InputError where the file cannot be read or is no capture of a known kind.
+    Raise InputError if the file cannot be read or is no capture of a known kind.
     """
     return parse_pcap(read_bytes(path), where=str(path), port=port)
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the contents of a capture's file. Raises InputError."""
+    """Return the contents of a capture's file. Raise InputError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -199,7 +198,7 @@ def parse_pcap(data: bytes, where: str = "capture", port: int = MRC_PORT) -> Pac
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a pcap file before any protocol is looked at.
+    """The records of a pcap file before any protocol is parsed.
 
     ``raw`` has the file's bytes and zeros behind them, ``offsets`` that of each record, ``order`` is the
     struct module's byte order, ``scale`` turns the stamps' fractions into ns.
@@ -214,7 +213,7 @@ class Records:
 
 
 def open_records(data: bytes, where: str) -> Records:
-    """Find the records of a pcap file. Raises InputError where it is no capture of a known kind."""
+    """Find the records of a pcap file. Raise InputError if it is no capture of a known kind."""
     if len(data) < _FILE_HEADER:
         raise InputError("not a capture: shorter than a pcap header", where=where)
     for order in "<", ">":
@@ -268,7 +267,7 @@ class Frames:
     """The link and IP headers of some records, arrays of shape (n,).
 
     ``t_ns`` as stamped; ``link_at``, ``ip_at`` and ``end`` are offsets into the file; ``wire`` is the frame's
-    length in bytes, ``outer`` its first IPv6 header (garbage where there is none).
+    length in bytes, ``outer`` its first IPv6 header (garbage if there is none).
     """
 
     t_ns: npt.NDArray[np.int64]
@@ -308,7 +307,7 @@ def _decode(file: Records, records: npt.NDArray[np.int64], port: int) -> npt.NDA
     raw, frame = file.raw, frames(file, records)
     link_at, ip_at, end, outer = frame.link_at, frame.ip_at, frame.end, frame.outer
 
-    # where the inner header stands: behind an outer IPv6, behind that and an SRH, or it is the only one
+    # offset of the inner header: behind an outer IPv6, behind that and an SRH, or it is the only one
     inner_at = ip_at.copy()
     wrapped = outer["next"] == 41
     inner_at[wrapped] += 40
@@ -348,9 +347,9 @@ def _data_fields(
     link_at: npt.NDArray[np.int64],
     wire: npt.NDArray[np.int64],
 ) -> None:
-    """Set the payload of writes: what UDP says or what was on the wire, whichever is less. So a trim shows.
+    """Set the payload of writes: UDP's length or the bytes on the wire, whichever is less. So a trim shows.
 
-    Set what identifies their content, too.
+    Set the hash of their content, too.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)
@@ -388,6 +387,6 @@ def _sack_fields(
     seth = gather(raw, at[sack], _SACK)
     rows["probe_reply"][sack] = seth["bits"] & _PR_BIT != 0
     rows["echo_ev"][sack] = seth["entropy"]
-    # cumulative PSN + offset is the PSN that set the SACK off (mrc.md 1.8)
+    # cumulative PSN + offset is the PSN that triggered the SACK (mrc.md 1.8)
     echo = (seth["cack"].astype(np.int64) & 0xFFFFFF) + seth["ack_offset"].astype(np.int64)
     rows["echo_psn"][sack] = echo & 0xFFFFFF

@@ -26,7 +26,7 @@ _BEFORE_NS = 50_000_000  # of each fault, in which the rate of before is counted
 def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dict[str, Any]:
     """Return the data of all pictures, from the trace of the one pair of hosts and its faults by trial.
 
-    ``log`` is the sender's. Empty where nothing was sent.
+    ``log`` is the sender's. Empty if nothing was sent.
     """
     if not len(trace.received.t_ns):
         return {}
@@ -49,7 +49,7 @@ def representative(scenes: Mapping[int, Scene]) -> int:
 
 
 def _reach_ns(scenes: Sequence[Scene]) -> tuple[int, int]:
-    """Return how far around the fault to look so that most recoveries are seen, with room on either side."""
+    """Return a span around the fault that holds most recoveries, with a margin on either side."""
     most = int(np.percentile([scene.times.recovered.ns or 0 for scene in scenes], 75))
     return -max(most // 2, 300_000), max(int(2.5 * most), 1_000_000)
 
@@ -81,8 +81,8 @@ def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, An
 def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
     """Return the flights of one recovery's packets, from shortly before the fault until all was delivered.
 
-    Each is [sent, EV, arrived or null, 1 if sent again], in us since the fault. Where there are too many,
-    some are left out of those that nothing happened to.
+    Each is [sent, EV, arrived or null, 1 if sent again], in us since the fault. If there are too many, some
+    of the undisturbed ones are left out.
     """
     zero, sent = scene.fault.middle_ns, trace.sent
     took = max(scene.times.recovered.ns or 0, 100_000)
@@ -117,7 +117,7 @@ def _delivered(
     """Return the payload that came in around the faults, added up: by all paths, and by the broken ones.
 
     The mean over the trials and its interval of 95 %, at the ends of bins as long as a burst and its pause.
-    ``per_us`` is the rate before the faults, bytes/us: what goes on at it stays on the ideal line.
+    ``per_us`` is the rate before the faults, bytes/us: it gives the ideal line.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
@@ -259,7 +259,7 @@ def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
 def reorder_extents(trace: Trace) -> IntArray:
     """Return, for each packet's first arrival, how many later packets of its flow came before it.
 
-    Counted on PSNs: the highest seen so far less its own, 0 where it came in order (the reordering extent of
+    Counted on PSNs: the highest seen so far less its own, 0 if it came in order (the reordering extent of
     RFC 4737 section 4.2.1, on sequence numbers). Shape (number of packets delivered,).
     """
     received = trace.received

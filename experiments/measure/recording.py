@@ -1,4 +1,4 @@
-"""What a recorder notes besides the packets: drop counts, clock offsets, and the machine's load by trial."""
+"""A recorder's notes next to the packets: drop counts, clock offsets, and the machine's load by trial."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Recording:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read recording.json. Raises InputError."""
+    """Read recording.json. Raise InputError."""
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Recording.from_dict(data)

@@ -14,9 +14,9 @@ not show their path. A flow (queue pair, connection) is then on one path, and a 
 took its unbroken run of losses: once a packet of the flow arrives that was sent during the fault, the flow
 was elsewhere, or it has been rerouted. Of a fault that drops a share of the frames, every loss counts.
 
-A fault that took nothing was not felt. It has no times. Where a flow is on one path, a fault of the way back
-may take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then says so,
-and the longest gap between messages shows it. A sender that gets no acknowledgements sends again what has
+A fault that took nothing was not felt. It has no times. If a flow is on one path, a fault of the way back may
+take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then reports it, and
+the longest gap between messages shows it. A sender that gets no acknowledgements retransmits data that has
 arrived already: if such a copy is lost, that is no loss of data either.
 """
 
@@ -33,11 +33,11 @@ from mrclab.experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 
 # The kernel stamps a frame as it hands it to the driver (or takes it from it), within about this of the wire.
 CAPTURE_STAMP_NS = 1_000
-# An endpoint reads the clock once per wake-up, before it handles what woke it.
+# An endpoint reads the clock once per wake-up, before it handles the event.
 EVENT_STAMP_NS = 1_000
 # Between software hosts, a packet sent longer than this before the cut was not in flight any more.
 IN_FLIGHT_NS = 20_000_000
-# A sender has left a path when it was silent on it for this many of the intervals that are usual there.
+# A sender has left a path if it was silent there for this many of the usual intervals.
 SILENT_INTERVALS = 5.0
 # The usual interval is that of so long before the fault.
 BASELINE_NS = 100_000_000
@@ -83,8 +83,8 @@ class Retirements(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Span:
     """The time that belongs to a fault (monotonic ns): from ``start``, where the baseline begins, to ``end``;
-    ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` where there was none.
-    ``in_flight_ns`` is the longest that a packet is on its way."""
+    ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` if there was none.
+    ``in_flight_ns`` is the longest time of a packet on its way."""
 
     start: int
     end: int
@@ -95,7 +95,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of one fault. ``felt`` is None where it cannot be said."""
+    """The times of one fault. ``felt`` is None if it is unknown."""
 
     rule: str
     felt: bool | None
@@ -117,7 +117,7 @@ class Times:
 def spans(
     faults: Sequence[FaultRecord], first_ns: int, last_ns: int, in_flight_ns: int = IN_FLIGHT_NS
 ) -> list[Span]:
-    """Return what belongs to which fault, of a run that lasted from ``first_ns`` to ``last_ns``.
+    """Return the time span of each fault, of a run that lasted from ``first_ns`` to ``last_ns``.
 
     A fault that is never repaired lasts until the end of the run. ``in_flight_ns`` is the longest that a
     packet is on its way there.
@@ -144,7 +144,7 @@ def within(t_ns: IntArray, start_ns: int, end_ns: int) -> slice:
 
 
 def on_broken_path(trace: Trace, fault: FaultRecord) -> BoolArray:
-    """Return which transmissions went onto a path that the fault breaks; none where paths are not known."""
+    """Return which transmissions went onto a path that the fault breaks; none if paths are unknown."""
     breaks = np.array([fault.breaks(path) for path in trace.paths] + [False])  # the last is for path -1
     return breaks[trace.sent.path]
 
@@ -176,7 +176,7 @@ def _with_data(trace: Trace, lost: IntArray) -> IntArray:
 
 
 def _run_of_losses(t_ns: IntArray, lost: BoolArray, fault: FaultRecord, span: Span) -> slice:
-    """Return the unbroken run of a flow's losses around the moment of a fault; empty where it goes on."""
+    """Return the unbroken run of a flow's losses around the moment of a fault; empty if it goes on."""
     made = int(np.searchsorted(t_ns, fault.t_after_ns, side="left"))
     repair = int(np.searchsorted(t_ns, span.repair_before, side="left"))
     arrived = np.flatnonzero(~lost)
@@ -197,9 +197,9 @@ def times(
 ) -> Times:
     """Return the times of a fault from the traces of all pairs of hosts; there must be one at least.
 
-    ``detected`` is what endpoints or routes say. Where senders detect faults, ``retired`` has the retirements
-    of each sending host, and a recovery is not complete before the detection: until then the sender uses what
-    is broken.
+    ``detected`` is from endpoints or routes. If senders detect faults, ``retired`` has the retirements of
+    each sending host, and a recovery is not complete before the detection: until then the sender uses the
+    broken path.
     """
     lost = [taken(trace, fault, span) for trace in traces]
     rule = BY_SEGMENT_LIST if all(trace.paths_known for trace in traces) else BY_FLOW
@@ -241,7 +241,7 @@ def times(
 
 
 def why_not_felt(traces: Sequence[Trace], fault: FaultRecord, span: Span) -> str:
-    """Return why a fault took nothing, as far as the traces can say."""
+    """Return why a fault took nothing, as far as the traces show."""
     meets = [trace for trace in traces if any(fault.breaks(path) for path in trace.paths)]
     if not meets:
         return f"{NOT_FELT}: {fault.where} lies on no path from a sender to a receiver"
@@ -261,8 +261,8 @@ def why_not_felt(traces: Sequence[Trace], fault: FaultRecord, span: Span) -> str
 def _left(
     trace: Trace, fault: FaultRecord, span: Span, lost: IntArray, retired: Mapping[str, Retirements]
 ) -> int | None:
-    """Return when the last packet was sent onto a broken path (the fault's middle where all were in flight);
-    None where the sender had not left it when it was repaired."""
+    """Return when the last packet was sent onto a broken path (the fault's middle if all were in flight);
+    None if the sender had not left it when it was repaired."""
     sent = trace.sent
     if not trace.paths_known:
         return _left_by_flow(trace, fault, span, lost)
@@ -300,10 +300,10 @@ def usual_interval(trace: Trace, broken: BoolArray, fault: FaultRecord, span: Sp
 def times_of_messages(
     rule: str, late_ns: tuple[int, int] | None, missing: int, fault: FaultRecord, detected: Measured
 ) -> Times:
-    """Return the times by late messages: the rule that stands in where captures cannot say.
+    """Return the times by late messages: the rule for runs without usable captures.
 
-    ``late_ns`` is when the first of them was posted and when the last arrived (None: none was late), and
-    ``missing`` is how many never did.
+    ``late_ns`` is when the first of them was posted and when the last arrived (None: no late message), and
+    ``missing`` is how many never arrived.
     """
     if late_ns is None and not missing:
         nothing = Measured(None, reason=NO_MESSAGE_LATE)
@@ -318,6 +318,6 @@ def times_of_messages(
 
 
 def times_unknown(rule: str, detected: Measured) -> Times:
-    """Return the times of a fault of which only the detection is known."""
+    """Return the times of a fault with no more than a detection."""
     unknown = Measured(None, reason=rule)
     return Times(rule, None, unknown, detected, unknown, unknown)

@@ -1,4 +1,4 @@
-"""From the evidence of a repetition to all that it found: metrics, series, trials, validity."""
+"""From the evidence of a repetition to its findings: metrics, series, trials, validity."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SERIES_BEFORE_NS = 100_000_000
 MOST_BINS = 100_000
 
 STOOD_STILL = "everything stood still between the fault and the recovery"
-# A failed check that makes the times themselves doubtful, and what to say then.
+# A failed check that makes the times themselves doubtful, and the message for it.
 _SPOILING = {
     "fault_effective": "packets came through a link that was cut: the fault was none",
     "rtx_not_before_detected": "a retransmission was captured before its loss was detected: stamps disagree",
@@ -82,12 +82,12 @@ _SPOILING = {
 
 @dataclass(frozen=True)
 class Repetition:
-    """What one repetition found. It can be pickled, and all but the named types are JSON's.
+    """The findings of one repetition. They can be pickled, and all except the named types are JSON's.
 
     ``trials`` has an entry for each fault that counts, as it goes into result.json, ``trials_aside`` those in
-    which the machine did not keep up. ``problem`` is what was wrong with the data, ``failure`` why it did not
-    come to its end; ``interrupted`` why the run was ended in its middle. ``set_aside`` has what an attempt
-    before this one found (``metrics``) and why that does not count (``reasons``).
+    which the machine did not keep up. ``problem`` is an error in the data, ``failure`` why it did not come to
+    its end; ``interrupted`` why the run was ended in its middle. ``set_aside`` has the findings of an earlier
+    attempt (``metrics``) and why they do not count (``reasons``).
     """
 
     number: int
@@ -107,17 +107,17 @@ class Repetition:
     data: str | None
     details: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, Any] = field(default_factory=dict)
-    """What the plots draw besides: packets of one recovery, paths in use, distributions."""
+    """More data for the plots: packets of one recovery, paths in use, distributions."""
     path_events: Mapping[str, Any] = field(default_factory=dict)
     """Losses, and EVs retired, replaced, restored and skipped (`mrclab.experiments.measure.events`)."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
-    """What lossless links did; empty where links drop."""
+    """The metrics of lossless links; empty if links drop."""
     set_aside: tuple[Mapping[str, Any], ...] = ()
     interrupted: str | None = None
 
 
 def measure(evidence: Evidence) -> Repetition:
-    """Measure a repetition. Raises InputError on a file of it that is missing or not what it should be."""
+    """Measure a repetition. Raise InputError if one of its files is missing or malformed."""
     e = evidence
     traces, broken_captures = _traces(e)
     logs = {host: load_events(path) for host, path in e.event_logs.items()}
@@ -181,7 +181,7 @@ def measure(evidence: Evidence) -> Repetition:
 
 def _timed(e: Evidence) -> bool:
     """Return True if times are measured: a run that is judged by its data alone has neither captures nor
-    samples to measure them by."""
+    samples."""
     return bool(e.captures or e.samples or e.wanted is not None)
 
 
@@ -192,7 +192,7 @@ def _pairs(e: Evidence) -> list[tuple[str, str]]:
 
 
 def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
-    """Return a trace for each pair of hosts, and what was wrong with the captures."""
+    """Return a trace for each pair of hosts, and the errors of the captures."""
     if not e.captures or e.recording is None or e.transport.kind == "mptcp":
         return (), []
     clock, fabric = e.recording.clock, e.fabric
@@ -224,7 +224,7 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
 
 
 def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]) -> list[Scene]:
-    """Return each fault with all that is known of it."""
+    """Return each fault with all its evidence."""
     stamps = [trace.span_ns for trace in traces if trace.span_ns != (0, 0)]
     first = min((begin for begin, _ in stamps), default=e.measure_ns - e.warmup_ns)
     last = max((end for _, end in stamps), default=e.end_ns)
@@ -282,7 +282,7 @@ def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
 
 
 def _standstills(e: Evidence, traces: Sequence[Trace]) -> Standstills | None:
-    """Return the standstills of a live stream; None of other workloads, and in virtual time."""
+    """Return the standstills of a live stream; None for other workloads, and in virtual time."""
     live = e.recording is not None and bool(e.recording.offsets)
     return standstills_of(traces) if live and traces and e.wanted is not None else None
 
@@ -301,7 +301,7 @@ def _stood_still(still: Standstills | None, scenes: Sequence[Scene], aside: Sequ
 
 
 def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
-    """Return what a trial is of."""
+    """Return the subject of a trial."""
     fault = scene.fault
     at_us = round((fault.middle_ns - e.measure_ns) / 1e3, 3)
     return {
@@ -318,7 +318,7 @@ def _metrics(
     logs: Mapping[str, EventLog],
     traces: Sequence[Trace],
 ) -> Metrics:
-    """Return the metrics of a repetition, by its workload; agents have none but their rate."""
+    """Return the metrics of a repetition, by its workload; agents have only their rate."""
     kind = str(e.workload.get("kind", ""))
     if not e.samples:
         mbps = completed_mbps(logs, e.measure_ns, e.end_ns) or captured_mbps(traces, e.measure_ns, e.end_ns)
@@ -355,7 +355,7 @@ def _training(e: Evidence) -> tuple[Steps, Course] | None:
 def _details(
     e: Evidence, training: tuple[Steps, Course] | None, rehearsals: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return what the driver left, of a training its steps, and the trials that only settled the rate."""
+    """Return the driver's details, the steps of a training, and the trials that only settled the rate."""
     if training is None:
         return {**e.details, "rehearsals": list(rehearsals)} if rehearsals else e.details
     alone = e.details.get("digests_alone", ())
@@ -370,7 +370,7 @@ def _finished(samples: Sequence[Sample], *names: str) -> list[Sample]:
 
 
 def _series(e: Evidence, traces: Sequence[Trace]) -> dict[str, Any]:
-    """Return what was delivered over time, by ranks' own series or by the captures."""
+    """Return the deliveries over time, by ranks' own series or by the captures."""
     begin_ns = e.measure_ns - min(e.warmup_ns, SERIES_BEFORE_NS)
     width = max(e.series_ns, -(-(e.end_ns - begin_ns) // MOST_BINS))
     if e.samples or not traces:
@@ -444,13 +444,13 @@ def _validity(
 
 
 def disturbed(repetition: Repetition) -> bool:
-    """Return True if the repetition ended well, but others took CPUs away meanwhile."""
+    """Return True if the repetition ended well, but other programs took CPUs away."""
     ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
     return ended and any(taken_away(load) for load in repetition.validity.loads)
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt at a repetition, with what the first found and why that does not count."""
+    """Return the second attempt at a repetition, with the first one's findings and why those do not count."""
     aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))
@@ -467,6 +467,6 @@ def save_repetition(directory: Path, repetition: Repetition) -> Path:
 
 
 def load_repetition(directory: Path) -> Repetition:
-    """Read DIR/repetition.json. Raises InputError where there is none, or it is something else."""
+    """Read DIR/repetition.json. Raise InputError if there is none, or it is something else."""
     missing = f"no repetition in '{directory}'"
     return read_form(_FORM, directory / REPETITION_FILE, "repetition", missing)

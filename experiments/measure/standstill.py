@@ -1,9 +1,9 @@
 """Standstills: times in which no data frame left or came in, for much longer than usual.
 
-The usual gap is that from burst to burst: gaps as long or longer hold half of the time. A
-gap is a standstill if it is five times as long, and a millisecond at least. A machine that stops for so long
-stops the sender, the receiver and the switches between them. A sender that waits for an acknowledgement could
-look the same, so that standstills during recoveries are told from those at other times.
+The usual gap is that from burst to burst: gaps as long or longer hold half of the time. A gap is a standstill
+if it is five times as long, and a millisecond at least. A machine that stops for so long stops the sender,
+the receiver and the switches between them. A sender that waits for an acknowledgement could look the same, so
+that standstills during recoveries are distinguished from those at other times.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _IP6_HEADER, _TCP_HEADER = 40, 20
 
 
 def read_segments(path: Path | str) -> npt.NDArray[np.void]:
-    """Read the segments with data of a capture: dtype SEGMENT, in the file's order. Raises InputError."""
+    """Read the segments with data of a capture: dtype SEGMENT, in the file's order. Raise InputError."""
     return parse_segments(read_bytes(path), str(path))
 
 
@@ -49,7 +49,7 @@ def _decode(file: Records, records: npt.NDArray[np.int64]) -> npt.NDArray[np.voi
     outer, at = frame.outer, frame.ip_at + _IP6_HEADER
     tcp = gather(file.raw, at, _TCP)
     length = outer["length"].astype(np.int64)
-    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # longer than 16 bits can say
+    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # longer than 16 bits can hold
     payload = length - (tcp["offset"] >> 4).astype(np.int64) * 4
     good = (outer["vtf"] >> 28 == 6) & (outer["next"] == 6) & (at + _TCP_HEADER <= frame.end) & (payload > 0)
     rows = np.zeros(int(np.count_nonzero(good)), SEGMENT)

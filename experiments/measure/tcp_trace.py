@@ -1,4 +1,4 @@
-"""Traces of TCP: every range of bytes that was sent, and what became of it."""
+"""Traces of TCP: every range of bytes that was sent, and its fate."""
 
 from __future__ import annotations
 

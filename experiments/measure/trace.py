@@ -1,11 +1,11 @@
-"""Traces: what happened on the wire, put together from two captures, every transmission and its fate.
+"""Traces: every transmission on the wire and its fate, put together from two captures.
 
-Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): what a
-queue pair (connection) sent is unwrapped as one sequence in order of time, and what arrived by what had been
-sent last, so that a number means the same at both ends throughout.
+Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): the
+numbers that a queue pair (connection) sent are unwrapped as one sequence in order of time, and the arrived
+numbers by the last one sent before, so that a number always means the same at both ends.
 
-A capture stands before the ICRC is checked. A packet of which a link has flipped a bit is therefore in it,
-with a PSN that is not its own; it matches no transmission, and is no arrival of anything.
+Frames are captured before the ICRC is checked. A capture therefore has packets in which a link flipped a bit,
+with a wrong PSN; such a packet matches no transmission, and counts as no arrival.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Transmissions:
     """Data packets sent at the sender's NIC, in order of time; all arrays have shape (n,).
 
     ``t_ns`` monotonic; ``flow`` identifies the queue pair, ``psn`` is unwrapped; ``path`` is the index into
-    the trace's paths by the outer destination on the wire, -1 where that is none of them; ``payload`` in
-    bytes; ``arrived_ns`` is when this very transmission came in at the receiver whole, ``NEVER`` where it
-    did not; ``trimmed`` where it came in without its payload; ``first_ns`` when the first whole copy of its
-    PSN arrived; ``needless`` marks a retransmission although an earlier transmission of that PSN arrived
-    whole; ``frame`` numbers the frames of the capture.
+    the trace's paths by the outer destination on the wire, -1 if it is not among them; ``payload`` in bytes;
+    ``arrived_ns`` is when this very transmission came in at the receiver whole, ``NEVER`` if it did not;
+    ``trimmed`` if it came in without its payload; ``first_ns`` when the first whole copy of its PSN arrived;
+    ``needless`` marks a retransmission although an earlier transmission of that PSN arrived whole; ``frame``
+    numbers the frames of the capture.
 
-    Of TCP a row is a range of bytes that was cut nowhere on its way, and ``psn`` numbers the ranges of a
+    For TCP a row is a range of bytes that was cut nowhere on its way, and ``psn`` numbers the ranges of a
     connection: a frame has as many rows as pieces it arrived in.
     """
 
@@ -69,8 +69,8 @@ class Transmissions:
 class Arrivals:
     """Data packets that came in at the receiver, in order of time; arrays of shape (n,).
 
-    ``first`` marks the first whole copy of each PSN. ``tx`` is the index of the transmission, -1 where the
-    capture at the sender has none such: then it is no copy of anything.
+    ``first`` marks the first whole copy of each PSN. ``tx`` is the index of the transmission, -1 if the
+    capture at the sender has no match.
     """
 
     t_ns: IntArray
@@ -93,9 +93,9 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one host sent to another. ``paths`` are all ways between them; an index means a place in it.
+    """The traffic from one host to another. ``paths`` are all ways between them, by index.
 
-    ``paths_known`` is False where packets do not say which way they went: switches chose it by a hash.
+    ``paths_known`` is False if packets do not show their path: switches chose it by a hash.
     """
 
     paths: tuple[Path, ...]
@@ -107,7 +107,7 @@ class Trace:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """First and last stamp of data at either end (monotonic); (0, 0) where there is none."""
+        """First and last stamp of data at either end (monotonic); (0, 0) if there is none."""
         stamps = [a.t_ns for a in (self.sent, self.received) if len(a.t_ns)]
         if not stamps:
             return 0, 0
@@ -154,10 +154,10 @@ def build_trace(
 ) -> Trace:
     """Put the captures at the two ends of ``paths`` together (MRC and RoCEv2).
 
-    Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where these
-    distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are known
-    by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``, by a rule
-    that is known. SACKs are those that came in at the sender.
+    Keeps the data of the paths' sender and receiver, identified by the NICs' inner addresses if these
+    distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are
+    identified by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``,
+    by a fixed rule. SACKs are the ones received by the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:
@@ -201,7 +201,7 @@ def build_trace(
     content = np.concatenate([tx["content"], rx["content"]]).view(np.int64)
     packet = codes(rank(flow), psn)
     key = codes(rank(codes(packet, rank(ev), rtx)), rank(content))
-    resent = _had_earlier(rank(packet)[:n], np.ones(n, bool))  # RoCEv2 does not mark what it sends again
+    resent = _had_earlier(rank(packet)[:n], np.ones(n, bool))  # RoCEv2 does not mark retransmissions
     sent, received = match(
         Rows(tx_t, flow[:n], psn[:n], packet[:n], key[:n]),
         Rows(rx_t, flow[n:], psn[n:], packet[n:], key[n:]),
@@ -216,8 +216,10 @@ def build_trace(
 
 
 class Rows(NamedTuple):
-    """Data packets of one end, in order of time. ``packet`` is equal for all copies of a packet, ``key`` for
-    those that cannot be distinguished."""
+    """Data packets of one end, in order of time.
+
+    ``packet`` is equal for all copies of a packet, ``key`` for packets that cannot be distinguished.
+    """
 
     t_ns: IntArray
     flow: IntArray
@@ -237,9 +239,9 @@ def match(
     trimmed: BoolArray,
     frame: IntArray,
 ) -> tuple[Transmissions, Arrivals]:
-    """Find out which transmission each arrival is of, and with that what became of every transmission.
+    """Match each arrival to its transmission, which gives the fate of every transmission.
 
-    An arrival is of the latest earlier transmission with its key that no other arrival is of (where there is
+    An arrival is of the latest earlier transmission with its key that no other arrival is of (if there is
     none, it is a copy that the network made, of the latest one). One that has no such transmission is a copy
     of nothing: it was damaged on its way. ``trimmed`` is of arrivals; the other columns are of transmissions,
     pairs of columns of both.
@@ -290,7 +292,7 @@ def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDA
 def _look_up(
     hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64], table: Mapping[tuple[int, int], int]
 ) -> IntArray:
-    """Return the table's value for every address, -1 where it has none. There are few different addresses."""
+    """Return the table's value for every address, -1 if it has none. There are few different addresses."""
     if len(hi) == 0:
         return np.empty(0, np.int64)
     pairs = np.empty(len(hi), [("hi", "u8"), ("lo", "u8")])
@@ -325,7 +327,7 @@ def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits:
 
 
 def _had_earlier(group: IntArray, marked: BoolArray) -> BoolArray:
-    """Return which rows come after a marked row of their own group."""
+    """Return which rows come after a marked row of the same group."""
     order = np.lexsort((np.arange(len(group)), group))
     sorted_group = group[order]
     place = np.arange(len(order))
@@ -343,9 +345,9 @@ def rank(values: IntArray) -> IntArray:
 
 
 def codes(*columns: IntArray) -> IntArray:
-    """Return one number for each row, equal where all columns are. Shape (n,).
+    """Return one number for each row; rows with equal columns get equal numbers. Shape (n,).
 
-    Raises OverflowError where the columns' ranges together need more than 63 bits.
+    Raise OverflowError if the columns' ranges together need more than 63 bits.
     """
     code = np.zeros(len(columns[0]), np.int64)
     size = 1

@@ -1,4 +1,4 @@
-"""One fault in full: its times, what was sent and lost around it, and checks of what endpoints claim.
+"""One fault in full: its times, the packets sent and lost around it, and checks of the endpoints' claims.
 
 Pure: traces, events and times in, one entry of ``trials`` of result.json out.
 """
@@ -32,7 +32,7 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A claim held against the other evidence. ``ok`` is None where there was nothing to check."""
+    """A claim held against the other evidence. ``ok`` is None if there was nothing to check."""
 
     name: str
     ok: bool | None
@@ -45,7 +45,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Scene:
-    """A fault and all that is known of it. ``logs`` are the agents' event logs by host: ranks have none."""
+    """A fault and its evidence. ``logs`` are the agents' event logs by host: ranks have none."""
 
     traces: tuple[Trace, ...]
     fault: FaultRecord
@@ -59,7 +59,7 @@ class Scene:
 
 
 def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
-    """Return the entry of ``trials`` but for its place in the run: transport, repetition, number."""
+    """Return the entry of ``trials`` except for its place in the run: transport, repetition, number."""
     traces, fault, span = scene.traces, scene.fault, scene.span
     before = [within(t.sent.t_ns, span.start, fault.t_before_ns) for t in traces]
     here = [within(t.sent.t_ns, span.start, span.end) for t in traces]
@@ -182,7 +182,7 @@ def checks(scene: Scene, elsewhere: int) -> tuple[Check, ...]:
 
 
 def _check_effective(scene: Scene) -> Check:
-    """Check that no packet sent after the cut came in before the repair: else the cut was none."""
+    """Check that no packet sent after the cut came in before the repair: else the cut was ineffective."""
     slipped = count = 0
     for trace in scene.traces:
         during = within(trace.sent.t_ns, scene.fault.t_after_ns, scene.span.repair_before)
@@ -194,14 +194,14 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that nothing was lost but what the fault took, of all that had the time to arrive."""
+    """Check that of all packets with the time to arrive only the fault's were lost."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")
 
 
 def _check_first_rtx(scene: Scene) -> Check:
-    """Check that no lost packet was sent again before the sender knew of the loss."""
+    """Check that no lost packet was sent again before the sender detected the loss."""
     name = "rtx_not_before_detected"
     if scene.times.detected.ns is None:
         return Check(name, None, "no detection to compare with")
@@ -217,7 +217,7 @@ def _check_first_rtx(scene: Scene) -> Check:
 def _first_rtx(scene: Scene) -> int | None:
     """Return when the first of the lost packets was sent again, in ns since the fault.
 
-    What the fault took may be a retransmission, of a packet that was lost before: the answer is a later one.
+    The fault may have taken a retransmission of a packet that was lost before: the answer is a later one.
     """
     found = []
     for trace in scene.traces:

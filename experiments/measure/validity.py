@@ -13,17 +13,17 @@ from typing import Any
 
 from mrclab.experiments.measure.load import GAP_SHARE, LEAST_GAP_NS, Load
 
-# A trial above any of these is not to be trusted: the queue for a CPU is then part of what was measured.
+# A trial above any of these is not to be trusted: the queue for a CPU is then part of the measured times.
 # Running and waiting of one endpoint, of one CPU: near 1 the kernel takes it away for 50 ms in each second.
 MAX_SHARE = 0.92
 MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
 MAX_COST = 1.25  # CPU time per packet of one endpoint, over that of the rehearsal and the trials before
 MAX_BUSY = 0.95  # of all CPUs, over a trial, unless endpoints run before all other programs
 MAX_STEAL = 0.05  # of all CPUs, over a trial
-# The share of the time in which one thread of a switch ran or wanted to: near 1 its queue only grows.
-# Short of that its waiting is part of the hop, hence of the RTT that is reported.
+# The share of the time in which one thread of a switch ran or wanted to: near 1 its queue only grows. Below
+# that its waiting is part of the hop, and so of the reported RTT.
 MAX_DEMAND = 0.85
-MAX_STOPPED = 0.0  # ns: a process that stands still measures nothing, and nothing is measured of it
+MAX_STOPPED = 0.0  # ns: a process that stands still measures nothing, and is not measurable
 MAX_THROTTLED = 0.0  # any throttling by a cgroup's quota stops the world for tens of milliseconds
 
 
@@ -37,7 +37,7 @@ class Validity:
 
     @property
     def valid(self) -> bool:
-        """True if the times of this run may be believed."""
+        """True if the times of this run are valid."""
         return not self.reasons
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,8 +70,7 @@ def judge(
     """Apply the rules to the load of every trial and to the recorder's own troubles.
 
     ``capture_drops`` counts, for each capture, packets that the kernel dropped: one is enough, since the
-    missing one might be the one that decides. ``also`` are reasons found elsewhere (a failed check of a
-    trial).
+    missing one might be decisive. ``also`` are reasons found elsewhere (a failed check of a trial).
     """
     reasons: list[str] = []
     for name, dropped in (capture_drops or {}).items():

@@ -1,4 +1,4 @@
-"""The contents of result.json (form ``mrclab.result/2``) from what all repetitions found."""
+"""The contents of result.json (form ``mrclab.result/2``) from the findings of all repetitions."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ METHOD = {
 
 @dataclass(frozen=True)
 class Run:
-    """What was asked for and where it ran.
+    """The request of a run, and the machine that it ran on.
 
     ``parameters`` is the scenario in JSON types (``description``, ``topology``, ``topology_where``,
     ``workload``, ``faults``, ``repetitions``, ...; times in ns, rates in bps, units in the names); ``figure``
-    names the judge of its claim; ``command`` does the same again.
+    names the judge of its claim; ``command`` repeats the run.
     """
 
     scenario: str
@@ -83,11 +83,11 @@ def build(
     finished: datetime | None = None,
     unfinished: str | None = None,
 ) -> dict[str, Any]:
-    """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged
-    where the run has a ``figure``; ``finished`` defaults to now.
+    """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged if
+    the run has a ``figure``; ``finished`` defaults to now.
 
-    ``unfinished`` says why a run was ended before all was done: then it is enough that one transport has a
-    repetition, and there is no verdict.
+    ``unfinished`` is the reason why a run was ended early: then one transport with a repetition is enough,
+    and there is no verdict.
     """
     ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
     found = {t.name: _transport(t, repetitions[t.name]) for t in ran}
@@ -124,7 +124,7 @@ def build(
         "method": dict(METHOD),
     }
     if unfinished is None and (run.figure or run.parameters.get("expect")):
-        # These take modules of their own, which few results need.
+        # These import modules that few results need.
         from mrclab.experiments.judging.expectations import judge_expectations
         from mrclab.experiments.judging.judge import judge
 

@@ -29,7 +29,7 @@ PLANES = ("PlaneDown", "PlaneUp")
 
 
 class _Tracks:
-    """Numbers for the names of processes and threads, and the records that tell the viewer these names."""
+    """Numbers for the names of processes and threads, and the records that give the viewer these names."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -56,7 +56,7 @@ def _named(what: str, name: str, **place: int) -> Record:
 def trace_of(directory: Path) -> dict[str, Any]:
     """Return the trace of a run's result directory, as a JSON object.
 
-    Raise InputError where it has no event logs and no faults, or one that cannot be read.
+    Raise InputError if it has no event logs and no faults, or one that cannot be read.
     """
     tracks = _Tracks()
     records: list[Record] = []

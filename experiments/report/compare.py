@@ -17,7 +17,7 @@ from mrclab.experiments.report.table import LEFT_OUT, narrow_table
 from mrclab.linux.errors import InputError
 
 OF_TRIALS = ("rtt_us", "packets_per_s")
-"""Compared besides the times: what these depend on, which each trial has."""
+"""Compared in addition to the times: the values of each trial on which times depend."""
 LEGEND = (
     "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "
     "intervals by bootstrap, none of fewer than six values"
@@ -25,7 +25,7 @@ LEGEND = (
 
 
 def values(result: Mapping[str, Any], transport: str, metric: str) -> list[float]:
-    """Return what a time or a metric of a transport was, in all repetitions together."""
+    """Return the values of a time or a metric of a transport, of all repetitions together."""
     if metric in (*TIMES, *OF_TRIALS):
         return [
             float(trial[metric])
@@ -57,7 +57,7 @@ class Row:
 def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
     """Return a row for each metric of each transport that both results have.
 
-    Raises InputError where they share no transport, or no metric.
+    Raise InputError if they share no transport, or no metric.
     """
     common = [name for name in a["transports"] if name in b["transports"]]
     if not common:
@@ -83,7 +83,7 @@ def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
 def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B") -> RenderableType:
     """Return a table for a terminal of 80 columns; ``letter`` names the second result.
 
-    Raises what `compared` raises.
+    Raise the errors of `compared`.
     """
     table = narrow_table()
     table.add_column("", no_wrap=True)
@@ -102,7 +102,7 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
 def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the comparison of results, by letter, with the first of them, in JSON types.
 
-    Raises what `compared` raises.
+    Raise the errors of `compared`.
     """
     letters = list(runs)
     return {
@@ -159,7 +159,7 @@ def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | N
 
 
 def head(letter: str, result: Mapping[str, Any]) -> Text:
-    """Return one line on a result: what it is of, and whether to believe it."""
+    """Return one line on a result: its subject, and whether it is valid."""
     text = Text(f"{letter}: ", style="bold")
     where = f"{result['topology']}, target {result['target'] or 'none'}"
     text.append(f"{result['scenario']} on {where}, seed {result['seed']}: ", style="not bold")

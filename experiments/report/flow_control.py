@@ -1,4 +1,4 @@
-"""What lossless links did, in a table and in sentences; empty for results whose links drop."""
+"""The statistics of lossless links, in a table and in sentences; empty for results whose links drop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
 
 
 def _sentence(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what happened, of all repetitions together."""
+    """Return the totals of all repetitions together."""
     mode = parts[0]["mode"]
     ports = [port for part in parts for port in part["ports"] if port["stopped_us"]]
     if not ports:

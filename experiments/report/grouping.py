@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _NUMBER = re.compile(r"(?<![\w-])\d[\d,]*(?:\.\d+)?")
-"""Not those in names, such as p0-t0-1: who it was is no matter of size."""
+"""Not those in names, such as p0-t0-1: a name is no quantity."""
 _REPETITION = re.compile(r"repetition (\d+): ")
 
 
@@ -22,9 +22,9 @@ class _Group:
 
 
 def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each kind of reason: the worst of those that differ in numbers only, and where.
+    """Return a line for each kind of reason: of lines that differ in numbers only, the worst and its places.
 
-    ``lines`` are those of a result's validity, with the transport and the repetition in front where there are
+    ``lines`` are those of a result's validity, with the transport and the repetition in front if there are
     several: ``mrc: repetition 1: in 1 of 1 trials the CPUs were 99% busy``.
     """
     groups: dict[str, _Group] = {}

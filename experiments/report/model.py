@@ -1,7 +1,7 @@
 """The form of result.json as typed models: its JSON schema is made from them, and tests hold results to it.
 
-Every scenario leaves this form. Times have their unit in their name; stamps are CLOCK_MONOTONIC ns. A time is
-null where there is none, and a reason is beside it.
+Every scenario gives this form. Times have their unit in their name; stamps are CLOCK_MONOTONIC ns. A missing
+time is null, with a reason next to it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Trial(Model):
     rtt_p99_us: float | None = None
     rtt_samples: int | None = None
     in_flight_us: float | None = None
-    """The longest that a packet was taken to be on its way."""
+    """The assumed longest time of a packet on its way."""
     packets_per_s: int | None = None
     """The rate at which data packets were sent, on which the wait for the first loss depends."""
     packets_sent: int | None = None
@@ -103,7 +103,7 @@ class Trial(Model):
     paths_used: int | None = None
     broken_paths: int | None = None
     gap_us: float | None = None
-    """The longest time between two messages of a flow from the fault on, of the flow where it was longest."""
+    """The longest time between two messages of a flow from the fault on, the maximum over all flows."""
     app_gap_us: Gaps | None = None
     standstill_us: float | None = None
     """The longest time between fault and recovery in which no data frame left or came in."""
@@ -235,7 +235,7 @@ class FlowControl(Model):
     stopped_us: list[float]
     """How long links were stopped in each bin, all together."""
     ports: list[StoppedPort]
-    """Those that stopped or had a queue; what stopped longest comes first."""
+    """Links that stopped or had a queue; the one that stopped longest comes first."""
 
 
 class RepetitionFault(Fault):
@@ -255,7 +255,7 @@ class Transport(Model):
     loss: float = 0.0
     detection_ns: int | None = None
     lossless: str = ""
-    """How links kept what did not fit from being sent: pfc, credit; empty: they dropped it."""
+    """How links avoided drops: pfc, credit; empty: they dropped packets that did not fit."""
     valid: bool
     validity: Validity
     integrity: str
@@ -308,7 +308,7 @@ class Result(Model):
     command: list[str] = Field(default_factory=list)
     finished: str
     unfinished: str | None = None
-    """Why the run was ended before all was done: the result has what was measured until then."""
+    """Why the run was ended early: the result has the measurements until then."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 UNITS = {"us": "\N{MICRO SIGN}s", "ms": "ms", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
 LONG_US = 100_000
-"""Where there are times from here on, a metric is shown in milliseconds."""
+"""If a metric has times from here on, it is shown in milliseconds."""
 
 
 def figure(value: float | None) -> str:
@@ -19,7 +19,7 @@ def figure(value: float | None) -> str:
 
 
 def us(value: float | None) -> str:
-    """Return microseconds in the digits that mean something: ``3.42``, ``1,234``; a dash for none."""
+    """Return microseconds in significant digits: ``3.42``, ``1,234``; a dash for none."""
     if value is None:
         return "-"
     if value < 9.995:
@@ -33,9 +33,9 @@ def interval(bounds: Sequence[float] | None, scale: float = 1.0) -> str:
 
 
 def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
-    """Return what to divide a metric's values by so that they are short, and its name with the new unit.
+    """Return the divisor that makes a metric's values short, and its name with the new unit.
 
-    Microseconds become milliseconds where there are some 100 ms among them.
+    Microseconds become milliseconds if there are some 100 ms among them.
     """
     base, at, size = metric.partition("@")
     if base.endswith("_us") and max((v for v in values if v is not None), default=0) >= LONG_US:
@@ -44,7 +44,7 @@ def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
 
 
 def unit_of(metric: str) -> str:
-    """Return the unit of a metric as it is written, by its name's suffix; empty where it has none."""
+    """Return the unit of a metric as it is written, by its name's suffix; empty if it has none."""
     return UNITS.get(metric.partition("@")[0].rpartition("_")[2], "")
 
 

@@ -45,7 +45,7 @@ _MOST_LABELS = 40  # of rows that are named one by one
 
 
 def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return the figures that a result has the data for, by name."""
+    """Return the figures for which a result has the data, by name."""
     found: dict[str, Figure] = {}
     for transport, part in result["transports"].items():
         for data in part["pictures"][:1]:
@@ -241,7 +241,7 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
 
 
 def _label_planes(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
-    """Name the EVs where there is room for it, and the planes in any case."""
+    """Name the EVs if there is room for it, and the planes in any case."""
     planes: dict[int, list[int]] = {}
     for row, path in enumerate(rows):
         planes.setdefault(path["plane"], []).append(row)

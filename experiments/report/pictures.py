@@ -1,7 +1,7 @@
 """The pictures of a result: delivered bytes around the faults, and the spread of times and metrics.
 
 Every picture is written twice, as SVG for a page and as PNG for a quick look. Colours are of the Okabe-Ito
-palette, which colour-blind readers can tell apart.
+palette, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mrclab.experiments.training.pictures import draw_training
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 SPREAD = (*TIMES, "gap_us", "latency_us", "step_us", "stalled_us")
-"""What a distribution is drawn of, in this order, as far as there is any."""
+"""The times whose distributions are drawn, in this order, if there are any."""
 _NAMES = {
     "first_loss_us": "time until the first packet was lost",
     "detected_us": "time until a path was retired, or a route changed",
@@ -52,15 +52,15 @@ _NAMES = {
 }
 _POINTS = 2000
 SHOWN_BIN_US = 20_000.0
-"""The width of bins of what was delivered: over several bursts, and over what a scheduler does to them."""
+"""The width of bins of delivered bytes: longer than several bursts and a scheduler's delays."""
 FEWEST_BINS = 100
 """Bins in a short run, which are narrower then."""
 
 
 def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Draw what a result has the data for into its directory, and return the pictures' names.
+    """Draw the pictures for which a result has data into its directory, and return their names.
 
-    Pictures of before that the result has no data for stay: those of older forms were drawn from captures.
+    Earlier pictures without data in the result stay: those of older forms were drawn from captures.
     """
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}
@@ -184,7 +184,7 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]], title: str 
     scale, unit = (1e3, "ms") if long else (1.0, "\N{MICRO SIGN}s")
     spread = {name: [value / scale for value in those] for name, those in spread.items()}
     positive = [value for those in spread.values() for value in those if value > 0]
-    # A time of zero has no place on a logarithmic axis: what is too small stands at the left edge.
+    # A time of zero has no place on a logarithmic axis: values that are too small stand at the left edge.
     left = max(10.0 ** np.floor(np.log10(min(positive))), 0.1 / scale) if positive else 1.0
     for place, (name, those) in enumerate(spread.items()):
         if not those:

@@ -28,11 +28,11 @@ def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
 def load_result(directory: Path | str) -> dict[str, Any]:
     """Read the result of a directory (or that file itself), in form ``mrclab.result/2``.
 
-    Older forms are turned into it. Raises InputError where there is no result.
+    Older forms are converted. Raise InputError if there is no result.
     """
     from mrclab.experiments.report.model import Result
     from mrclab.experiments.report.upgrade import (
-        upgrade,  # takes numpy, which a directory without a result need not
+        upgrade,  # imports numpy, which is not needed if a directory has no result
     )
 
     path = Path(directory)
@@ -58,7 +58,7 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
 @contextmanager
 def refused_if_damaged(path: Path) -> Iterator[None]:
-    """Raise InputError for whatever a damaged result makes of the ``with`` body, which reads or shows it."""
+    """Raise InputError for any error of the ``with`` body, which reads or shows a damaged result."""
     try:
         yield
     except InputError as error:

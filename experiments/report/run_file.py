@@ -1,4 +1,4 @@
-"""run.json: what a run was asked for, from its start on. With its repetitions it makes a result any time."""
+"""run.json: the request of a run, from its start on. With its repetitions it gives a result at any time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def save_run(directory: Path, run: Run) -> Path:
 
 
 def load_run(directory: Path) -> Run:
-    """Read DIR/run.json. Raises InputError where there is none, or it is something else."""
+    """Read DIR/run.json. Raise InputError if there is none, or it is something else."""
     missing = f"no run in '{directory}': give the directory of a run"
     return read_form(_FORM, directory / NAME, "run", missing)
 
 
 def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
-    """Return what a run's repetitions found, as far as they got, by transport. Raises InputError."""
+    """Return the findings of a run's repetitions so far, by transport. Raise InputError."""
     found: dict[str, list[Repetition]] = {}
     for transport in run.transports:
         for number in range(int(run.parameters["repetitions"])):
@@ -47,7 +47,7 @@ def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
 def save_unfinished(
     directory: Path, run: Run, repetitions: Mapping[str, Sequence[Repetition]], why: str
 ) -> dict[str, Any] | None:
-    """Write the result of a run that was ended, and return it; None where nothing was measured."""
+    """Write the result of a run that was ended, and return it; None if nothing was measured."""
     if not any(repetitions.values()):
         return None
     result = build(run, repetitions, unfinished=why)
@@ -56,9 +56,9 @@ def save_unfinished(
 
 
 def rebuild(directory: Path) -> None:
-    """Write the result of a run that was killed before it could; do nothing where there is one.
+    """Write the result of a run that was killed before it could; do nothing if there is one.
 
-    Raises InputError where it measured nothing.
+    Raise InputError if it measured nothing.
     """
     if (directory / RESULT).exists() or not (directory / NAME).exists():
         return

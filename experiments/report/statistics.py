@@ -105,7 +105,7 @@ class Difference:
     ci95_ratio: tuple[float, float] | None
     cliffs_delta: float | None
     """From -1 (every b below every a) over 0 to 1 (every b above): an effect size without assumptions on
-    distributions (Cliff, Psychological Bulletin 114, 1993). None of fewer than six values."""
+    distributions (Cliff, Psychological Bulletin 114, 1993). None for fewer than six values."""
     size: str
     """`negligible`, `small`, `medium`, `large`, by the usual bounds 0.147, 0.33, 0.474; `unknown` of fewer
     than six values."""
@@ -132,7 +132,7 @@ def cliffs_delta(a: Floats, b: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its 95 % interval; ``n`` is how many values, or trials, it is of."""
+    """An estimate with its 95 % interval; ``n`` is the number of its values, or trials."""
 
     value: float
     low: float
@@ -159,7 +159,7 @@ def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Flo
     """Return the mean of ``above`` over that of ``below``, two independent samples of positive values.
 
     The interval is Welch's (Biometrika 34, 1947) of the logarithm, whose variance is by the delta method.
-    None below six values in either sample, or where one has a value that is not positive.
+    None below six values in either sample, or if one has a value that is not positive.
     """
     a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not ((a > 0).all() and (b > 0).all()):
@@ -173,7 +173,7 @@ def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Flo
 
 
 def share_interval(hits: int, of: int) -> Interval | None:
-    """Return the share of trials that were hits, with Clopper and Pearson's interval. None of no trials."""
+    """Return the share of trials that were hits, with Clopper and Pearson's interval. None without trials."""
     if not of:
         return None
     found = binomtest(hits, of).proportion_ci(CONFIDENCE, method="exact")
@@ -183,7 +183,7 @@ def share_interval(hits: int, of: int) -> Interval | None:
 def rate_ratio_interval(
     above: int, below: int, time_above: float = 1.0, time_below: float = 1.0
 ) -> Interval | None:
-    """Return the ratio of two rates of rare events, each counted over a time; None where nothing happened.
+    """Return the ratio of two rates of rare events, each counted over a time; None if nothing happened.
 
     Counts of Poisson processes: given their sum, the first is binomial, and the interval is exact
     (Przyborowski, Wilenski, Biometrika 31, 1940). Without an event in the second the upper end is infinite.
@@ -203,7 +203,7 @@ def quantile_ratio_interval(
 ) -> Interval | None:
     """Return the ratio of a quantile of two samples with its percentile bootstrap interval.
 
-    ``q`` is from 0 to 1. None below six values, or where one of ``below`` is not positive.
+    ``q`` is from 0 to 1. None below six values, or if one of ``below`` is not positive.
     """
     return _ratio_of(above, below, _quantile(q), seed)
 
@@ -222,7 +222,7 @@ def interval_of_ratio(
 ) -> Interval | None:
     """Return the ratio of a statistic of two samples with its bootstrap interval.
 
-    None below six values in either, or where one of ``below`` is not positive.
+    None below six values in either, or if one of ``below`` is not positive.
     """
     return _ratio_of(above, below, _STATISTICS[statistic], seed)
 
@@ -267,7 +267,7 @@ def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:
 
 
 def _ratio_interval(a: Floats, b: Floats, seed: int) -> tuple[float, float] | None:
-    """Return the interval of the ratio of medians; None where a is not positive throughout."""
+    """Return the interval of the ratio of medians; None if a is not positive throughout."""
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not (a > 0).all():
         return None
     rng = np.random.default_rng(seed)
@@ -283,5 +283,5 @@ def _size(delta: float) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Round to six digits: nothing here is known better."""
+    """Round to six digits: nothing here is more precise."""
     return float(f"{value:.6g}")

@@ -24,7 +24,7 @@ LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0
-"""So many times as many values nobody will measure."""
+"""Nobody will measure so many times as many values."""
 MANY = 40
 """Trials: more than this are only summed up. result.json has them all."""
 MOST_LINES = 5
@@ -35,7 +35,7 @@ LEGEND = (
 
 
 def render_result(result: Mapping[str, Any]) -> RenderableType:
-    """Return the trials (of one transport, where they are few), all metrics, and the verdict.
+    """Return the trials (of one transport, if they are few), all metrics, and the verdict.
 
     Narrow enough for a terminal of 80 columns.
     """
@@ -53,7 +53,7 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
 
 
 def title(result: Mapping[str, Any]) -> str:
-    """Return one line on what ran."""
+    """Return one line on the run."""
     transports = len(result["transports"])
     many = f"{transports} transports, " if transports > 1 else ""
     trials = f"{faults_text(result)}, " if result["trials"] else ""
@@ -62,7 +62,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return how many faults count, and how many were asked for and made where that differs."""
+    """Return how many faults count, and how many were requested and made if that differs."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:
@@ -75,7 +75,7 @@ def faults_text(result: Mapping[str, Any]) -> str:
 
 
 def asked_for(result: Mapping[str, Any]) -> int:
-    """Return how many faults in sequence a run was asked for; 0 where it has none."""
+    """Return the requested number of faults in sequence of a run; 0 if it has none."""
     asked = result["parameters"]
     try:
         each = sum(entry.get("trials") or 0 for entry in asked.get("faults") or ())
@@ -182,7 +182,7 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times are not from captures, with the rule that stands in."""
+    """Return a line for each transport whose times are not from captures, with the rule used instead."""
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):
@@ -213,7 +213,7 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def verdict(result: Mapping[str, Any]) -> Text:
-    """Return the recovery, the claim, whether to believe the figures, and what went wrong."""
+    """Return the recovery, the claim, the validity of the figures, and all failures."""
     text = Text()
     if line := sentence(result) or headline(result):
         text.append(f"{line}\n", style="bold" if result["valid"] else "dim")
@@ -278,7 +278,7 @@ def judged(result: Mapping[str, Any]) -> Judged | None:
 
 
 def _more(result: Mapping[str, Any], times: float) -> str:
-    """Return how many trials or repetitions decide a claim, and the option that asks for them."""
+    """Return how many trials or repetitions decide a claim, and the option that sets them."""
     if times >= MOST_TIMES:
         return "The value lies so close to the limit that more repetitions will hardly decide it."
     asked = result["parameters"]

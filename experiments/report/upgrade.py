@@ -1,6 +1,7 @@
 """Old results in today's form: one pure function for the three forms that came before ``mrclab.result/2``.
 
-What an old form did not measure stays unknown: nothing is measured again, and a note names the old form.
+Values that an old form did not measure stay unknown: nothing is measured again, and a note names the old
+form.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CHECK_NAMES = {
 
 
 def upgrade(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result in form ``mrclab.result/2``, whatever its form. Raises InputError on other forms."""
+    """Return a result in form ``mrclab.result/2``, whatever its form. Raise InputError on other forms."""
     form = str(result.get("schema"))
     if form == SCHEMA:
         return dict(result)
@@ -43,7 +44,7 @@ def upgrade(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _common(old: Mapping[str, Any], scenario: str, transports: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all forms have."""
+    """Return the common part of all forms."""
     validity = joined_validity({name: part["validity"] for name, part in transports.items()})
     validity["notes"] = [*validity["notes"], f"this result was written in form {old['schema']}"]
     command = old.get("command") or shlex.split(old.get("reproduce", ""))

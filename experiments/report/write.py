@@ -23,7 +23,7 @@ LAST = ("rule",)
 def write_all(out: Path) -> tuple[Path, Path]:
     """Draw the pictures, and write report.html and trials.csv into a result's directory; return their paths.
 
-    Raises InputError where the directory holds no result, or cannot be written.
+    Raise InputError if the directory holds no result, or cannot be written.
     """
     result = load_result(out)
     page, table = out / PAGE, out / TABLE
@@ -34,7 +34,7 @@ def write_all(out: Path) -> tuple[Path, Path]:
 
 
 def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -> Path:
-    """Write to ``out`` an index over runs whose pages have been written. Raises InputError."""
+    """Write to ``out`` an index over runs whose pages have been written. Raise InputError."""
     rows = []
     for directory in directories:
         link = os.path.relpath(directory / PAGE, out.parent)
@@ -70,7 +70,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _fabric(result: Mapping[str, Any]) -> Fabric | None:
-    """Return the run's fabric, where its topology can still be had."""
+    """Return the run's fabric, if its topology is still available."""
     try:
         asked = result["parameters"]
         text, where = asked["topology"], asked.get("topology_where")

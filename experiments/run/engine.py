@@ -1,10 +1,10 @@
 """Runs a scenario: a process and a fabric for each transport, repetition after repetition.
 
-Each transport has a process of its own because gRPC's threads stay in the network namespace that they were
+Each transport has a separate process because gRPC's threads stay in the network namespace that they were
 first used in, so that a process can only ever work on one fabric.
 
-What a repetition found is written into its directory as soon as it is done, and of one that something ended,
-a signal included, what was found until then. So a run that is ended loses nothing that was finished.
+The findings of a repetition are written into its directory as soon as it is done, and if it is ended early, a
+signal included, the findings until then. So a run that is ended loses no finished work.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from mrclab.testbed.running import Say
 
 Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
-"""How long a transport's process may take to end: it measures what it has and takes its fabric down."""
+"""How long a transport's process may take to end: it measures its evidence and takes its fabric down."""
 AGAIN_SHARE = 3
-"""Of so many repetitions one may be made again, where others had taken the CPUs: runs are to end in time."""
+"""Of so many repetitions one may be made again, if other programs had taken the CPUs: runs are to end in
+time."""
 
 
 class SessionError(MrclabError, RuntimeError):
@@ -46,11 +47,11 @@ class SessionError(MrclabError, RuntimeError):
 
 
 def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
-    """Run every transport, and put into ``outcome`` what each repetition found as soon as it is over.
+    """Run every transport, and put the findings of each repetition into ``outcome`` as it ends.
 
-    ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
+    ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
     Everything is taken down again, also on Ctrl-C. The testbed's names are held until the last transport has
-    ended. Raises InputError, MachineError and SessionError.
+    ended. Raise InputError, MachineError and SessionError.
     """
     with claimed(Names.from_environment()):
         _run_transports(scenario, out, outcome, say, step)
@@ -137,16 +138,16 @@ _ERRORS: dict[str, type[MrclabError]] = {
 
 
 def _end(process: Any, messages: Iterator[tuple[str, Any]]) -> None:
-    """Have the process measure what it has and take its fabric down, and take what it still says."""
+    """Have the process measure its evidence and take its fabric down, and read its last messages."""
     process.join(0.5)
     if process.is_alive():
         process.terminate()
-    with contextlib.suppress(MrclabError):  # what ended the run is known
+    with contextlib.suppress(MrclabError):  # the cause of the run's end is known
         for _ in messages:
             pass
     process.join(END_TIMEOUT_S)
     if process.is_alive():
-        process.kill()  # the testbed's watchdog removes what it leaves
+        process.kill()  # the testbed's watchdog removes its remains
         process.join()
 
 
@@ -160,7 +161,7 @@ def _main(
 ) -> None:
     """Make a transport's repetitions of these numbers; ``again`` of them may be made a second time."""
     logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of every switch that does not speak gNMI
-    # The parent decides what Ctrl-C ends: it ends this process by SIGTERM, its death does so too.
+    # The parent handles Ctrl-C: it ends this process by SIGTERM, as its death does, too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

@@ -24,11 +24,11 @@ KERNEL_KINDS = ("tcp", "mptcp")
 def bring_up(
     fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None = None
 ) -> AbstractContextManager[RunningFabric]:
-    """Bring up what the transport's routing asks for; it goes down at the end of the ``with``.
+    """Bring up the fabric for the transport's routing; it goes down at the end of the ``with``.
 
-    ``pipeline`` is the switches' program, where it is not the shipped one.
+    ``pipeline`` is the switches' program, if it is not the shipped one.
 
-    Raises what Lab.up and FrrFabric.up raise, MachineError also where the kernel lacks the transport.
+    Raise the errors of Lab.up and FrrFabric.up, MachineError also if the kernel lacks the transport.
     """
     if transport.kind == "mptcp":
         require_mptcp()
@@ -45,7 +45,7 @@ def bring_up(
 def _switched(
     fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None
 ) -> Iterator[Lab]:
-    """Yield our switches, with plain IPv6 routes and kernel addresses where the transport needs them."""
+    """Yield our switches, with plain IPv6 routes and kernel addresses if the transport needs them."""
     with Lab.up(fabric, target, logs, pipeline=pipeline) as lab:
         if transport.routing == "ecmp":
             lab.controller.install_ecmp()
@@ -60,7 +60,7 @@ def _switched(
 
 
 def require_mptcp() -> None:
-    """Check that the kernel has MPTCP. Raises MachineError where it has not."""
+    """Check that the kernel has MPTCP. Raise MachineError if it has not."""
     try:
         open_socket(True).close()
     except MptcpMissingError as error:

@@ -1,6 +1,6 @@
 """Carrying out a repetition's faults: timed, in sequence and random entries, one executor for all.
 
-It never waits: ``next_ns`` says when something is due, and ``act`` does it.
+It never waits: ``next_ns`` returns the next due time, and ``act`` does the work.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TimedSource:
             self._make_coming()
 
     def act(self, clock: Clock) -> None:
-        """Make and undo what is due. At one time undoing comes first."""
+        """Make and undo the faults that are due. At the same time undoing comes first."""
         while (due := self.next_ns) is not None and due <= clock():
             self.late_ns = max(self.late_ns, clock() - due)
             if self._undoing and self.start_ns + self._undoing[0][0] == due:
@@ -82,9 +82,9 @@ class TimedSource:
 
 
 class FaultRun:
-    """All faults of a repetition, and the switches that end without having been asked to.
+    """All faults of a repetition, and the switches that end by themselves.
 
-    Such a death is a fault of its own in the records (kind ``switch-death``), where the target can start the
+    Such a death is a separate fault in the records (kind ``switch-death``), if the target can start the
     switch again: it is started and programmed, and the run goes on. ``failures`` names each.
     """
 
@@ -120,13 +120,13 @@ class FaultRun:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader should know."""
+        """Return notes for the reader."""
         skipped = sum(source.skipped for source in self._timed)
         found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
         return (*found, *(note for source in self.sequences for note in source.notes))
 
     def act(self, clock: Clock) -> None:
-        """Do all that is due. Raises SwitchError where a switch ended that cannot be started again."""
+        """Do everything that is due. Raise SwitchError if a switch ended that cannot be started again."""
         while (death := self._deaths.next_death(self._injector.broken)) is not None:
             self._on_death(death, clock)
         if self._deaths.revive_ns is not None and self._deaths.revive_ns <= clock():
@@ -142,7 +142,7 @@ class FaultRun:
 
     def _revive(self, clock: Clock) -> None:
         for sequence in self.sequences:
-            if sequence.marks <= len(self._injector):  # else the trial it fell into has no record of its own
+            if sequence.marks <= len(self._injector):  # else the trial it fell into has no separate record
                 sequence.mark()
         for switch, death, moment in self._deaths.revive(clock):
             self._injector.add(

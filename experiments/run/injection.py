@@ -41,20 +41,26 @@ class Injector:
         return replace(fault, place=self.busiest)
 
     def prepare(self, fault: PlannedFault) -> None:
-        """Begin to get ready what a fault will need, unless its place is unknown yet, or broken.
+        """Begin to prepare a fault, unless its place is unknown yet, or broken.
 
-        Raise what the fabric's faults raise.
+        Raise the errors of the fabric's faults.
         """
         fault = self._placed(fault)
         if fault.place != BUSIEST and not self.broken(fault.place):
             self._faults.prepare(_fault(fault))
 
     def wait_prepared(self, fault: PlannedFault) -> None:
-        """Wait until a fault that was prepared can be made at once. Raise what the fabric's faults raise."""
+        """Wait until a fault that was prepared can be made at once.
+
+        Raise the errors of the fabric's faults.
+        """
         self._faults.wait_prepared(_fault(self._placed(fault)))
 
     def make(self, fault: PlannedFault) -> int:
-        """Make a fault; return its number, by which it is undone. Raises what the fabric's faults raise."""
+        """Make a fault; return its number, by which it is undone.
+
+        Raise the errors of the fabric's faults.
+        """
         fault = self._placed(fault)
         moment = self._faults.apply(_fault(fault))
         self._made.append(_Made(fault, moment))
@@ -62,7 +68,7 @@ class Injector:
         return len(self._made) - 1
 
     def undo(self, number: int) -> None:
-        """Undo a fault that was made. Again is harmless. Raises what the fabric's faults raise."""
+        """Undo a fault that was made. A second call is harmless. Raise the errors of the fabric's faults."""
         made = self._made[number]
         if isinstance(made, _Made) and made.undone is None:
             made.undone = self._faults.undo(made.fault.place)
@@ -75,7 +81,7 @@ class Injector:
             self._faults.forget(made.fault.place)
 
     def undo_all(self) -> None:
-        """Undo everything that is still broken, and give up what was prepared for nothing."""
+        """Undo everything that is still broken, and drop the unused preparations."""
         self._faults.drop_prepared()
         for number in range(len(self._made)):
             self.undo(number)
@@ -95,7 +101,7 @@ class Injector:
         return sum(made is not None for made in self._made)
 
     def records(self) -> tuple[FaultRecord, ...]:
-        """Return what was broken and when, in the order in which it was."""
+        """Return the records of all faults, in the order in which they were made."""
         return tuple(
             made if isinstance(made, FaultRecord) else _record(made)
             for made in self._made

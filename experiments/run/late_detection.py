@@ -18,9 +18,9 @@ its ports stay lit."""
 
 
 class LateDetection:
-    """Which links are due to be taken out of the routes, or put back, as late as hellos would tell.
+    """Which links are due to be taken out of the routes, or put back, as late as hellos would show it.
 
-    Without a ``detection_ns`` none ever is.
+    Without a ``detection_ns`` there are none.
     """
 
     def __init__(self, fabric: Fabric, detection_ns: int | None, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What links carry over time, read off the switches' own counters while a measurement goes on."""
+"""The bytes that links carry over time, from the switches' own counters during a measurement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LinkMeter:
         """When the next reading is due."""
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Take a reading where one is due."""
+        """Take a reading if one is due."""
         if self.next_ns is None or clock() < self.next_ns:
             return
         before = clock()
@@ -46,7 +46,7 @@ class LinkMeter:
     def series(self, measure_ns: int) -> dict[str, Any]:
         """Return the bytes that each link carried in each bin from its first reading on, both ways together.
 
-        ``start_us`` is relative to ``measure_ns``. Between two readings bytes are taken as coming evenly.
+        ``start_us`` is relative to ``measure_ns``. Between two readings bytes are assumed to come evenly.
         """
         last_ns = self._times[-1] if self._times else self._begin_ns
         import numpy as np  # scenarios are checked without it

@@ -1,4 +1,4 @@
-"""What a run needs of the machine, for all its transports, checked before anything is started."""
+"""A run's needs of the machine, for all its transports, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mrclab.linux.errors import MachineError
 
 
 def require_workload(scenario: Scenario) -> None:
-    """Check what a scenario's workload needs, on any target. Raises MachineError, which names the mend."""
+    """Check the needs of a scenario's workload, on any target. Raise MachineError, which names the mend."""
     if scenario.workload.kind == "transformer":
         require_jax()
 
 
 def require_all(scenario: Scenario) -> None:
-    """Check what all transports of a scenario need. Raises MachineError, which names the mend."""
+    """Check the needs of all transports of a scenario. Raise MachineError, which names the mend."""
     require_transports(scenario.transports, scenario.target)
 
 
 def require_transports(transports: Iterable[Transport], target: str) -> None:
     """Check the switches' target, FRRouting and the kernel's protocols, as far as the transports use them.
 
-    Raises MachineError for the first transport that cannot run, and names it where there are several.
+    Raise MachineError for the first transport that cannot run, and names it if there are several.
     """
-    from mrclab.experiments.run.fabrics import require_mptcp  # here, because virtual time has no use for them
+    from mrclab.experiments.run.fabrics import require_mptcp  # here, because virtual time does not need them
     from mrclab.switches.target import require_target
     from mrclab.testbed.frr.daemons import find_daemons
 

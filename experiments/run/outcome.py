@@ -1,4 +1,4 @@
-"""What a run has found so far, live or in virtual time, and where it lies."""
+"""The findings of a run so far, live or in virtual time, and their place on disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mrclab.experiments.spec.transports import Transport
 
 @dataclass
 class Outcome:
-    """What a run has found so far, by the transports' names. ``run_scenario`` fills it.
+    """The findings of a run so far, by the transports' names. ``run_scenario`` fills it.
 
     Repetitions that are in it at the start are not made again. ``began``: something was measured, or was
-    about to be; from then on nothing that the run wrote may be removed.
+    about to be; from then on none of the run's files may be removed.
     """
 
     target: str = ""
@@ -28,11 +28,11 @@ class Outcome:
         return tuple(number for number in range(scenario.repetitions) if number not in done)
 
     def add(self, transport: str, repetition: Repetition) -> None:
-        """Add what a repetition found, in place of what an interrupted attempt at it did."""
+        """Add the findings of a repetition, in place of those of an interrupted attempt."""
         others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
         self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
 
 
 def repetition_directory(out: Path, transport: str, number: int) -> Path:
-    """Return where a repetition's evidence is, and what it found."""
+    """Return the directory of a repetition's evidence, and its findings."""
     return out / f"{transport}-{number}"

@@ -1,4 +1,4 @@
-"""One repetition on a fabric that is up: the workload, its faults, and the evidence that both leave."""
+"""One repetition on a fabric that is up: the workload, its faults, and the evidence of both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.running import RunningFabric, Say
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
-MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for
+MOST_LATE_NS = 50_000_000  # of a fault: a run with a later one is not the requested run
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {"spray": SprayDriver, "mesh": MeshDriver}
 Step = Callable[[], None]
@@ -57,7 +57,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What works together in a repetition."""
+    """The cooperating parts of a repetition."""
 
     driver: Driver
     recorder: Recorder
@@ -87,14 +87,14 @@ class RepetitionRunner:
         self._say = say
         self._step = step
         self.interrupted: BaseException | None = None
-        """What ended the run in the middle of the last repetition; None: nothing did."""
+        """The cause of the run's end in the middle of the last repetition; None: it was not ended."""
         self._specs = faults_met(scenario.faults, transport)
 
     def run(self, number: int) -> Evidence:
-        """Run a repetition and return what it left. Raises AgentError, CaptureError, SwitchError.
+        """Run a repetition and return its evidence. Raise AgentError, CaptureError, SwitchError.
 
-        What ends it once it is under way, a signal included, is in ``interrupted``: what was recorded until
-        then is returned. A directory that an earlier attempt left is removed.
+        The cause of an early end, a signal included, is in ``interrupted``: the evidence until then is
+        returned. A directory that an earlier attempt left is removed.
         """
         self.interrupted = None
         scenario, transport = self._scenario, self._transport
@@ -131,17 +131,18 @@ class RepetitionRunner:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Take what ends the ``with`` for the end of the run: what was recorded until then is kept."""
+        """Treat an exception in the ``with`` as the end of the run: the evidence until then is kept."""
         try:
             yield
         except (Exception, KeyboardInterrupt, Ended) as error:
-            # A switch that ended is the reason for whatever failed because of it.
+            # A switch that ended is the reason for the failures that it caused.
             why = self._running.ended()
             found = SwitchError(why) if why and isinstance(error, Exception) else error
             self.interrupted = self.interrupted or found
 
     def _collected(self, driver: Driver, directory: Path) -> Collected:
-        """Return what the workload's processes left; of an interrupted repetition what can be had of it."""
+        """Return the evidence of the workload's processes; of an interrupted repetition the available
+        part."""
         if self.interrupted is None:
             return driver.collect()
         try:
@@ -151,9 +152,9 @@ class RepetitionRunner:
             return Collected(event_logs=logs, failures=(f"what the hosts counted is lost: {error}",))
 
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
-        """Return where to capture: at every host that takes part, if faults are measured or it is asked for.
+        """Return where to capture: at every host that takes part, if faults are measured or on request.
 
-        Taps where the kernel forwards anyway, else tcpdump. At a control, too: they cost time.
+        Taps if the kernel forwards anyway, else tcpdump. At a control, too: they cost time.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:
@@ -179,7 +180,7 @@ class RepetitionRunner:
         return pids
 
     def _looked_at(self, driver: Driver) -> dict[str, int]:
-        """Return the processes that stand still for nobody else to see.
+        """Return the processes whose standstills are not visible otherwise.
 
         An endpoint that beats reports it itself. A process that only programs switches stamps its writes,
         and nothing else of it is measured.
@@ -191,7 +192,7 @@ class RepetitionRunner:
 
     @contextlib.contextmanager
     def _lossy_links(self) -> Iterator[None]:
-        """Have every NIC lose a share of what it receives, where the transport is tried so."""
+        """Have every NIC lose a share of its received packets, if the transport has a ``loss``."""
         faults, made = self._running.faults, []
         links = [link.name for link in self._running.fabric.links if link.kind == "host"]
         try:
@@ -206,7 +207,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults; return what worked, and when the measurement began and ended."""
+        """Run the workload with its faults; return its parts, and when the measurement began and ended."""
         reaction = Reaction(self._running, self._transport, setting.seed)
         trains = setting.placement.job == TRANSFORMER
         course = CourseLog(setting.directory / COURSE if trains else None)
@@ -222,7 +223,7 @@ class RepetitionRunner:
         sleep_until(measure_ns - FIRST_FAULTS_NS)
         timed.make_first()
         sleep_until(measure_ns)
-        if agents:  # ranks know when they measure; agents do not, so all this may have taken longer
+        if agents:  # ranks measure from a given time; agents do not, so all this may have taken longer
             measure_ns = timed.start_ns = time.monotonic_ns()
         faults = self._fault_run(setting, driver, recorder, deaths, injector, timed, measure_ns)
         meter = LinkMeter(
@@ -307,7 +308,7 @@ class RepetitionRunner:
         return busiest_link(self._running.fabric, before, after, self._used(setting))
 
     def _loop(self, parts: _Parts, measure_ns: int, length_ns: int | None) -> None:
-        """Do all that is due until the workload is over, something is wrong, or time is up."""
+        """Do everything that is due until the workload is over, something is wrong, or time is up."""
         driver, agents = parts.driver, self._scenario.workload.kind in AGENT_KINDS
         deadline: int | None = measure_ns + self._scenario.limit_ns
         if agents:
@@ -400,12 +401,12 @@ class RepetitionRunner:
         )
 
     def _loads(self, loads: tuple[Load, ...], processes: int) -> tuple[tuple[Load, ...], tuple[str, ...]]:
-        """Return the loads to judge by, and what to say where more processes work than there are CPUs."""
+        """Return the loads to judge by, and a note if more processes work than there are CPUs."""
         cpus = usable_cpus()
         waits = [load.wait for load in loads if load.wait is not None]
         if processes <= cpus or not waits:
             return loads, ()
-        # They are bound to wait for one another. What they get done is limited once no CPU is ever idle.
+        # They are bound to wait for one another. Their throughput is limited once no CPU is ever idle.
         note = f"{processes} hosts share {cpus} CPUs: one waited {max(waits):.0%} of its time for one"
         return tuple(replace(load, wait=None) for load in loads), (note,)
 

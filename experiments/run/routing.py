@@ -1,6 +1,6 @@
 """A controller that reacts to faults as late as a routing protocol would: `ecmp+controller`.
 
-Nothing in an ECMP fabric reacts to a dead link by itself. Where the transport has a ``detection_ns`` the
+Nothing in an ECMP fabric reacts to a dead link by itself. If the transport has a ``detection_ns``, the
 controller takes dead links out of the routes when hellos would have been missing for so long.
 """
 
@@ -29,7 +29,7 @@ class Withdrawal(NamedTuple):
 
 
 class Reaction(LateDetection):
-    """The reaction of one run: ``next_ns`` says when it is to act, ``act`` has it do so.
+    """The reaction of one run: ``next_ns`` returns its next due time, ``act`` carries it out.
 
     Without a ``detection_ns`` there is none. Routers react themselves: their reaction is only watched.
     """
@@ -45,7 +45,7 @@ class Reaction(LateDetection):
         self.made: list[Withdrawal] = []
 
     def act(self, now_ns: int) -> None:
-        """Withdraw and restore what is due, and note what routers did."""
+        """Withdraw and restore the routes that are due, and note the routers' changes."""
         if self._watch is not None:
             self._watch.note()
         for change in self.due(now_ns):

@@ -30,7 +30,7 @@ class Paths(Protocol):
     """The interface to the senders' paths."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
@@ -58,7 +58,7 @@ class Marks(Protocol):
         """Return the load between the last two marks."""
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks by what else is known of it."""
+        """Replace the load between the last two marks by an amended one."""
 
     def take_as_usual(self) -> None:
         """Compare later loads with the one between the last two marks."""
@@ -72,7 +72,7 @@ class Deaths(Protocol):
         """Return True while a switch is being started again."""
 
     def require_death(self) -> None:
-        """Raise where no switch has ended."""
+        """Raise if no switch has ended."""
 
 
 class SequenceSource:
@@ -83,8 +83,8 @@ class SequenceSource:
     the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
     ``say`` gets a line at the first of them. ``marks`` counts the boundaries between trials.
 
-    ``pace`` adapts the rate at each boundary. If it asks for it, the first trials are rehearsals, which do
-    not count: they end when the rate was right in one of them, after three at the latest.
+    ``pace`` adapts the rate at each boundary. On its request, the first trials are rehearsals, which do not
+    count: they end when the rate was right in one of them, after three at the latest.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class SequenceSource:
 
     @property
     def wanted(self) -> int:
-        """Return how many trials were asked for."""
+        """Return the requested number of trials."""
         return len(self._trials)
 
     def act(self, clock: Clock) -> None:
-        """Take the next step where it is due."""
+        """Take the next step if it is due."""
         if self._state == "waiting":
             self._look_for_paths(clock)
         while not self.over and self.next_ns is not None and self.next_ns <= clock():
@@ -157,7 +157,7 @@ class SequenceSource:
         self._state, self.next_ns = "held", clock() + fault.until_ns
 
     def release(self) -> None:
-        """Undo the fault that is held. Raises grpc.RpcError where the switch lost it by ending."""
+        """Undo the fault that is held. Raise grpc.RpcError if the switch lost it by ending."""
         if self._state != "held":
             return
         try:

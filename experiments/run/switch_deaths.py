@@ -50,7 +50,7 @@ class SwitchDeaths:
         return self._watch.fileno()
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return a death that no fault explains; ``broken`` says whether a place has a fault."""
+        """Return a death that no fault explains; ``broken`` returns whether a place has a fault."""
         while (death := self._waiting.pop(0) if self._waiting else self._watch.wait(0)) is not None:
             switch = self.switch(death)
             if not broken(switch) and not broken(switch.partition("-")[0]):
@@ -58,7 +58,7 @@ class SwitchDeaths:
         return None
 
     def require_death(self) -> None:
-        """Wait for the death that explains a lost connection. Raises SwitchError where there is none."""
+        """Wait for the death that explains a lost connection. Raise SwitchError if there is none."""
         death = self._watch.wait(DEATH_TIMEOUT_S)
         if death is None:
             raise SwitchError("a switch does not answer, though it goes on running")
@@ -69,7 +69,7 @@ class SwitchDeaths:
         return death.name.removeprefix(SWITCH_PREFIX)
 
     def words(self, death: Death) -> str:
-        """Return what to say about a death. Raises SwitchError where the switch cannot be started again."""
+        """Return the message about a death. Raise SwitchError if the switch cannot be started again."""
         if self._lab is None or not self._lab.capabilities.process_per_switch:
             why = self._lab.target.ended() if self._lab is not None else None
             raise SwitchError(f"{why or death.name + ' ended'} in the middle of the run")

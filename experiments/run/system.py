@@ -1,4 +1,4 @@
-"""What machine and what software made a result: without it a number means nothing elsewhere."""
+"""The machine and the software of a result: without them a number means nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 
 
 def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the machine and the software, as `result.json` has it under ``system``.
+    """Return the machine and the software, as in ``system`` of `result.json`.
 
-    What cannot be found out is None. ``p4_json`` is the compiled switch program, named by its SHA-256;
-    ``extra`` overrides the rest (the version of the target, say).
+    Unknown values are None. ``p4_json`` is the compiled switch program, named by its SHA-256; ``extra``
+    overrides the rest (the version of the target, say).
     """
     description: dict[str, Any] = {
         "cpu_model": _cpu_model(),
@@ -69,7 +69,7 @@ def _cpu_model() -> str | None:
 
 
 def _virtual() -> bool | None:
-    """Whether a hypervisor runs us, by the CPU's own word; None where its kind of CPU has none."""
+    """Whether a hypervisor runs us, by the CPU's own flag; None if its kind of CPU lists no flags."""
     flags = _field(_read("/proc/cpuinfo"), "flags")
     return None if flags is None else "hypervisor" in flags.split()
 

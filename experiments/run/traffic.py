@@ -1,4 +1,4 @@
-"""Which link carries the traffic: read off the interfaces' own counters, whatever forwards behind them."""
+"""The link that carries the traffic, by the interfaces' own counters, on any target."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 # One read for all interfaces of a thread's namespace. With netlink, hundreds of them take seconds.
 DEVICES = Path("/proc/thread-self/net/dev")
 _SENT_BYTES = 8
-"""Of the numbers of an interface; the eight before it are of what it received."""
+"""Index in the numbers of an interface; the eight before it count received traffic."""
 
 
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
     """Return the bytes that every switch's interface has sent and received.
 
-    Raise OSError where a namespace is gone.
+    Raise OSError if a namespace is gone.
     """
     found: dict[str, tuple[int, int]] = {}
     for place in sorted({network.places[switch.name] for switch in network.fabric.switches}):
@@ -35,7 +35,7 @@ def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
 
 
 def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """Return the bytes that every switch's interface has sent. Raise OSError where a namespace is gone."""
+    """Return the bytes that every switch's interface has sent. Raise OSError if a namespace is gone."""
     return {name: sent for name, (sent, _) in bytes_carried(network).items()}
 
 

@@ -1,4 +1,4 @@
-"""Letting the scenario's time pass: nothing is being waited for."""
+"""Sleeps that are part of the scenario, without a condition to wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment does: scenarios read from YAML and checked, before anything is touched.
+"""The definition of an experiment: scenarios read from YAML and checked, before anything is touched.
 
 More than 16 modules: each reads one part of a scenario.
 """

@@ -1,4 +1,4 @@
-"""What a scenario expects of its own result, such as ``recovered_us.p50[mine] < 0.8 * [mrc]``.
+"""A scenario's expectations of its own result, such as ``recovered_us.p50[mine] < 0.8 * [mrc]``.
 
     EXPECTATION = QUANTITY RELATION (NUMBER | [NUMBER *] QUANTITY)
     QUANTITY    = METRIC.STATISTIC[TRANSPORT]     on the right, METRIC.STATISTIC may be left out: the same
@@ -52,7 +52,7 @@ class Expectation:
 
 
 def parse_expectation(text: str, transports: Container[str]) -> Expectation:
-    """Return what a line expects. Raise ValueError, in one line, where it cannot be read."""
+    """Return the expectation in a line. Raise ValueError, in one line, if it cannot be read."""
     found = _FORM.fullmatch(text.strip())
     if found is None or found["metric"] is None:
         raise ValueError(f"'{text}' cannot be read: it takes a form such as {EXAMPLE}")

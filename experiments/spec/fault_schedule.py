@@ -1,4 +1,4 @@
-"""From the entries of ``faults`` to a schedule: what is broken when, at which place, and when it is undone.
+"""From the entries of ``faults`` to a schedule: each fault with its place, its beginning and its end.
 
 Pure: places are chosen by seed, times are nanoseconds after the measurement starts.
 """
@@ -87,7 +87,7 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
 def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: Sequence[str] = ()) -> None:
     """Raise InputError on an entry whose ``where`` names nothing in the fabric.
 
-    With ``used``, raise it also where none of the named links is one of these.
+    With ``used``, raise it also if no named link is one of these.
     """
     for number, spec in enumerate(specs):
         if isinstance(spec, RandomFaults):
@@ -119,7 +119,8 @@ def _check_drain(spec: Drain, fabric: Fabric, key: str, where: str) -> None:
 
 
 def drained_links(spec: Drain, fabric: Fabric) -> tuple[str, ...]:
-    """Return the links that hosts leave alone while a drain lasts: those named, and all of switches named."""
+    """Return the links that hosts leave alone during a drain: the named ones, and all of the named
+    switches."""
     return tuple(
         link.name
         for link in fabric.links
@@ -200,8 +201,8 @@ def schedule(
 ) -> tuple[PlannedFault, ...]:
     """Return all timed faults of a repetition, in time's order; the other entries are left out.
 
-    ``length_ns`` is how long the workload goes on as far as is known: what repeats without a count stops
-    there. ``used`` are the links that the workload's traffic can take.
+    ``length_ns`` is the workload's known length: faults that repeat without a count stop there. ``used`` are
+    the links that the workload's traffic can take.
     """
     planned: list[PlannedFault] = []
     for number, spec in enumerate(specs):

@@ -1,6 +1,6 @@
 """The entries of a scenario's ``faults``: timed, in sequence, drawn at random, or a drain.
 
-What is made of them is decided in mrclab.experiments.spec.fault_schedule.
+``mrclab.experiments.spec.fault_schedule`` makes a schedule from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, w
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000
-"""On live targets, how long before the measurement the busiest link is looked for; half of it is counted."""
+"""On live targets, how long before the measurement the search for the busiest link begins; half of it is
+counted."""
 AnyTime = Annotated[int, Time()]
 
 
@@ -58,7 +59,7 @@ _WHERE = {
 
 
 class _PlacedFault(YamlModel):
-    """What a fault that is made at a named place has, whenever it is made."""
+    """The keys of a fault at a named place, made at any time."""
 
     kind: Kind = Field(description="what breaks (docs/faults.md)")
     where: Annotated[

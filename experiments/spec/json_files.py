@@ -1,4 +1,4 @@
-"""JSON files that a run leaves: written whole or not at all, and read back by their type."""
+"""JSON files of a run: written whole or not at all, and read back by their type."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def write_whole(path: Path, text: str) -> Path:
 def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> FormT:
     """Read a file in a form; ``what`` names it in messages, such as ``run``.
 
-    Raise InputError with the text ``missing`` where there is no file, and with the place where it is
-    something else.
+    Raise InputError with the text ``missing`` if there is no file, and with the place of the error if it has
+    another form.
     """
     try:
         return form.validate_json(read_regular(path, LARGEST_BYTES))
@@ -41,7 +41,7 @@ def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> 
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first thing that is wrong: its place and what is expected there."""
+    """Return the first error: its place and its message."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])

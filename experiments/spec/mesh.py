@@ -32,7 +32,7 @@ class MeshStream:
 def mesh_streams(mesh: Mesh, hosts: Sequence[str], seed: int) -> list[MeshStream]:
     """Return both directions of all queue pairs. A host numbers its queue pairs in this order.
 
-    Raises InputError where the rate is too low for so many.
+    Raise InputError if the rate is too low for so many.
     """
     count = len(hosts) * (len(hosts) - 1) * mesh.qps
     rate = mesh.rate_bps // count

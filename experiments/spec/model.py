@@ -75,7 +75,7 @@ class Virtual(YamlModel):
 
 
 USUAL_VIRTUAL = Virtual.model_validate({})
-"""What hosts and links are like where a scenario does not say."""
+"""The properties of hosts and links if a scenario sets none."""
 
 
 def _as_lines(value: Any) -> Any:
@@ -250,7 +250,7 @@ class Scenario(YamlModel):
 
     @property
     def steps(self) -> int:
-        """Return how many steps a run of this has: trials where there are some, else repetitions."""
+        """Return how many steps a run of this has: trials if there are some, else repetitions."""
         each = sum(entry.trials for entry in self.sequences) or 1
         return each * self.repetitions * len(self.transports)
 
@@ -258,7 +258,7 @@ class Scenario(YamlModel):
         """Return the scenario in JSON types, as it goes into result.json."""
         out = self.model_dump(mode="json", exclude={"entries"})
         out["transports"] = [transport.to_dict() for transport in self.transports]
-        # So that runs from before there were these keys mean the same still.
+        # Runs from before these keys existed keep their meaning.
         if not self.expect:
             del out["expect"]
         if self.virtual == USUAL_VIRTUAL:
@@ -266,7 +266,7 @@ class Scenario(YamlModel):
         return out
 
     def fabric(self) -> Fabric:
-        """Return the fabric as the scenario has it, before a transport uses one plane. Raises InputError."""
+        """Return the fabric as the scenario has it, before a transport uses one plane. Raise InputError."""
         if isinstance(self.topology, str):
             fabric = load_fabric(self.topology)
         else:
@@ -278,14 +278,14 @@ class Scenario(YamlModel):
         return replace(fabric, classes=tuple(sorted(classes.items())))
 
     def placement(self, fabric: Fabric, seed: int) -> Placement:
-        """Return who sends to whom. Raises InputError where the fabric is too small."""
+        """Return the placement of the workload's ranks. Raise InputError if the fabric is too small."""
         try:
             return place(self.workload.kind, self.workload.params, fabric, seed)
         except InputError as error:
             raise InputError(f"{error}", where=f"scenario {self.name}") from None
 
     def check_against(self, fabric: Fabric) -> None:
-        """Raise InputError where the scenario names what the fabric lacks."""
+        """Raise InputError if the scenario names parts that the fabric lacks."""
         where = f"scenario {self.name}"
         if self.target == SIMULATED:
             require_simulated(self.workload.kind, self.transports)

@@ -17,9 +17,9 @@ def place_in_one_plane(place: str) -> str:
 
 
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
-    """Return the faults of a scenario as a transport meets them: none where it is a control.
+    """Return the faults of a scenario as a transport meets them: none if it is a control.
 
-    Those that only transports over planes (or in one plane) meet are left out for the others.
+    Faults for transports over planes only (or in one plane only) are left out for the others.
     """
     if not transport.faults:
         return ()

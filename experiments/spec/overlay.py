@@ -10,7 +10,7 @@ from mrclab.topologies.yaml_lines import KeyPath, Place, YamlDocument, read_yaml
 
 
 def parse_setting(setting: str) -> YamlDocument:
-    """Return ``workload.rate=50 Mbit/s`` as a document to lay over a scenario. Raises InputError."""
+    """Return ``workload.rate=50 Mbit/s`` as a document to lay over a scenario. Raise InputError."""
     key, equals, text = setting.partition("=")
     where = f"--set {key.strip()}"
     keys = tuple(part.strip() for part in key.split("."))
@@ -26,7 +26,7 @@ def parse_setting(setting: str) -> YamlDocument:
 
 
 def nest(keys: Sequence[str], value: Any, where: str) -> YamlDocument:
-    """Return a document that has ``value`` under the keys, one inside the other; ``where`` gave it."""
+    """Return a document that has ``value`` under the keys, one inside the other; ``where`` is its source."""
     return YamlDocument({}, where, {(): Place(where)}).with_value(tuple(keys), value, where)
 
 
@@ -39,7 +39,7 @@ def parse_overrides(settings: Sequence[str], **options: str | int | None) -> lis
 
 
 def part_of(document: YamlDocument, path: KeyPath) -> YamlDocument:
-    """Return the mapping at ``path`` as a document of its own. Raises InputError where it is none."""
+    """Return the mapping at ``path`` as a separate document. Raise InputError if it is none."""
     data: Any = document.data
     for key in path:
         data = data[key]
@@ -60,7 +60,7 @@ def without(document: YamlDocument, keys: Sequence[str]) -> YamlDocument:
 def merge(base: YamlDocument, over: YamlDocument) -> YamlDocument:
     """Return ``base`` with ``over`` laid on top, mapping by mapping.
 
-    A mapping over a list changes the items whose numbers are its keys (``faults: {0: {at: 1 s}}``). Raises
+    A mapping over a list changes the items whose numbers are its keys (``faults: {0: {at: 1 s}}``). Raise
     InputError on a number that the list does not have.
     """
     places = dict(base.places)
@@ -71,7 +71,7 @@ def merge(base: YamlDocument, over: YamlDocument) -> YamlDocument:
 def _merged(
     old: Any, new: Any, path: KeyPath, over_path: KeyPath, over: YamlDocument, places: dict[KeyPath, Place]
 ) -> Any:
-    """Return ``new`` laid over ``old``, which stands at ``path``; ``places`` follow."""
+    """Return ``new`` laid over ``old``, which is at ``path``; ``places`` follow."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         merged = dict(old)
         for key, value in new.items():

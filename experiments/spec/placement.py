@@ -1,4 +1,7 @@
-"""From a workload to ranks on hosts: who takes part, what each does, and which links that can touch. Pure."""
+"""From a workload to ranks on hosts: which hosts take part, their jobs, and the links that these can use.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Placement:
 
 
 def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
-    """Place a workload on a fabric. Raises InputError where the fabric is too small for it."""
+    """Place a workload on a fabric. Raise InputError if the fabric is too small for it."""
     hosts: tuple[str, ...]
     if kind == "spray":
         hosts = _ends(params, fabric)
@@ -72,7 +75,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
-    from mrclab.hosts.collectives.flows import Flow  # it takes numpy, and scenarios are read without that
+    from mrclab.hosts.collectives.flows import Flow  # it imports numpy, and scenarios are read without that
 
     hosts, pairs = _flows(kind, params, fabric, seed)
     second = kind == "join"
@@ -150,7 +153,7 @@ def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
 
 
 def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:
-    """Everybody sends to one and receives from one, in another rack as far as that can be had."""
+    """Each host sends to one and receives from one, in another rack if possible."""
     chooser = random.Random(seed)
     best: list[int] = []
     fewest = size + 1
@@ -173,7 +176,7 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
     dst = params["dst"] if params["dst"] != AUTO else _first_of(fabric, max(h.rack for h in fabric.hosts), ())
     rack = fabric.host(dst).rack
     others = [name for name in names if name != dst]
-    # From other racks first: an incast through the fabric is what the paper shows.
+    # From other racks first: the paper shows an incast through the fabric.
     others.sort(key=lambda name: fabric.host(name).rack == rack)
     victim_to = next((name for name in others if fabric.host(name).rack == rack), None)
     if params["victim"]:

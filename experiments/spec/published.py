@@ -1,4 +1,4 @@
-"""What is published of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
+"""The published forms of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
 
 ``python -m mrclab.experiments.spec.published`` writes both.
 """
@@ -105,17 +105,17 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return a Markdown page with the tables of keys between its marks made anew. Raises KeyError."""
+    """Return a Markdown page with the tables of keys between its marks made again. Raise KeyError."""
     return _MARK.sub(lambda m: f"{m[1]}{key_table(TABLES[m['name']])}{m[3]}", page)
 
 
 def schema_path() -> Path:
-    """Return where the published schema lies in a checkout."""
+    """Return the path of the published schema in a checkout."""
     return Path(__file__).with_name("schema") / "scenario.schema.json"
 
 
 def page_path() -> Path:
-    """Return where the page with the tables lies in a checkout."""
+    """Return the path of the page with the tables in a checkout."""
     return Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 
 

@@ -37,10 +37,9 @@ def load_scenario(
 ) -> Scenario:
     """Return the scenario of a shipped name or of a YAML file, with the command line's overrides on top.
 
-    ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``program``)
-    wins over them, they win over the part for the target, that over the part for the topology, and that over
-    the rest of the file. ``trials`` are those of the sequential faults, or repetitions where there are none.
-    Raises InputError.
+    ``settings`` are the KEY=VALUE of ``--set``. Direct arguments (``topology`` to ``program``) win over them,
+    they win over the part for the target, that over the part for the topology, and that over the rest of the
+    file. ``trials`` are those of the sequential faults, or repetitions if there are none. Raise InputError.
     """
     text, where = SCENARIOS.text(name_or_file)
     overrides = parse_overrides(settings, topology=topology, target=target, seed=seed, program=program)
@@ -54,7 +53,7 @@ def parse_scenario(
 ) -> Scenario:
     """Return the scenario of a YAML text; ``overrides`` are laid over it, the last one on top.
 
-    Raises InputError.
+    Raise InputError.
     """
     document = read_yaml(text, where)
     base = without(document, tuple(_VARIANTS))
@@ -92,7 +91,7 @@ def parse_scenario(
     if trials is not None:
         whole = _with_trials(whole, trials)
     found = validated(Scenario, whole)
-    for other in others:  # a mistake in a part shows also where the part is not used
+    for other in others:  # a mistake in a part shows even if the part is not used
         validated(Scenario, other)
     return found
 
@@ -116,7 +115,7 @@ def _parts(document: YamlDocument, variants: str) -> list[tuple[str, YamlDocumen
 
 
 def _with_trials(document: YamlDocument, trials: int) -> YamlDocument:
-    """Set the trials of the sequential faults, or the repetitions where there are none."""
+    """Set the trials of the sequential faults, or the repetitions if there are none."""
     entries = document.data.get("faults")
     sequences = [
         number

@@ -1,9 +1,9 @@
 """The transports and fabrics that scenarios compare, by name.
 
-A ``Transport`` says which kind of channel the ranks open (hosts/collectives/transports.py), with which
-options, how the fabric forwards, and how the fabric differs from the scenario's. A scenario may take one
-as it is (``mrc: {}``), set options on top (``mrc: {options: {max_active_evs: 4}}``), and use one under
-another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
+A ``Transport`` defines which kind of channel the ranks open (hosts/collectives/transports.py), with which
+options, how the fabric forwards, and how the fabric differs from the scenario's. A scenario may take one as
+it is (``mrc: {}``), set options on top (``mrc: {options: {max_active_evs: 4}}``), and use one under another
+name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ class Transport:
     routing: Routing
     meaning: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the channel is opened with."""
+    """The options of the channel."""
     one_plane: bool = False
     """The same NIC bandwidth in one plane: planes become one, and its links as fast as all together."""
     loss: float = 0.0
     """The share of frames lost on the way into every NIC, throughout."""
     detection_ns: int | None = None
-    """After how long what is dead is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
+    """The time until a dead link is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
     never."""
     faults: bool = True
     """False: it meets none of the scenario's faults, as a control."""
     lossless: LosslessMode = ""
-    """How links keep what does not fit from being sent: by PFC, by credits; empty: they drop it."""
+    """How links avoid drops: by PFC, by credits; empty: they drop packets that do not fit."""
     buffer_bytes: int = 0
-    """Of lossless links: the threshold of a pause, or what credits are for; 0: by the link's speed."""
+    """Of lossless links: the threshold of a pause, or the bytes that credits cover; 0: by the link's
+    speed."""
 
     @property
     def only_simulated(self) -> str:
-        """What of it only virtual time has; empty: nothing."""
+        """The feature of it that only virtual time has; empty: none."""
         if self.lossless:
             return f"lossless links ({self.lossless})"
         return "routing by destination" if self.routing == "destination" else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types; without keys that are younger than the form, where they say nothing."""
+        """Return it in JSON types, without empty keys that are younger than the form."""
         out = asdict(self)
         for name in ("lossless", "buffer_bytes"):
             if not out[name]:
@@ -67,7 +68,7 @@ class Transport:
 
     @property
     def described(self) -> str:
-        """What it is, and how soon its routing notices a dead link."""
+        """Its meaning, and how soon its routing notices a dead link."""
         if self.detection_ns is None:
             return self.meaning
         if self.routing != "frr":
@@ -81,7 +82,7 @@ class Transport:
 
     @property
     def channel_options(self) -> dict[str, Any]:
-        """What the channel is opened with: without SRv6 MRC and RoCEv2 leave the path to switches."""
+        """The options of the channel: without SRv6 MRC and RoCEv2 leave the path to switches."""
         if self.kind == "rocev2":
             return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
         if self.kind == "mrc" and self.routing in ("ecmp", "structured"):
@@ -101,7 +102,7 @@ SLOW_LINKS_TIMES: Mapping[str, Any] = {
 SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
 
 NO_WINDOW: Mapping[str, Any] = {"window_bytes": 1 << 30}
-"""NICs have none: on lossless links nothing else than the links has to hold them back."""
+"""NICs have none: on lossless links only the links hold them back."""
 
 SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
@@ -269,7 +270,7 @@ class TransportEntry(YamlModel):
         return self
 
     def transport(self, name: str) -> Transport:
-        """Return the transport of this entry, which the scenario calls ``name``. Raises ValueError."""
+        """Return the transport of this entry, which the scenario calls ``name``. Raise ValueError."""
         used = self.use or name
         if used not in NAMED:
             raise ValueError(unknown(used))
@@ -302,7 +303,7 @@ class TransportEntry(YamlModel):
         )
 
     def _lossless(self, base: Transport) -> LosslessMode:
-        """Return how links keep what does not fit from being sent. Raises ValueError."""
+        """Return how links avoid drops. Raise ValueError."""
         if self.lossless == "drops":
             found: LosslessMode = ""
         else:
@@ -315,12 +316,12 @@ class TransportEntry(YamlModel):
 
 
 def unknown(name: str) -> str:
-    """Return what to say about a transport that does not exist."""
+    """Return the message about a transport that does not exist."""
     return f"no transport '{name}': there are {', '.join(NAMED)} ('use' gives one another name)"
 
 
 LIVE_ONLY = ("mesh",)
-"""Workloads that are programs of their own on live hosts."""
+"""Workloads that are separate programs on live hosts."""
 
 
 def require_simulated(kind: str, transports: Iterable[Transport]) -> None:

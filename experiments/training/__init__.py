@@ -1,1 +1,1 @@
-"""Training: what its steps were, what a watchdog would have made of them, how they are shown."""
+"""Training: its steps, their course under a watchdog, and their presentation."""

@@ -1,8 +1,8 @@
-"""What a training did, step by step, and what a watchdog over its collectives would have made of it. Pure.
+"""The steps of a training, and the course of the job under a watchdog over its collectives. Pure.
 
 PyTorch over NCCL, for instance, ends a job in which a collective takes longer than a limit. The job is then
-started again from its last checkpoint, and all steps since are lost. That is computed here from the steps as
-they were measured: training is deterministic, so steps that are done again have the losses they had.
+started again from its last checkpoint, and all steps since are lost. This module computes that from the
+measured steps: training is deterministic, so repeated steps have the same losses.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def course_under(
     """Return the course of the same job under a watchdog that ends it ``timeout_us`` into a collective.
 
     The job is back ``restart_us`` later, and does the steps since the checkpoint again, each in the median
-    time: nothing is taken to be broken any more. ``failed`` says that the job did end, in the step after the
-    last, as its transport gave up: that is a crash as well.
+    time: it assumes that nothing is broken any more. ``failed`` is true if the job did end, in the step after
+    the last, as its transport gave up: that is a crash as well.
     """
     usual_us = float(np.median(steps.end_us - steps.start_us)) if len(steps.end_us) else 0.0
     course = Course([], [], [])
@@ -126,11 +126,11 @@ def transformer_metrics(steps: Steps, course: Course) -> Metrics:
 def account_of(
     steps: Steps, course: Course, ranks: RankSamples, alone: Sequence[str], workload: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a result holds of the training of a repetition, in JSON types.
+    """Return the result's entry for the training of a repetition, in JSON types.
 
-    ``alone`` are the digests of one process, before the first step and after each; empty where they are not
-    known. ``parameters_differ_at`` is the first step after which a rank had other parameters than that
-    process, or, where that is not known, than rank 0; null: none did.
+    ``alone`` are the digests of one process, before the first step and after each; empty if they are unknown.
+    ``parameters_differ_at`` is the first step after which a rank had other parameters than that process, or,
+    if that is unknown, than rank 0; null: none did.
     """
     count = len(steps.end_us)
     digests = [_digests(rank["digests"]) for rank in ranks]

@@ -29,7 +29,7 @@ def digests_alone(params: Mapping[str, Any], ranks: int, seed: int, directory: P
     """Return the digests (hexadecimal) of the parameters before the first step and after each.
 
     They are kept in ``directory``, which all transports of a run share. Raise CalledProcessError or
-    TimeoutExpired where the process fails.
+    TimeoutExpired if the process fails.
     """
     settings, steps = Settings.of(params, ranks, seed), int(params["steps"])
     kept = directory / f"alone-{seed}.json"

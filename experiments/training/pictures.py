@@ -17,14 +17,14 @@ Floats = npt.NDArray[np.float64]
 
 
 def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
-    """Draw what there is to draw of training; ``styles`` are the lines of the transports, by name."""
+    """Draw the pictures that the data allow; ``styles`` are the lines of the transports, by name."""
     if not any(any(t["losses"] for t in trainings(found)) for found in result["transports"].values()):
         return {}
     return {"training-loss": _losses(result, styles), "training-steps": _steps(result, styles)}
 
 
 def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw the loss over time: as measured, and under the watchdog where that would have ended the job."""
+    """Draw the loss over time: as measured, and under the watchdog if that would have ended the job."""
     figure = new_figure(7.2, 4.4)
     upper, lower = figure.subplots(2, 1, sharex=True, sharey=True)
     watched = False

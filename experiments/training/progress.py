@@ -1,8 +1,8 @@
-"""What a training writes while it runs, for those who watch: its steps, and the faults made meanwhile.
+"""The progress files of a running training, for an observer: its steps, and the faults made so far.
 
 Two files of JSON lines are in the repetition's directory. Rank 0 writes `STEPS`, a line after each of its
 steps; the run writes `COURSE`: when the measurement began, and each fault made or undone. Times are
-CLOCK_MONOTONIC's, in ns. What is measured does not come from here: it comes from all ranks, at the end.
+CLOCK_MONOTONIC's, in ns. Measurements do not use these files: they come from all ranks, at the end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Progress:
 
 
 def progress_of(directory: Path) -> Progress | None:
-    """Return what a repetition's files tell; None where it has not begun to measure."""
+    """Return the progress in a repetition's files; None if its measurement has not begun."""
     course = _lines(directory / COURSE)
     if not course:
         return None
@@ -75,7 +75,7 @@ def progress_of(directory: Path) -> Progress | None:
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """Return a file's lines, without one that is being written; of a file that is not there, none."""
+    """Return a file's lines, without an incomplete last one; none if the file is missing."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a result says of training, in a table and a sentence; empty for results without any."""
+"""A result's training in a table and a sentence; empty for results without any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTROL = "control"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one transport did over all its repetitions."""
+    """The training over one transport, in all its repetitions."""
 
     transport: str
     repetitions: int
@@ -28,11 +28,11 @@ class Row:
     ended: int
     """How many repetitions came to their end."""
     same_bits: bool | None
-    """Whether all repetitions have the parameters of one process, bit for bit; None: it is not known."""
+    """Whether all repetitions have the parameters of one process, bit for bit; None: unknown."""
 
 
 def trainings(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what each repetition of a transport recorded of its training."""
+    """Return the training records of each repetition of a transport."""
     return [details["training"] for details in found["details"] if "training" in details]
 
 
@@ -87,7 +87,7 @@ def cells_of(row: Row) -> list[str]:
 
 
 def sentence(result: Mapping[str, Any]) -> str:
-    """Return what the faults did to the training over each transport; empty where none was trained."""
+    """Return the faults' effect on the training over each transport; empty without a training."""
     found = rows_of(result)
     rows = [row for row in found if row.transport != CONTROL]
     if not rows:
@@ -119,5 +119,5 @@ def _part(row: Row, timeout: str) -> str:
 
 
 def times(count: float) -> str:
-    """Return how many times, in words where they are few."""
+    """Return how many times, in words if they are few."""
     return {1.0: "once", 2.0: "twice"}.get(count) or f"{figure(count)} times"

@@ -1,6 +1,6 @@
-"""Packet captures at the NICs of a simulated fabric, in the format that captures of a live run have.
+"""Packet captures at the NICs of a simulated fabric, in the format of a live run's captures.
 
-Stamps are virtual time, which begins at 0, in nanoseconds; LINUX_SLL2 says which packets went out.
+Stamps are virtual time, which begins at 0, in nanoseconds; LINUX_SLL2 marks the packets that went out.
 """
 
 from __future__ import annotations
@@ -52,6 +52,6 @@ class PcapRecorder:
 
 
 def recording_of(captures: dict[str, PcapRecorder]) -> Recording:
-    """Return what a live run's recorder notes: every packet is in its file, and there is one clock."""
+    """Return the notes of a live run's recorder: every packet is in its file, and there is one clock."""
     counts = {name: CaptureCounts(c.packets, c.packets, 0) for name, c in captures.items()}
     return Recording(counts, (OffsetSample(0, 0, 0),), ())

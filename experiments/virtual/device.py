@@ -1,4 +1,4 @@
-"""A simulated NIC with the interface of `mrclab.hosts.nic.device.Device`, for whatever uses one."""
+"""A simulated NIC with the interface of `mrclab.hosts.nic.device.Device`, for every user of one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VirtualDevice:
         return []
 
     def flush(self) -> None:
-        """Have the NIC send what was posted."""
+        """Have the NIC send the posted messages."""
         self._nic.wake_now()
 
     def drops(self) -> int:

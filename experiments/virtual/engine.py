@@ -23,9 +23,9 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raises InputError.
+    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raise InputError.
 
-    ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
+    ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED

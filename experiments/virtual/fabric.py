@@ -27,17 +27,17 @@ from mrclab.topologies import Fabric
 from mrclab.topologies.spec import LinkKind
 
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
-"""By what switches choose a path, of each way of routing that is not by segment lists."""
+"""The basis of the switches' choice of path, for each routing without segment lists."""
 
 TIMERS_IN_RTT = 8
-"""How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
+"""How often in an idle RTT an endpoint is polled for its next timer, on fast links."""
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
-    """Return how long a packet that is not dropped is on its way at most, ns: through full queues everywhere.
+    """Return the longest time that a packet is on its way, ns, if it is not dropped: through full queues.
 
-    A queue takes data until it is as deep as it drops at. Where it trims, frames that it has cut take half of
-    the link at most before the data in it, so that this waits twice as long as the depth it trims at.
+    A queue takes data up to its drop threshold. If it trims, cut frames take at most half of the link ahead
+    of its data, so that the data wait twice as long as its trim threshold.
     """
 
     def hop_ns(kind: LinkKind, queued: bool) -> int:
@@ -64,10 +64,9 @@ class VirtualFabric:
         propagation_ns: int = 0,
         virtual: Virtual = USUAL_VIRTUAL,
     ) -> None:
-        """Build the fabric; all that reaches a NIC is ``propagation_ns`` longer on its way.
+        """Build the fabric; every frame to a NIC is ``propagation_ns`` longer on its way.
 
-        ``virtual`` says what hosts and links are like. Raises InputError for a transport that only a kernel
-        has.
+        ``virtual`` describes hosts and links. Raise InputError for a transport that only a kernel has.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns
@@ -81,7 +80,7 @@ class VirtualFabric:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy.of_rtt(longest_ns + 2 * propagation_ns)
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
-        """The longest that a packet is on its way, but for faults that delay it."""
+        """The longest time of a packet on its way, except for faults that delay it."""
         if transport.lossless or virtual.links == "buckets":
             # A pause has no bound, and packets wait before the token buckets of hosts, too.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)

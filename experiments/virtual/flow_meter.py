@@ -1,4 +1,4 @@
-"""What lossless links did while a repetition was measured: which stopped, for how long, what waited."""
+"""Lossless links during the measurement of a repetition: which stopped, for how long, and their queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FlowMeter:
         self._begin_ps = 0
         self._over = False
         self.found: dict[str, Any] = {}
-        """For `Evidence.flow_control`; empty where links drop."""
+        """For `Evidence.flow_control`; empty if links drop."""
 
     def _now_counts(self) -> dict[str, int]:
         ports = list[Port](self._network.links.values())
@@ -96,5 +96,5 @@ class FlowMeter:
         }
 
     def counters(self) -> dict[str, int]:
-        """Return what all ports counted, added up."""
+        """Return the sums of all ports' counters."""
         return self._counts

@@ -43,7 +43,7 @@ class HostProgram:
         seats: list[Seat],
         over: Callable[[], None],
     ) -> None:
-        """Work for ``seats``, whose ``channels`` are those of ``context``; call ``over`` at the end."""
+        """Run the jobs of ``seats``; ``channels`` are those of ``context``. Call ``over`` at the end."""
         self.nic = nic
         self.seats = seats
         self._context = context
@@ -103,7 +103,7 @@ class VirtualRanks:
             shared, _ = on_one_host(remotes, lambda until_ns, others: (), now)
             channels = list(shared)
         seats = []
-        params = {**placement.params, "in_process": True}  # a process beside this one knows no virtual time
+        params = {**placement.params, "in_process": True}  # another process has no virtual time
         for rank, channel in zip(ranks, channels, strict=True):
             job = make_job(placement.job, params, rank, len(placement.hosts), setting.seed)
             series_ns = setting.scenario.measure.series_ns
@@ -153,7 +153,7 @@ class VirtualRanks:
             program.nic.wake_now()
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Do nothing: ranks do not say which paths they use."""
+        """Do nothing: ranks do not report which paths they use."""
 
     @property
     def restored(self) -> bool | None:
@@ -161,13 +161,13 @@ class VirtualRanks:
         return True
 
     def stop(self) -> None:
-        """Stop what is not over, and let what was sent arrive."""
+        """Stop unfinished jobs, and let the sent packets arrive."""
         for program in self._programs:
             for seat in program.seats:
                 seat.end("stopped before it was over")
 
     def collect(self) -> Collected:
-        """Return what came out; all ranks' samples go into one file, ``data.npz``."""
+        """Return the ranks' results; all ranks' samples go into one file, ``data.npz``."""
         directory = self._setting.directory
         events = directory / "events"
         events.mkdir(parents=True, exist_ok=True)

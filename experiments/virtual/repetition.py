@@ -1,4 +1,4 @@
-"""One repetition in virtual time: the workload, its faults, and the same evidence that a live run leaves."""
+"""One repetition in virtual time: the workload, its faults, and the same evidence as of a live run."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
 LONGEST_WAIT_NS = 10**9
 UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
-"""What links carry is counted in so many bins, or more, of 100 ms at most."""
+"""Number of bins, or more, in which the links' bytes are counted; a bin has 100 ms at most."""
 LINKS_OF_A_PATH = 4
 BUSIEST_PART = 10
-"""The busiest link is that of so small a part of the warm-up, at its end."""
+"""The busiest link is determined in this part (1/n) of the warm-up, at its end."""
 
 
 class NoLoad:
-    """What a recorder says of the machine: in virtual time it always keeps up."""
+    """A recorder's report on the machine: in virtual time it always keeps up."""
 
     def mark(self) -> None:
         """Do nothing."""
@@ -63,7 +63,7 @@ class NoLoad:
 
 
 class NoDeaths:
-    """What a watch over switch processes says: none ends by itself."""
+    """A watch over switch processes: none ends by itself."""
 
     reviving = False
 
@@ -83,7 +83,7 @@ class Reconvergence(LateDetection):
         self.changes: list[RouteChange] = []
 
     def act(self, now_ns: int) -> None:
-        """Withdraw and restore what is due."""
+        """Withdraw and restore the routes that are due."""
         for change in self.due(now_ns):
             (self._withdrawn.discard if change.up else self._withdrawn.add)(change.link)
             self._network.route(frozenset(self._withdrawn), self._choice)
@@ -91,7 +91,7 @@ class Reconvergence(LateDetection):
 
 
 class VirtualRepetition:
-    """Runs one repetition of a transport on a fabric of its own."""
+    """Runs one repetition of a transport on a separate fabric."""
 
     def __init__(
         self, scenario: Scenario, transport: Transport, fabric: Fabric, out: Path, step: Callable[[], None]
@@ -105,7 +105,7 @@ class VirtualRepetition:
         self._captures: dict[str, PcapRecorder] = {}
 
     def run(self, number: int) -> Evidence:
-        """Run the repetition and return what it left."""
+        """Run the repetition and return its evidence."""
         scenario, transport = self._scenario, self._transport
         seed = scenario.seed + number
         directory = self._out / f"{transport.name}-{number}"
@@ -131,7 +131,7 @@ class VirtualRepetition:
         return self._evidence(setting, run, workload.collect(), number)
 
     def _record(self, setting: VirtualSetting) -> None:
-        """Capture at every host that takes part, where a live run would."""
+        """Capture at every host that takes part, if a live run would."""
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         self._captures = {}
         if not self._scenario.measure.capture and not measured:
@@ -238,7 +238,7 @@ class _Run:
         self.meter = self._meter(self.measure_ns)
         self.flow.begin()
         if length_ns is not None:
-            # What was sent until then may take long to arrive; that is not the workload's.
+            # Packets sent until then may arrive much later; that time is not the workload's.
             self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
         self._loop(length_ns)
         self.end_ns = self._now_ns()
@@ -288,7 +288,7 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def _loop(self, length_ns: int | None) -> None:
-        """Do all that is due until the workload is over or time is up."""
+        """Do everything that is due until the workload is over or time is up."""
         scenario = self._setting.scenario
         agents = scenario.workload.kind in AGENT_KINDS
         deadline: int | None = self.measure_ns + scenario.limit_ns
@@ -313,7 +313,7 @@ class _Run:
                 return
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader should know."""
+        """Return notes for the reader."""
         skipped = sum(source.skipped for source in self._timed)
         found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
         return (*found, *(note for source in self._sequences for note in source.notes))

@@ -56,7 +56,7 @@ class StreamProgram:
             self.nic.clock.stop()
 
     def bad_evs(self) -> int:
-        """Return how many EVs are taken for broken."""
+        """Return how many EVs are considered broken."""
         return sum(ev.state is EvState.ASSUMED_BAD for ev in self.endpoint.ev_counters(self.qpn))
 
     def status(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class VirtualSpray:
         return self._clock.now_ns + self._setting.scenario.warmup_ns
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender takes no path for broken."""
+        """Begin to wait until the sender considers no path broken."""
         self._asked_until_ns = self._clock.now_ns + round(timeout_s * 1e9)
         self._clock.call_at(self._asked_until_ns * 1000, self._clock.stop)
 
@@ -137,7 +137,7 @@ class VirtualSpray:
         return holds if holds or self._clock.now_ns >= self._asked_until_ns else None
 
     def stop(self) -> None:
-        """Send no more, and let what was sent arrive."""
+        """Send no more, and let the sent packets arrive."""
         sender, clock = self._sender.sender, self._clock
         assert sender is not None
         sender.stop()

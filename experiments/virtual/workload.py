@@ -1,4 +1,4 @@
-"""What the repetition asks of a workload in virtual time."""
+"""The interface of a workload in virtual time, as the repetition uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.experiments.virtual.fabric import VirtualFabric
 
 @dataclass(frozen=True, slots=True)
 class VirtualSetting:
-    """What a workload works with: the repetition's fabric, seed and directory."""
+    """A workload's context: the repetition's fabric, seed and directory."""
 
     fabric: VirtualFabric
     scenario: Scenario
@@ -35,14 +35,14 @@ class VirtualWorkload(Protocol):
         """Begin; return when the measurement begins, ns."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
         """Return the answer: None while there is none yet."""
 
     def stop(self) -> None:
-        """Send no more, and let what was sent arrive."""
+        """Send no more, and let the sent packets arrive."""
 
     def collect(self) -> Collected:
         """Return what came out."""

@@ -1,4 +1,4 @@
-"""Inference of the bad link or switch from the probes that came back and those that did not.
+"""Inference of the bad link or switch from the probes that came back and the lost ones.
 
 Pure: no I/O, and time is an argument (ns).
 
@@ -58,7 +58,7 @@ class MapperConfig:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is bad, since when, and from how many losses; ``ratio`` is the share of probes lost."""
+    """A bad part, since when it is bad, and the number of losses; ``ratio`` is the share of probes lost."""
 
     place: str
     cause: Cause
@@ -302,7 +302,7 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the fewest places that explain the silent links, except where that is not clear yet."""
+        """Yield the fewest places that explain the silent links; omit a place that is not certain yet."""
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):

@@ -119,7 +119,7 @@ class Prober:
                 self._say(self.report(now))
 
     def report(self, now_ns: int) -> dict[str, Any]:
-        """Return counters of what was sent and came back so far."""
+        """Return counters of the probes sent and returned so far."""
         return {
             "event": "report",
             "t_ns": now_ns,
@@ -148,7 +148,7 @@ class Prober:
                 self.load.refused += 1
 
     def _receive(self, until: int) -> None:
-        """Receive what arrives until then, and at least what is here already."""
+        """Receive the frames that arrive until then, and at least the ones that are here already."""
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:
             left = until - clock()

@@ -92,12 +92,12 @@ class Channel(Protocol):
         """
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """Return what a viewer of a running job shows, in JSON's types.
+        """Return the data that a viewer of a running job shows, in JSON's types.
 
         ``placed``: by peer (as text), the payload bytes that came from it so far; ``events``: the events of
         paths since the last call, as `mrclab.hosts.observation` writes them; ``paths``: those to the peer
         ``paths_to``, a row each as in `mrclab.hosts.observation.path_states`. A transport whose paths the
-        fabric chooses has neither. With ``forget``, events that were told are not kept for ``event_columns``
+        fabric chooses has neither. With ``forget``, reported events are not kept for ``event_columns``
         and
         ``save_log``: a job that runs for hours takes no more memory then.
         """

@@ -160,11 +160,11 @@ class TrainingJob:
             self._notes.append((started, computed, reduced, comm.now()))
 
     def steps_since(self, number: int) -> list[tuple[int, int, int, int]]:
-        """Return what `samples` has of the steps from this number on, a row each."""
+        """Return the rows of `samples` for the steps from this number on."""
         return self._notes[number:]
 
     def forget(self) -> None:
-        """Keep no samples of what is over: nobody will ask for them."""
+        """Keep no samples of completed steps: nobody reads them later."""
         self._notes.clear()
 
     def samples(self) -> Samples:
@@ -184,7 +184,7 @@ class Pattern:
         self._base = np.random.default_rng(seed).integers(1, bound, count).astype(self._dtype)
 
     def of(self, rank: int) -> npt.NDArray[Any]:
-        """Return the input of a rank: a multiple of its own, so that no other rank's data passes for it."""
+        """Return a rank's input: a different multiple for each, so that none passes for another's."""
         return np.asarray(self._base * self._dtype.type(rank + 1))
 
     def sum(self) -> npt.NDArray[Any]:

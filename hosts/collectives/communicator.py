@@ -1,4 +1,4 @@
-"""A rank's view of its job: its number, its memory and what has arrived. Algorithms are generators over it.
+"""A rank's view of its job: its number, its memory and the arrived data. Algorithms are generators over it.
 
 An algorithm yields a ``Wait`` whenever it cannot continue. Its driver lets the channel work, passes the
 channel's events to the communicator (``take``), and resumes the generator once the wait is over. So the same
@@ -25,14 +25,17 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """Where it can be read, the condition may hold: for conditions that the channel does not change."""
+    """A descriptor; if it is readable, the condition may hold.
+
+    For conditions that the channel does not change.
+    """
 
 
 Steps = Generator[Wait, None, T]
 
 
 class PutError(RuntimeError):
-    """A put failed for good: the transport has given up on the peer."""
+    """A put failed permanently: the transport has given up on the peer."""
 
 
 class Communicator:
@@ -103,6 +106,6 @@ class Communicator:
             yield Wait(lambda: not self._under_way)
 
     def until(self, time_ns: int) -> Steps[None]:
-        """Wait until a time. The NIC works meanwhile."""
+        """Wait until a time. The NIC works at the same time."""
         if self.now() < time_ns:
             yield Wait(lambda: False, time_ns)

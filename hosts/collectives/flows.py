@@ -90,7 +90,7 @@ class Sender:
         return min(self._next_ns, self._stop_ns)
 
     def work(self) -> None:
-        """Post what is due. A flow that was delayed does not catch up: its schedule shifts."""
+        """Post the messages that are due. A flow that was delayed does not catch up: its schedule shifts."""
         now = self._comm.now()
         flow = self.flow
         while self._next_ns <= now < self._stop_ns and self._posted - self._low < flow.depth:

@@ -1,6 +1,6 @@
-"""The ranks of a program of one's own, which sum arrays over the fabric while they compute.
+"""The ranks of your own program, which sum arrays over the fabric while they compute.
 
-A thread of its own has the NIC. So the NIC works while the program's threads run code that releases Python's
+A separate thread has the NIC. So the NIC works while the program's threads run code that releases Python's
 lock, as NumPy's and PyTorch's does.
 """
 
@@ -31,7 +31,7 @@ CAPACITY_BYTES = 1 << 22
 
 
 class Store(Protocol):
-    """Where ranks leave what the others need to know, such as any `torch.distributed.Store`."""
+    """A store through which ranks exchange their data, such as any `torch.distributed.Store`."""
 
     def set(self, key: str, value: str, /) -> None:
         """Leave a value under a key."""
@@ -86,12 +86,12 @@ class Group:
         capacity_bytes: int = CAPACITY_BYTES,
         name: str = "mrclab",
     ) -> Group:
-        """Open a host's NIC in its namespace, and connect to the ranks beside this one on the ring.
+        """Open a host's NIC in its namespace, and connect to this rank's neighbours on the ring.
 
         The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`, and
-        ``options`` go on top of its own. Groups that share a store differ by ``name``. Raise KeyError for a
-        transport that does not exist, TypeError or ValueError for an option, OSError or MachineError where
-        the namespace or the NIC cannot be opened, and what the store raises.
+        ``options`` go on top of that transport's. Groups that share a store differ by ``name``. Raise
+        KeyError for a transport that does not exist, TypeError or ValueError for an option, OSError or
+        MachineError if the namespace or the NIC cannot be opened, and the store's own errors.
         """
         chosen = TRANSPORTS[transport]
         with namespaces.inside(namespace):
@@ -107,7 +107,7 @@ class Group:
         return group
 
     def connect(self, store: Store, name: str = "mrclab") -> None:
-        """Connect to both neighbours through a store, and let the NIC work. Raise what the store raises."""
+        """Connect to both neighbours through a store, and let the NIC work. Raise the store's errors."""
         neighbours = {(self.rank + 1) % self.size, (self.rank - 1) % self.size} - {self.rank}
         for peer in sorted(neighbours):
             store.set(f"{name}/{self.rank}/{peer}", json.dumps(self._channel.attributes(peer)))
@@ -137,7 +137,7 @@ class Group:
         return done
 
     def finish(self) -> None:
-        """Wait until this rank's sums are done and all other ranks are here. Raise what the store raises."""
+        """Wait until this rank's sums are done and all other ranks are here. Raise the store's errors."""
         if self._last is not None:
             self._last.exception()
         self._meet("finished")
@@ -199,8 +199,8 @@ class Group:
     def _sum(self, values: Array) -> Steps[None]:
         """Sum an array, piece by piece.
 
-        The ring needs no barrier between two sums: a rank that has all of one's chunks knows that every rank
-        has read its SCRATCH, and nothing is put into DATA before all ranks have brought their next piece.
+        The ring needs no barrier between two sums: if a rank has all chunks of one sum, every rank has read
+        its SCRATCH, and nothing is put into DATA before all ranks have brought their next piece.
         """
         most = self._capacity_bytes // values.itemsize
         for start in range(0, len(values), most):

@@ -27,7 +27,7 @@ class Job(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the data that arrived, or None."""
+        """The error in the arrived data, or None."""
 
     def prepare(self, comm: Communicator) -> None:
         """Expose the memory that the job needs."""

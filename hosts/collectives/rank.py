@@ -1,16 +1,16 @@
 """The process of a host's ranks: it opens their channels, runs a job over them and saves the samples.
 
-It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> what the answer has):
+It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
 
     open      open the channels: fabric, host, ranks here and in all, transport, job
                                                       -> the attributes that each rank's peers need
     connect   connect the channels, given the peers' attributes by rank and peer
     run       run the job, given its start time and duration, and which links to avoid from when on;
               answered when the job is over
-                                                      -> `problem`: what is wrong with the data that arrived,
+                                                      -> `problem`: the error in the arrived data,
                                                          `failure`: why the job did not finish; or None
-    news      what a viewer of the running job shows; ``paths`` has the peer whose paths are wanted, by rank;
-              with ``forget``, what was told is not kept for ``save``
+    news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
+              with ``forget``, reported data is not kept for ``save``
                                                       -> the time, and each rank's news
     stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
     save      write each rank's samples and series to a file      -> counters
@@ -50,7 +50,7 @@ NICENESS = -15
 
 @dataclass(slots=True)
 class Running:
-    """A running job and what it waits for."""
+    """A running job and its wait condition."""
 
     steps: Steps[None]
     wait: Wait
@@ -131,7 +131,7 @@ class Seat:
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
         """Return the channel's news and counters, and the steps of training since the last call.
 
-        With ``forget``, what was told is kept no longer: `samples` will not have it.
+        With ``forget``, the reported data is dropped, so `samples` will not have it.
         """
         steps = self.job.steps_since(self._steps_told) if isinstance(self.job, TrainingJob) else []
         self._steps_told += len(steps)

@@ -132,7 +132,10 @@ class Stream:
                 self._out.popleft()
 
     def receive(self) -> None:
-        """Receive what is here. Raise StreamError for an invalid record, or if the connection is gone."""
+        """Receive the bytes that are here.
+
+        Raise StreamError for an invalid record, or if the connection is gone.
+        """
         budget = _ROUND_BYTES
         while budget > 0:
             target = self._rest if self._record is not None else self._head[self._head_bytes :]

@@ -38,7 +38,7 @@ def open_channels(
 ) -> tuple[Sequence[Channel], Turn]:
     """Open a channel for each rank of a host. Return the channels in order, and one ``turn`` for all of them.
 
-    The calling thread must be in the host's network namespace. The NIC delays all that it receives by
+    The calling thread must be in the host's network namespace. The NIC delays all received frames by
     ``propagation_ns``. Raise KeyError for a kind that does not exist, TypeError or ValueError for an unknown
     option or a bad value, ValueError for several ranks on the kernel's NIC.
     """

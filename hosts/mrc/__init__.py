@@ -1,7 +1,7 @@
-"""The MRC protocol core: a state machine without I/O, clock or randomness of its own.
+"""The MRC protocol core: a state machine without its own I/O, clock or randomness.
 
 Start reading at `endpoint.Endpoint`, then `queue_pair`, `sending.requester`, `sending.recovery`, `responder`
-and `evs.ev_set`. `mrclab.hosts.rdma` has what RoCEv2 shares with it.
+and `evs.ev_set`. `mrclab.hosts.rdma` has the parts that RoCEv2 shares with it.
 """
 
 from mrclab.hosts.compiled import prefer

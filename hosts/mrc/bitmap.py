@@ -58,10 +58,10 @@ class ReceiverBitmap:
         return self.bits.bit_count()
 
     def windows(self) -> list[tuple[int, int]]:
-        """Return (sack_offset, bitmap) of the SACKs that report all that is new to the sender; at least one.
+        """Return (sack_offset, bitmap) of the SACKs that report everything new to the sender; at least one.
 
         The usual one ends at the highest PSN, so consecutive SACKs overlap and the loss of one loses no
-        information. PSNs below it that were never reported get SACKs of their own.
+        information. PSNs below it that were never reported get separate SACKs.
         """
         base = max(self.expected, self.highest - 63)
         low = base - self.expected

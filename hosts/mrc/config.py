@@ -21,18 +21,18 @@ from mrclab.p4src.contract import (
 )
 
 OTHER_UDP_PORT: Final = 4971
-"""UDP port that the document prints; accepted always, sent if `udp_port` says so."""
+"""UDP port that the document prints; always accepted, sent if `udp_port` has this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecReading:
     """How to read the specification where its readers disagree; the default has the better evidence.
 
-    The specification was not available to us. The tags name those who read it: docs/mrc-endpoint.md.
+    The specification was not available to us. The tags name its readers: docs/mrc-endpoint.md.
     """
 
     udp_port: int = UDP_PORT
-    """UDP destination port of what we send; both ports are accepted. 4791: S-DOC, MP. 4971, as the document
+    """UDP destination port of sent frames; both ports are accepted. 4791: S-DOC, MP. 4971, as the document
     prints: S-PV, S-EMU, S-NS3."""
     ev_low_half_in_udp: bool = True
     """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False, the halves
@@ -41,7 +41,7 @@ class SpecReading:
     """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW, as Table 7-3 has it: S-NS3, S-DOC. False, drop
     them silently, as section 6.3.1 has it: S-NOTE reads both."""
     max_wimm_syndrome: int = 0x61
-    """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A code of its own,
+    """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A separate code,
     whose value nobody gives: UCCL."""
     no_receive_syndrome: int = 0x63
     """AETH syndrome for a WRITE_IMM without a posted receive. 63, Remote Operational Error, is inferred:
@@ -55,8 +55,8 @@ class SpecReading:
     skip_ns: int = 0
     """How long SKIP lasts, ns. 0, until the rotation reaches the EV: GLB. 5000: S-NS3."""
     retransmission_timer_at_base: bool = False
-    """A retransmission's ACK timer begins at the base interval again: S-DOC. False, the doubling goes on:
-    where the peer is heard but nothing reaches it, the first would use up all retries within 6 ms."""
+    """A retransmission's ACK timer begins at the base interval again: S-DOC. False, the doubling goes on: if
+    the peer's packets arrive but none reach it, the first would use up all retries within 6 ms."""
     service_time: bool = False
     """The responder adds the time it held an answer back to the timestamp it echoes, in units of 128 ns,
     and the requester takes it out of the RTT: inferred from API and S-DOC. False: no reader finds a field
@@ -122,7 +122,7 @@ class DscpMap:
 class MrcConfig:
     """Options of one endpoint and of every QP on it, in sections by idea.
 
-    Each says what it is, with its unit, and who would change it: most are for interworking with other
+    Each has its meaning, its unit, and who would change it: most are for interworking with other
     implementations or for experiments, some must fit the fabric's speed.
     """
 
@@ -157,8 +157,8 @@ class MrcConfig:
     """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
     posted_receives: bool = False
     """A WRITE_IMM needs a receive that the peer's application has posted, and without one both ends fail, as
-    the specification has it. Off for our own programs, which have a place for all that they agreed on; queue
-    pairs of the verbs API and of other programs ask for it one by one."""
+    the specification has it. Off for our own programs, which have a place for every message that they agreed
+    on; queue pairs of the verbs API and of other programs request it one by one."""
     transport_ack: bool = False
     """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
     which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
@@ -174,9 +174,9 @@ class MrcConfig:
     cwnd_bytes: int = 64 * 4096
     """Payload bytes in flight allowed by the fixed window."""
     rate_bps: int = 0
-    """Cap of payload bits per second to one destination, whatever the congestion control; 0: none."""
+    """Cap of payload bits per second to one destination, with any congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
-    """What a rate cap lets through at once after a pause; lower it for smooth traffic."""
+    """Bytes that a rate cap lets through at once after a pause; lower it for smooth traffic."""
     rate_quantum_bytes: int = 1
     """Under a rate cap: after the bucket empties, wait for this much credit, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
@@ -211,10 +211,10 @@ class MrcConfig:
     # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
     """Answers go back on the EV that came in (`mirror`), or on one of that plane of late shown to work (`set`
-    [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics where both ends
-    number a path alike, as ours, it does, and the packet that came in is the freshest proof there is."""
+    [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics whose two ends
+    number a path alike, as ours, it does, and the packet that came in is the freshest proof."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver without data of its own asks after a random EV once per RTT, but not oftener than this."""
+    """A receiver that sends no data probes a random EV once per RTT, but not oftener than this."""
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) unanswered for so long has failed [API example]."""
     port_status_attempts: int = 4
@@ -256,7 +256,7 @@ class MrcConfig:
     reorder_quiet_ns: int = 1_000_000_000
     """Time without a false loss after which a window that one has doubled halves again; likewise."""
     port_bps: int = 0
-    """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
+    """Rate of the slowest link on the way, as far as known; 0: unknown. If a full packet takes long on it,
     packets of one burst arrive that far apart: the window is then six such times at least, its ceiling six
     times that, the longest wait for a tail probe six such times; and NSCC does not quick adapt to delay that
     a queue there may well cause. The defaults suit 100 Mbit/s and more."""
@@ -265,7 +265,7 @@ class MrcConfig:
     ack_ladder: str = "lab"
     """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
     `production` (1.07 s, likewise, 40 s in all) or `endless` (that of `lab`, and a peer is never given up).
-    Where links are slow, give an exponent of their own."""
+    If links are slow, give an exponent that fits them."""
     ack_timeout_exponent: int | None = None
     """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: the ladder's."""
     linear_retries: int | None = None
@@ -274,8 +274,8 @@ class MrcConfig:
     """Timeouts after those, each twice as long, 25 at most [API], which means without end. The next one is an
     error of the QP. None: the ladder's."""
     stall_grace_ns: int = 1_000_000
-    """A timer served later than this says that we stalled, not the network: what arrived meanwhile is read
-    first.
+    """A timer served later than this means that this host stalled, not the network: the frames that arrived
+    in that time are read first.
     """
 
     def __post_init__(self) -> None:
@@ -331,7 +331,7 @@ class MrcConfig:
         )
 
     def packet_time_ns(self) -> int:
-        """Return how long a full packet takes on a link of `port_bps`; 0 where that is unknown."""
+        """Return how long a full packet takes on a link of `port_bps`; 0 if that is unknown."""
         if not self.port_bps:
             return 0
         return (self.mtu_bytes + FRAME_OVERHEAD_BYTES) * 8 * 1_000_000_000 // self.port_bps

@@ -1,4 +1,4 @@
-"""What the two ends of a queue pair agree on before it carries data."""
+"""The options that the two ends of a queue pair agree on before it carries data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QpAttributes:
     dynamic_mpr: bool = False
     """This end announces its receive window in SACKs, and heeds that of the other."""
     transport_ack: bool = False
-    """This end sends transport ACKs, and waits for them. All three hold only where both ends say so."""
+    """This end sends transport ACKs, and waits for them. All three hold only if both ends offer them."""
 
     @classmethod
     def of(cls, config: MrcConfig, qpn: int, psn: int, ports: tuple[PortAddress, ...]) -> QpAttributes:

@@ -77,7 +77,7 @@ class Endpoint(BaseEndpoint):
         """Make a NIC with these ports.
 
         `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
-        controller in place of those that the core has itself, `path_policy` the policy of a queue pair.
+        controller in place of the core's own, `path_policy` the policy of a queue pair.
         `mrclab.hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
         simulators, whose packets cross as objects: see `codec.objects`.
         """
@@ -129,7 +129,7 @@ class Endpoint(BaseEndpoint):
         return qpn
 
     def local_attributes(self, qpn: int) -> QpAttributes:
-        """Return what the peer needs to know of this QP to connect to it."""
+        """Return the attributes of this QP that the peer needs to connect to it."""
         return QpAttributes.of(self.config, qpn, self.qps[qpn].psn, self.ports)
 
     def connect(
@@ -160,7 +160,7 @@ class Endpoint(BaseEndpoint):
         self._emit(QpError(now_ns, qpn, status, detail))
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forget a QP; frames for it are dropped from now on."""
+        """Remove a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
@@ -192,7 +192,7 @@ class Endpoint(BaseEndpoint):
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
         """Post a receive, for one WRITE with immediate. It is flushed at once on a queue pair in error.
 
-        Raises ValueError where the queue pair needs none.
+        Raise ValueError if the queue pair needs none.
         """
         responder = self.qps[qpn].responder
         if not responder.receives.required:
@@ -300,7 +300,7 @@ class Endpoint(BaseEndpoint):
     def packets_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[tuple[int, Packet]]:
-        """Return what `frames_to_send` does, where packets are objects; see `codec.objects`."""
+        """Return packets as `frames_to_send` returns frames, but as objects; see `codec.objects`."""
         return cast("list[tuple[int, Packet]]", self.frames_to_send(now_ns, free_ports, limit))
 
     def _on_data(self, port: int, packet: DataPacket) -> None:
@@ -325,7 +325,7 @@ class Endpoint(BaseEndpoint):
         return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose payload a switch cut off; a NACK is all that can come of it."""
+        """Take in a frame whose payload a switch cut off; a NACK is the only possible result."""
         if flow.bth != BTH_OFFSET:
             view = with_room_for_outer(view)
         opcode, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
@@ -448,7 +448,7 @@ class Endpoint(BaseEndpoint):
         return self._operations.due_ns()
 
     def handle_operations(self, now_ns: int) -> None:
-        """Drop the endpoint requests that have timed out, and announce ports anew."""
+        """Drop the endpoint requests that have timed out, and announce ports again."""
         self._port_status.expire(now_ns, self.qps.values())
 
     def _clock(self) -> int:

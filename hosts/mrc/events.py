@@ -1,7 +1,7 @@
-"""What happens to entropy values, planes and windows of MRC: one small class per kind of event.
+"""Events of MRC's entropy values, planes and windows: one small class per kind.
 
-`mrclab.hosts.rdma.events` has what RoCEv2 knows as well. `t_ns` is the time that the caller passed in when
-the event came about.
+`mrclab.hosts.rdma.events` has the events that RoCEv2 shares. `t_ns` is the time that the caller passed in
+when the event came about.
 """
 
 from __future__ import annotations
@@ -132,6 +132,6 @@ class EvProbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PortStatusUnanswered(Event):
-    """The peer answered none of the port status updates that the options allow."""
+    """The peer answered no port status update, and the options allow no further one."""
 
     port_status_mask: int

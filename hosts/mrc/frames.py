@@ -49,7 +49,7 @@ def prefix(
 def with_room_for_outer(view: memoryview) -> memoryview:
     """Return a frame without an outer header as one whose headers from the BTH on stand behind such a header.
 
-    So the rest of the core knows one place for them. What stands before the BTH is not to be read.
+    So the rest of the core has one place for them. The bytes before the BTH are not to be read.
     """
     return memoryview(bytes(BTH_OFFSET - PLAIN_BTH_OFFSET) + view)
 

@@ -90,7 +90,7 @@ class Requests:
         return None
 
     def expired(self, now_ns: int) -> list[tuple[int, Request]]:
-        """Take out what has timed out."""
+        """Take out the requests that have timed out."""
         late: list[tuple[int, Request]] = []
         for number, request in self._waiting.items():
             if request.sent_ns + self._timeout_ns > now_ns:
@@ -102,7 +102,7 @@ class Requests:
 
 
 class Operations:
-    """The endpoint operations of one NIC: what it asks its peers, and what it answers them."""
+    """The endpoint operations of one NIC: its requests to peers, and its answers to them."""
 
     def __init__(
         self, config: MrcConfig, builder: PacketBuilder, rng: random.Random, emit: Callable[[Event], None]
@@ -120,7 +120,7 @@ class Operations:
         self.port_mask = 0
         """The ports that are up, as requests carry them; kept by `PortStatus`."""
         self.told: set[frozenset[bytes]] = set()
-        """Peers that have answered what was announced to them last."""
+        """Peers that have answered the last announcement to them."""
         self._service_time = config.reading.service_time
         self._answers: deque[tuple[Ev, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, request id, operation, timestamp and time of arrival of requests to answer."""

@@ -1,8 +1,8 @@
 """Which of our ports and of the peers' ports are up, and how both sides learn of it [P1 §3, SPEC §7.4.8].
 
-All EVs of a plane leave the rotation as soon as either port goes down, and what is in flight there is sent
-again on other planes. Peers learn of our ports by PORT_STATUS_UPDATE, so that they stop sending to one that
-is down.
+All EVs of a plane leave the rotation as soon as either port goes down, and the packets in flight there are
+sent again on other planes. Peers learn of our ports by PORT_STATUS_UPDATE, so that they stop sending to one
+that is down.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PortStatus:
         self._newest: dict[frozenset[bytes], tuple[int, int, int, int]] = {}
         """Of each peer's newest update: when it arrived, its timestamp, its request id and its mask."""
         self._new: list[MrcQueuePair] = []
-        """QPs whose peers are to be told with the next frames."""
+        """QPs whose peers get an announcement with the next frames."""
         operations.port_mask = self.mask()
 
     def mask(self) -> int:
@@ -55,8 +55,8 @@ class PortStatus:
     def apply(self, now_ns: int, qp: MrcQueuePair) -> None:
         """Take the planes of ports that are down, at either end, out of a new QP's rotation.
 
-        If a port of ours has ever been down, the present state is announced: the peer may know none, or an
-        old one. A peer that connects so late that it hears none of this is told when it sends something.
+        If a port of ours has ever been down, the present state is announced: the peer may have none, or an
+        old one. A peer that connects too late for this gets an announcement when it sends something.
         """
         for port, up in self._up.items():
             if not up:
@@ -69,7 +69,7 @@ class PortStatus:
             self._tell_when_heard(qp)
 
     def forget(self, qp: MrcQueuePair, others: Iterable[MrcQueuePair]) -> None:
-        """Forget the state of a peer's ports with the last QP to it: no update comes any more."""
+        """Drop the state of a peer's ports with the last QP to it: no update comes any more."""
         peers = qp.peers
         if peers in self._newest and not any(other.peers == peers for other in others):
             del self._newest[peers]
@@ -86,7 +86,7 @@ class PortStatus:
         self._operations.waiting = True
 
     def _tell_when_heard(self, qp: MrcQueuePair) -> None:
-        """Announce the ports once there is something of the peer to answer, if it was not told by then.
+        """Announce the ports once there is something of the peer to answer, unless that is done by then.
 
         Nothing is left of this afterwards that would cost each packet something.
         """
@@ -149,7 +149,7 @@ class PortStatus:
                 self._wake(qp)
 
     def expire(self, now_ns: int, qps: Iterable[MrcQueuePair]) -> None:
-        """Announce the ports anew where updates went unanswered, up to so many attempts.
+        """Announce the ports again if updates went unanswered, up to so many attempts.
 
         If the QP that an update was sent for has been destroyed, announce them for another one to that peer.
         """

@@ -41,7 +41,7 @@ class MrcQueuePair(QueuePair):
         controller: CongestionControl,
         sharing: SharedWindow | None,
     ) -> None:
-        """Connect to a peer; `sharing` is the list of those that share the controller's window, if any do."""
+        """Connect to a peer; `sharing` lists the queue pairs that share the controller's window, if any."""
         self.remote = remote
         self.peers = peers
         self.evs = evs

@@ -21,11 +21,11 @@ class ReceiveQueue:
         self._posted.append(wr_id)
 
     def lacking(self, rqmsn: int) -> bool:
-        """Return whether none is left for the immediate of this RQMSN and all that are due before it."""
+        """Return whether too few are left for the immediate of this RQMSN and all due before it."""
         return self.required and len(self._posted) <= (rqmsn - self._taken & 0xFFFF)
 
     def take(self) -> int | None:
-        """Consume the oldest receive; return its number, None where none is needed."""
+        """Consume the oldest receive; return its number, None if no receive is needed."""
         if not self.required:
             return None
         self._taken += 1

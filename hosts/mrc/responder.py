@@ -2,7 +2,7 @@
 
 A packet is placed the moment it arrives and is never held for order [P1 §2.1]. A PSN that arrived before is
 answered but neither placed nor counted again. Answers are decided on arrival and built when the driver next
-asks for frames, so that one SACK can answer a batch; every trigger that carries news of its own (CE mark,
+asks for frames, so that one SACK can answer a batch; every trigger that carries separate news (CE mark,
 probe) keeps its own SACK.
 """
 
@@ -122,8 +122,8 @@ class Responder:
         self._window_units = 0
         self._transport_ack = False
         self._ends: dict[int, bool] = {}
-        """Last PSNs of messages that are incomplete, or some before them are, and whether an ACK was asked
-        for there."""
+        """Last PSNs of messages that are incomplete, or some before them are, and whether an ACK was
+        requested there."""
         self.messages_completed = 0
         """Messages that are in memory with all before them, as the MSN of an AETH counts them."""
         self._done_psn = -1
@@ -229,7 +229,7 @@ class Responder:
             if psn > self._asked:
                 self._asked = psn
         if 0 <= self._asked < bitmap.expected:
-            # Stragglers that close the last gap would otherwise wait for a trigger of their own.
+            # Stragglers that close the last gap would otherwise wait for another trigger.
             due = True
             self._asked = -1
         if self._marked and not ce:
@@ -294,7 +294,7 @@ class Responder:
         return len(self._immediates) if self._messages is None else self._messages.stashed()
 
     def set_mpr(self, mpr: int) -> None:
-        """Announce another window from now on, up to the one configured; what was promised still holds."""
+        """Announce another window from now on, up to the one configured; earlier promises still hold."""
         if not self._window_units:
             raise ValueError("dynamic MPR was not agreed on")
         if mpr % 128 or not 128 <= mpr <= self._config.mpr:
@@ -302,7 +302,7 @@ class Responder:
         self._window_units = mpr // 128
 
     def set_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raises ValueError where it has over 7 bits."""
+        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raise ValueError if it has over 7 bits."""
         if not 0 <= penalty <= 127:
             raise ValueError(f"the penalty has 7 bits, not {penalty}")
         self.penalty, self.restore = penalty, restore
@@ -314,7 +314,7 @@ class Responder:
             return _MARK_SKIP
         count = self._marked[ev] = self._marked.get(ev, 0) + 1
         if count < limit:
-            if len(self._marked) > _MOST_MARKED:  # a peer may name any EV: forget what was marked first
+            if len(self._marked) > _MOST_MARKED:  # a peer may name any EV: drop the oldest mark
                 del self._marked[next(iter(self._marked))]
             return _MARK_SKIP
         del self._marked[ev]
@@ -387,7 +387,7 @@ class Responder:
 
     @staticmethod
     def _since(now_ns: int, stamp: int) -> int:
-        """Return a timestamp less the time of arrival: the time of answering is added when it is known."""
+        """Return a timestamp less the time of arrival: the time of answering is added once it is fixed."""
         return stamp - timestamp(now_ns) & 0xFFFF
 
     def _answer(self) -> None:

@@ -95,7 +95,7 @@ SETH_MARK_SHIFT: Final = 5
 SETH_PROBE_REPLY: Final = 0x0002
 TSETH_FTYPE: Final = 1
 CC_TYPE_SACK: Final = 0
-"""CC_STATE. A receiver need not look: no other type is known to be in use."""
+"""CC_STATE. A receiver need not check it: no use of another type has been found."""
 CC_TYPE_NACK: Final = 2
 TIMESTAMP_UNIT_NS: Final = 128
 
@@ -108,8 +108,8 @@ def timestamp(now_ns: int) -> int:
 def without_hold(rtt_ns: int, sent_ns: int, echo: int) -> int:
     """Return an RTT less the time that the responder held the answer back.
 
-    That is what it has added to the timestamp it echoes, up to 8.4 ms. More than the RTT cannot be, and does
-    not count.
+    The responder has added that time to the echoed timestamp, up to 8.4 ms. A time longer than the RTT is
+    impossible, and is ignored.
     """
     hold_ns = (echo - timestamp(sent_ns) & 0xFFFF) * TIMESTAMP_UNIT_NS
     return rtt_ns - hold_ns if hold_ns <= rtt_ns else rtt_ns
@@ -172,7 +172,10 @@ _TSETH: Final = struct.Struct(">HH")
 
 @dataclass(frozen=True, slots=True)
 class Meth:
-    """Message header, 4 bytes: which message, and which of those that consume a receive [SPEC Table 6-8]."""
+    """Message header, 4 bytes [SPEC Table 6-8].
+
+    `msn` numbers all messages, `rqmsn` those among them that consume a receive.
+    """
 
     rqmsn: int
     msn: int
@@ -207,7 +210,7 @@ class Tseth:
 
 @dataclass(frozen=True, slots=True)
 class Reth:
-    """RDMA header, 16 bytes, in every data packet: where this very packet's payload goes [P1 §2.1]."""
+    """RDMA header, 16 bytes, in every data packet: the place of this packet's own payload [P1 §2.1]."""
 
     virtual_address: int
     rkey: int

@@ -16,7 +16,8 @@ def calibrate(device: Device, qpn: int, fabric: Fabric, host: str, peer: str) ->
 
     The base RTT is the smallest RTT of some EV probes, plus the serialisation time of a full packet, since a
     probe is short. This waits for those round trips. Both ends must be connected; other events that happen
-    meanwhile are dropped. Raise TimeoutError if no probe is answered, TypeError if the endpoint is not MRC.
+    during the wait are dropped. Raise TimeoutError if no probe is answered, TypeError if the endpoint is not
+    MRC.
     """
     endpoint = device.endpoint
     if not isinstance(endpoint, Endpoint):

@@ -71,7 +71,7 @@ class Device:
         self._waiting: dict[int, deque[bytes]] = {}
         """Frames that wait for their link, by plane; only planes with such frames."""
         self._flushed = False
-        """True if there may be events since `flush`, of which the application was not told."""
+        """True if there may be events since `flush` that the application has not received."""
         sharpen_timers()
         self._note_carrier()
 
@@ -152,7 +152,8 @@ class Device:
     def flush(self) -> None:
         """Send all frames that the endpoint has ready, as far as links take them.
 
-        What arrives meanwhile is read, so there may be events then, and the next turn does not wait.
+        Frames that arrive during the sending are read, so there may be events then, and the next turn does
+        not wait.
         """
         while self._send_batch():
             self._flushed = True
@@ -180,7 +181,7 @@ class Device:
         return True
 
     def _take_in(self) -> None:
-        """Pass the frames that arrived to the endpoint, unless the application is to be told of a message.
+        """Pass the arrived frames to the endpoint, unless the application has to receive a message first.
 
         Once a peer has the ACK of a message it may write the next one to the same place. So nothing more is
         read until the application has taken the message's completion.

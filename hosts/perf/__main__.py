@@ -1,14 +1,14 @@
 """The measuring process of ``mrclab perf``: one NIC, some queue pairs, and a job at a time.
 
 It runs in a host's namespace (`mrclab.hosts.worker`) and takes these requests, which
-`mrclab.hosts.perf.client` sends (-> what the answer has):
+`mrclab.hosts.perf.client` sends (-> content of the answer):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create queue pairs
               and memory                                            -> attributes, address, rkey
     connect   connect to the peer, given its answer to `open`
     calibrate measure the RTT of the idle network, for NSCC         -> that RTT
-    write_bw  keep writes in flight on every queue pair             -> completion times; before them, where
-              `report_s` asks for it, how many are done so far
+    write_bw  keep writes in flight on every queue pair             -> completion times; before them, if
+              `report_s` is given, how many are done so far
     write_lat write once at a time, until it is acknowledged        -> the duration of each
     ping      write once at a time, until the peer has written back -> the duration of each
     pong      answer each write of the peer with a write, from now on

@@ -27,11 +27,11 @@ class Job(Protocol):
         """Return the answer to the request once the job is over, else None."""
 
     def progress(self) -> dict[str, Any] | None:
-        """Return what is to be told meanwhile, if something is due."""
+        """Return an interim report, if one is due."""
 
 
 class _Silent:
-    """A job that tells nothing before its end."""
+    """A job that reports nothing before its end."""
 
     def progress(self) -> dict[str, Any] | None:
         """Return None."""
@@ -61,8 +61,8 @@ def _check(event: SendCompleted) -> None:
 class Bandwidth:
     """Up to ``depth`` writes in flight on each queue pair, until each has done ``iterations``.
 
-    With ``duration_s`` writes continue for that long instead. With ``report_s`` it tells that often how many
-    are done.
+    With ``duration_s`` writes continue for that long instead. With ``report_s`` it reports at that interval
+    how many are done.
     """
 
     def __init__(

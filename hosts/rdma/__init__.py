@@ -1,6 +1,6 @@
-"""What MRC and RoCEv2 share: headers, ICRC, memory, completions, the base endpoint and its scheduler.
+"""Shared by MRC and RoCEv2: headers, ICRC, memory, completions, the base endpoint and its scheduler.
 
-A state machine without I/O, clock or randomness of its own: time and the random generator are arguments.
+A state machine without its own I/O, clock or randomness: time and the random generator are arguments.
 """
 
 from mrclab.hosts.compiled import prefer

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class EvState(IntEnum):
-    """State of an entropy value (EV), hence of a path; values up to GOOD may be sent on.
+    """State of an entropy value (EV), and so of a path; values up to GOOD may be sent on.
 
     MRC moves its EVs through these states [SPEC Fig 5]. RoCEv2 never gives up a path: its paths are GOOD.
     """

@@ -1,4 +1,4 @@
-"""One NIC: ports, memory and queue pairs behind five verbs, without I/O, clock or randomness of its own.
+"""One NIC: ports, memory and queue pairs behind five verbs, without its own I/O, clock or randomness.
 
 The driver (sockets, a simulated network, a discrete-event simulator) does this round after round:
 
@@ -7,8 +7,8 @@ The driver (sockets, a simulated network, a discrete-event simulator) does this 
     until it returns nothing:       endpoint.frames_to_send(now_ns)
     for event in endpoint.events(): hand it to the application
 
-and sleeps until a frame arrives or `next_timer()`. Read what has arrived before handling timers: a timer that
-fires over unread acknowledgements would see losses that are none.
+and sleeps until a frame arrives or `next_timer()`. Read the arrived frames before handling timers: a timer
+that fires over unread acknowledgements would infer losses that did not happen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _view: Final = memoryview  # Names of the module are looked up faster than built
 
 
 class PortState:
-    """What a port of a NIC takes in, and how much."""
+    """A NIC's port: the address of the frames that it takes in, and its counters."""
 
     __slots__ = ("address", "listens", "received", "sent")
 
@@ -58,7 +58,7 @@ class PortState:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseEndpoint:
-    """What the endpoints of all transports have in common."""
+    """The common part of the endpoints of all transports."""
 
     def __init__(
         self, ports: Sequence[PortAddress], rng: random.Random, flows: FlowCache, packet_bytes: int
@@ -79,7 +79,7 @@ class BaseEndpoint:
         self.memory = MemoryTable(self.rng)
         self.scheduler = Scheduler(packet_bytes)
         self._operations_last = False
-        """Next time, queue pairs may send before what belongs to none of them."""
+        """Next time, queue pairs may send before the frames that belong to no queue pair."""
         self.reports = Reports()
         self.repairs_wait = False
         """A loss was found since frames were asked for last: its repair should go before anything is read."""
@@ -100,7 +100,7 @@ class BaseEndpoint:
     def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
         """Return the first of `count` numbers in a row for new queue pairs, drawn from the whole range.
 
-        None of them is in `taken`. Numbers that follow from one another would make those of other queue pairs
+        No number is in `taken`. Numbers that follow from one another would make those of other queue pairs
         easy to guess.
         """
         while True:
@@ -250,7 +250,7 @@ class BaseEndpoint:
         return None
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due at `now_ns`; harmless when nothing is."""
+        """Do the work that is due at `now_ns`; harmless if there is no work."""
         self.now_ns = now_ns
         self.handle_operations(now_ns)
         for qp in self.scheduler.due(now_ns):
@@ -258,7 +258,7 @@ class BaseEndpoint:
             self.scheduler.wake(now_ns, qp)
 
     def handle_operations(self, now_ns: int) -> None:
-        """Do what is due of what belongs to no queue pair."""
+        """Do the work that is due and belongs to no queue pair."""
 
 
 def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:

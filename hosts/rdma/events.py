@@ -1,4 +1,4 @@
-"""What happens to queue pairs of any transport: one small class per kind of event.
+"""Events of queue pairs of any transport: one small class per kind.
 
 Apart from completions nothing here happens per packet on an undisturbed path, so events cost nothing there.
 `t_ns` is the time that the caller passed in when the event came about.
@@ -19,7 +19,7 @@ class Status(Enum):
     REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
     """RoCEv2: packets of a message that do not fit one another. MRC: too many WRITE_IMMs in flight."""
     REMOTE_OPERATION_ERROR = "remote operation error"
-    """The peer gave up for another reason; with MRC also where it was not allowed to write."""
+    """The peer gave up for another reason; with MRC also if it was not allowed to write."""
     RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"
     """RoCEv2 only: no receive was posted for too long."""
     FLUSHED = "flushed"
@@ -32,11 +32,11 @@ class LossReason(Enum):
     GAP = "gap"
     """Packets sent well after it were acknowledged."""
     RETIRED = "retired EV"
-    """A packet sent later was acknowledged, and the EV had been retired for a loss meanwhile."""
+    """A packet sent later was acknowledged, and the EV had been retired for a loss in between."""
     PROBE = "probe"
     """A tail probe sent well after it was answered."""
     TIMEOUT = "timeout"
-    """The ACK timer ran out although the peer was heard."""
+    """The ACK timer ran out although packets of the peer arrived."""
     TRIMMED = "trimmed"
     TRIMMED_LASTHOP = "trimmed at the last hop"
     NACK = "nack"
@@ -68,7 +68,7 @@ class ReceiveCompleted(Event):
     length_bytes: int
     rqmsn: int
     wr_id: int | None = None
-    """Of the receive that it consumed; None where none has to be posted."""
+    """Of the receive that it consumed; None if no receive has to be posted."""
     status: Status = Status.SUCCESS
     """`FLUSHED` for a receive that was left when the queue pair failed; it has no message."""
 

@@ -4,7 +4,7 @@ Everything before the BTH is fixed for one path, traffic class and length, so se
 `build_prefix`, together with the value that the ICRC starts with, and `seal` joins it to a packet. The same
 holds for arriving frames: `FlowCache` remembers by their bytes which headers it has already checked.
 
-The UDP checksum is 0 [IBTA A17.3.1]: the ICRC covers all that it would cover.
+The UDP checksum is 0 [IBTA A17.3.1]: the ICRC covers everything that it would cover.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def seal_payload(head: bytes, crc: int, middle: bytes, payload: bytes | memoryvi
 
 
 class Flow:
-    """What the headers before the BTH say, once checked."""
+    """The contents of the headers before the BTH, once checked."""
 
     __slots__ = (
         "bth",
@@ -125,7 +125,7 @@ class Flow:
         self.bth = bth
         """Where the BTH starts in the frame."""
         self.crc = crc
-        """What the ICRC starts with."""
+        """The value that the ICRC starts with."""
         self.frame_length = frame_length
         """Length that a whole frame with these headers has, bytes."""
         self.ev = ev
@@ -140,7 +140,7 @@ class Flow:
         self.outer_dst: bytes | None = None
         """uSID container that a packet leaves with, where packets are objects; None: no outer header."""
         self.route: object = None
-        """A simulated network may keep here what it knows of the flow's way."""
+        """A simulated network may keep the flow's route here."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

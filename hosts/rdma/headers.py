@@ -49,7 +49,7 @@ class WireError(ValueError):
 
 
 def unpack(layout: struct.Struct, buffer: Buffer, offset: int) -> tuple[int, ...]:
-    """Return the fields of the header at `offset`. Raises WireError where the bytes end too early."""
+    """Return the fields of the header at `offset`. Raise WireError if the bytes end too early."""
     if offset < 0 or len(buffer) - offset < layout.size:
         raise WireError(f"{len(buffer) - offset} bytes where {layout.size} are needed")
     return layout.unpack_from(buffer, offset)

@@ -1,7 +1,7 @@
 """The invariant CRC over an MRC packet, by the RoCEv2 rule [IBTA Annex A17.3.3].
 
 CRC-32 (the Ethernet polynomial, which `crc32` computes) over: eight bytes of ones, the inner IPv6
-header, the UDP header, the BTH and all that follows up to the ICRC itself. Fields a network may rewrite count
+header, the UDP header, the BTH and everything up to the ICRC itself. Fields a network may rewrite count
 as all ones: traffic class, flow label and hop limit of IPv6, the UDP checksum, and the reserved byte 4 of the
 BTH. The outer IPv6 header is not covered: switches rewrite its destination at every hop. The result goes out
 least significant byte first.
@@ -9,7 +9,7 @@ least significant byte first.
 Two properties of CRCs keep this to one pass over the payload and no copy:
 
 * The part before the BTH is the same for all packets of one path and length, so its CRC is computed once
-  (`prefix_crc`) and handed to `crc32` as the starting value.
+  (`prefix_crc`) and passed to `crc32` as the starting value.
 * The BTH's reserved byte is sent as zero but counts as 0xFF. A CRC is linear, so that difference can be moved
   into the starting value: `RESERVED_FIX` is the change of the register that four byte steps turn into 0xFF.
   It is part of `prefix_crc`, and from there on the bytes count as they are.

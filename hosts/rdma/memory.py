@@ -1,4 +1,4 @@
-"""Memory regions: what a peer may write, named by rkey.
+"""Memory regions: the memory that a peer may write, named by rkey.
 
 A payload goes straight from the frame to its place in the region when it arrives, in whatever order [P1
 §2.1]; there is no reassembly queue anywhere in this core.
@@ -78,5 +78,5 @@ class MemoryTable:
         return region
 
     def deregister(self, region: MemoryRegion) -> None:
-        """Forget a region; later writes to it are access errors."""
+        """Remove a region; later writes to it are access errors."""
         self.regions.pop(region.rkey, None)

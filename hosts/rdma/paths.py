@@ -1,6 +1,6 @@
-"""What the core needs to know about the network: for each destination, its planes and the paths in each.
+"""The core's data about the network: for each destination, its planes and the paths in each.
 
-The core never computes a segment list. The caller knows the fabric and fills these in; the core picks EVs.
+The core never computes a segment list. The caller has the fabric and fills these in; the core picks EVs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scheduler needs of a queue pair, whatever its transport."""
+"""The interface of a queue pair to the scheduler, for any transport."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ the loss of an answer on its way is."""
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueuePair:
-    """A sender and a receiver, their state in the scheduler, and what the scheduler asks of them."""
+    """A sender and a receiver, their state in the scheduler, and the methods that the scheduler calls."""
 
     def __init__(self, qpn: int, turn: int) -> None:
         self.qpn = qpn
@@ -81,7 +81,7 @@ class QueuePair:
         return False
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due; harmless when nothing is."""
+        """Do the work that is due; harmless if there is none."""
 
 
 class SharedWindow:

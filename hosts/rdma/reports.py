@@ -91,7 +91,7 @@ class Reports:
 def message_view(
     data: bytes | bytearray | memoryview, imm: int | None, least_bytes: int, most_bytes: int
 ) -> memoryview:
-    """Return the bytes of a message to write. Raises ValueError on a wrong length or a wrong immediate."""
+    """Return the bytes of a message to write. Raise ValueError on a wrong length or a wrong immediate."""
     view = memoryview(data)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")

@@ -1,11 +1,11 @@
 """Which queue pair sends next, and which one's timer is due next.
 
-Queue pairs take turns of several frames, since each turn costs cache misses and each burst an answer of its
-own. A queue pair is in the list `_sending` while it may have something to send. One that lacks nothing but
-room in a window it shares is parked in that window's list instead, and released when there is room.
+Queue pairs take turns of several frames, since each turn costs cache misses and each burst a separate answer.
+A queue pair is in the list `_sending` while it may have something to send. One that lacks only room in a
+shared window is parked in that window's list instead, and released when there is room.
 
 Timers are kept lazily: an event only marks its queue pair as touched, and the timer is looked up when the
-driver asks for it.
+driver needs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Scheduler:
         """Frames that the first of `_sending` may hand out before it goes to the end; 0 for a whole turn."""
         self._touched: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
-        """A heap; entries other than a queue pair's `timed_ns` are stale. None is due before its entry."""
+        """A heap; entries other than a queue pair's `timed_ns` are stale.
+
+        No timer is due before its entry.
+        """
         self._timer_count = 0
 
     def answer(self, qp: QueuePair) -> None:
@@ -74,7 +77,7 @@ class Scheduler:
                 blocked = 0 if count else blocked + 1
                 if count or free_ports is not None:
                     continue
-                # None of its planes is up: others may have some that are.
+                # All its planes are down; other queue pairs may have some that are up.
             else:
                 sending.popleft()
                 if count:
@@ -104,7 +107,7 @@ class Scheduler:
         sharing = qp.sharing
         if not qp.queued:
             if sharing is not None and sharing.waiting:
-                # Room goes by turns: an answer to this one gives it no precedence over those that wait.
+                # Room goes by turns: an answer to this one gives it no precedence over the waiting ones.
                 self._park(qp)
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 qp.queued = True
@@ -160,7 +163,7 @@ class Scheduler:
         self._touched.append(qp)
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when the next timer of a queue pair is due; None when none is set."""
+        """Return when the next timer of a queue pair is due; None if no timer is set."""
         self._note_touched(now_ns)
         timers = self._timers
         while timers:

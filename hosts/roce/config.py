@@ -13,13 +13,13 @@ class DcqcnConfig:
     """Parameters of DCQCN, under the names and with the times of [DCQCN] §5.
 
     Rates follow the link, but not in the paper's proportion, which is 40 Mb/s of 40 Gb/s. On a link of 1 Gb/s
-    a timer step is not 70 packets long but two, so that nearly every packet that is marked cuts the rate, and
-    a thousandth of the link per step does not win it back. Where one queue pair shares a marking bottleneck
+    a timer step is not 70 packets long but two, so that nearly every marked packet cuts the rate, and
+    a thousandth of the link per step does not win it back. If one queue pair shares a marking bottleneck
     with ACKs (tests/hosts/roce), a fiftieth fills it to 87 % in the first 160 ms, a thousandth to 79 %.
     """
 
     line_rate_bps: int = 1_000_000_000
-    """Rate of the NIC's port: where a queue pair starts, and what it never exceeds."""
+    """Rate of the NIC's port: the rate at which a queue pair starts and that it never exceeds."""
     cnp_interval_ns: int = 50_000
     """At most one CNP per queue pair in this time (N)."""
     g: float = 1 / 256
@@ -40,7 +40,7 @@ class DcqcnConfig:
     """Rate below which no CNP brings a queue pair; 0 is a thousandth of the line rate."""
 
     burst_bytes: int = 4 * 4096
-    """What a limiter that was not used up lets through at once, for timers of software are coarse."""
+    """Bytes that a limiter with credit left lets through at once, because software timers are coarse."""
 
     def __post_init__(self) -> None:
         if self.line_rate_bps < 1000 or min(self.alpha_timer_ns, self.rate_timer_ns) < 1:
@@ -90,7 +90,7 @@ class RoceConfig:
     """A stripe's length is a multiple of this but for the last one, as NCCL has it."""
     window_bytes: int = 64 * 4096
     """Payload in flight per connection, over all of its queue pairs. NICs have no window: they rely on PFC to
-    keep what they send from being dropped. This one is the same as MRC's, so that the comparison is fair."""
+    keep their frames from being dropped. This one is the same as MRC's, so that the comparison is fair."""
     ack_interval: int = 8
     """Packets between two that ask for an ACK, apart from the last one of each message, which always does."""
     timeout_exponent: int = 14

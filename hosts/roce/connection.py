@@ -52,7 +52,7 @@ class Connection:
             statuses = [part.popleft() for part in self._sent]
             message = self._posted.popleft()
             bad = [status for status in statuses if status is not Status.SUCCESS]
-            # The cause is more telling than its consequence.
+            # The cause is more useful to report than its consequence.
             cause = [status for status in bad if status is not Status.FLUSHED]
             status = (cause or bad or [Status.SUCCESS])[0]
             self._emit(SendCompleted(event.t_ns, self.qpn, message.wr_id, status, message.length_bytes))

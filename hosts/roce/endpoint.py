@@ -117,12 +117,12 @@ class Endpoint(BaseEndpoint):
         return qp
 
     def local_attributes(self, qpn: int) -> RoceAttributes:
-        """Return what the peer needs to know to connect to this connection."""
+        """Return the attributes that the peer needs to connect to this connection."""
         config = self.config
         return RoceAttributes(qpn, self._psns[qpn], config.qps, config.mtu_bytes, config.udp_port, self.ports)
 
     def connect(self, qpn: int, remote: RoceAttributes, paths: RemotePaths) -> None:
-        """Connect to the peer's end; each queue pair gets one of these paths, for good."""
+        """Connect to the peer's end; each queue pair gets one of these paths and keeps it."""
         if not isinstance(remote, RoceAttributes):
             raise ValueError("the peer's attributes are not those of a RoCEv2 endpoint")
         if remote.qps != self.config.qps:
@@ -152,7 +152,7 @@ class Endpoint(BaseEndpoint):
         qp.connected = True
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forget a connection; frames for it are dropped from now on."""
+        """Remove a connection; frames for it are dropped from now on."""
         for qp in self._connections.pop(qpn):
             del self.qps[qp.qpn]
             self.scheduler.forget(qp)
@@ -192,8 +192,8 @@ class Endpoint(BaseEndpoint):
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Take note of a port that went down or came up.
 
-        Nothing else follows: a queue pair belongs to its port. What it sends meanwhile is lost, and it
-        retries until the port is back or its retries run out.
+        Nothing else follows: a queue pair belongs to its port. Packets that it sends while the port is down
+        are lost, and it retries until the port is back or its retries run out.
         """
         self.now_ns = now_ns
         self.port_up[port] = up

@@ -72,7 +72,7 @@ class ReactionPoint:
         self._limiting = True
 
     def on_sent(self, now_ns: int, size_bytes: int) -> None:
-        """Count what was sent: the byte counter makes steps of its own."""
+        """Count the sent bytes: the byte counter makes its own steps."""
         self.advance(now_ns)
         if not self._limiting:
             return

@@ -1,7 +1,7 @@
 """The sending half of a queue pair: packets in order over one path, and go-back-N.
 
-Every packet of every posted write has its PSN from the start, so going back is moving one number: whatever
-was sent behind a lost packet is sent again [IBTA 9.7.5.1, 9.7.6]. Three things make it go back: a NAK for a
+Every packet of every posted write has its PSN from the start, so going back is moving one number: every
+packet sent behind a lost one is sent again [IBTA 9.7.5.1, 9.7.6]. Three things make it go back: a NAK for a
 PSN sequence error, an RNR NAK (after the wait that it asks for), and the local ACK timeout.
 """
 
@@ -323,10 +323,10 @@ class Requester:
     # Time
 
     def next_timer(self, now_ns: int, queued: bool) -> int | None:
-        """Return when `handle_timer` should be called; None when nothing waits.
+        """Return when `handle_timer` should be called; None if nothing waits.
 
-        A queue pair that is `queued` for its port needs no timer for its rate. One that is not does, even
-        when that moment has come or passed meanwhile.
+        A queue pair that is `queued` for its port needs no timer for its rate. One that is not queued does,
+        even if that moment has come or passed by now.
         """
         if self.error is not None:
             return None
@@ -340,7 +340,7 @@ class Requester:
         return due
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due; harmless when nothing is."""
+        """Do the work that is due; harmless if there is none."""
         if self._rnr_until_ns is not None and self._rnr_until_ns <= now_ns:
             self._rnr_until_ns = None
         if self._deadline_ns is not None and self._deadline_ns <= now_ns:

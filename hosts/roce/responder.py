@@ -1,8 +1,8 @@
 """The receiving half of a queue pair: takes the packet that is next and no other.
 
-What comes early is dropped and answered with one NAK for the gap, what comes twice is dropped and
-acknowledged again [IBTA 9.7.4.1, 9.7.5.2]. Answers are decided on arrival and built when the driver next asks
-for frames, so that one ACK answers all requests of a batch.
+A packet that comes early is dropped and answered with one NAK for the gap; one that comes twice is dropped
+and acknowledged again [IBTA 9.7.4.1, 9.7.5.2]. Answers are decided on arrival and built when the driver next
+asks for frames, so that one ACK answers all requests of a batch.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Responder:
         return None
 
     def _region(self, message: _Message) -> MemoryRegion | None:
-        """Return the region that the whole of a write fits in; None where it may not go."""
+        """Return the region that the whole of a write fits in; None if the write is not allowed."""
         region = self._regions.get(message.rkey)
         if region is None or not region.writable:
             return None
@@ -244,7 +244,7 @@ class Responder:
             self._wake()
 
     def _nak(self, value: int) -> None:
-        # It acknowledges what came before, as an ACK would.
+        # It acknowledges the packets before it, as an ACK would.
         self._ack_due = False
         self._naks.append((value, self._expected))
         self._answer()

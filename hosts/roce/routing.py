@@ -1,6 +1,6 @@
-"""Which way a queue pair goes: the hashes that give it its flow label, UDP source port, plane and path.
+"""A queue pair's route: the hashes that give it its flow label, UDP source port, plane and path.
 
-A queue pair has one path for good. The NIC draws label and port from the two QP numbers; in an ECMP fabric
+A queue pair keeps one path. The NIC draws label and port from the two QP numbers; in an ECMP fabric
 the switches hash these, in ours with SRv6 the sender does it in their place, once.
 """
 

@@ -105,7 +105,7 @@ class Bth:
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Bth:
-        """Read the header at `offset`. Raises WireError when the bytes end too early."""
+        """Read the header at `offset`. Raise WireError if the bytes end too early."""
         if offset < 0 or len(buffer) - offset < BTH_LEN:
             raise WireError(f"{len(buffer) - offset} bytes where {BTH_LEN} are needed")
         opcode, second, pkey, qpn, last = BTH_STRUCT.unpack_from(buffer, offset)

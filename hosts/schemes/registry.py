@@ -26,7 +26,7 @@ MakeControl = Callable[[MrcConfig], CongestionControl]
 
 @dataclass(frozen=True)
 class Registry:
-    """The schemes of one kind. ``builtin`` are those that the core makes itself."""
+    """The schemes of one kind. ``builtin`` are the core's own."""
 
     what: str
     option: str
@@ -43,7 +43,8 @@ class Registry:
     def find(self, name: str) -> type | None:
         """Return the class of a name, None for a built-in one.
 
-        Raise ValueError, with one line that names the mend, where there is none or it is something else.
+        Raise ValueError, with one line that names the mend, if there is no such class or it is something
+        else.
         """
         if name in self.builtin:
             return None

@@ -1,7 +1,7 @@
 """Two choices: of two EVs drawn at random, take the one that has fewer packets on their way.
 
-"The power of two choices" [Mitzenmacher 2001] with what a sender knows: packets sent on an EV that are
-neither acknowledged nor lost yet.
+"The power of two choices" [Mitzenmacher 2001] with a sender's own measure of load: packets sent on an EV that
+are neither acknowledged nor lost yet.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ IMM_MODULUS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What a stream sends: message length (at most MAX_MESSAGE_BYTES), payload rate, seed of the content."""
+    """A stream's traffic: message length (at most MAX_MESSAGE_BYTES), payload rate, seed of the content."""
 
     message_bytes: int
     rate_bps: int
@@ -126,7 +126,10 @@ class StreamSender:
         return self._next_ns
 
     def tick(self) -> None:
-        """Post what is due. A sender delayed by a full window does not catch up: its schedule shifts."""
+        """Post the messages that are due.
+
+        A sender delayed by a full window does not catch up: its schedule shifts.
+        """
         now = self._device.now()
         while (due := self.next_due()) is not None and due <= now:
             interval = self._plan.interval_ns(self._post())
@@ -166,7 +169,7 @@ class StreamSender:
 
 
 class StreamReceiver:
-    """The receiving end: it checks each message on completion, and that none is missing or duplicated."""
+    """The receiving end: it checks each message on completion, and finds missing and duplicated ones."""
 
     def __init__(self, device: Host, plan: StreamPlan, qpn: int) -> None:
         """Prepare memory, and receives on the queue pair if its options demand them."""
@@ -182,7 +185,7 @@ class StreamReceiver:
             self._post_receive(number)
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._expected = memoryview(bytearray(len(self._buffer)))
-        """What the memory must hold, message by message."""
+        """The contents that the memory must have, message by message."""
         self.region: MemoryRegion = device.endpoint.register_memory(self._buffer, Access.REMOTE_WRITE)
         self.received = 0
         self.bytes_delivered = 0
@@ -195,7 +198,7 @@ class StreamReceiver:
 
     @property
     def remote(self) -> RemoteRegion:
-        """What the sender needs to write here."""
+        """The attributes that the sender needs to write here."""
         return RemoteRegion(self.region.address, self.region.rkey, self.region.length)
 
     def on_event(self, event: Event) -> None:

@@ -1,7 +1,7 @@
-"""A rank's accelerator: a process that computes gradients beside that of the NIC, as a GPU does.
+"""A rank's accelerator: a process that computes gradients next to the NIC's process, as a GPU does.
 
-The NIC must go on while a gradient is computed, since other ranks send meanwhile; so it has a process of its
-own, and the accelerator gets a CPU only when no NIC wants it. Gradients change hands in shared memory.
+The NIC must go on while a gradient is computed, since other ranks send at that time; so it has a separate
+process, and the accelerator gets a CPU only when no NIC wants it. Gradients change hands in shared memory.
 """
 
 from __future__ import annotations

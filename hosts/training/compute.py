@@ -1,4 +1,4 @@
-"""What computes a rank's gradients, as its job sees it: in this process, or in one beside it."""
+"""The part that computes a rank's gradients, as its job sees it: in this process, or in a second one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ class Compute(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """Return what can be read once a step is done; None where a step is done as soon as it is begun."""
+        """Return a descriptor, readable once a step is done; None if steps are done as soon as they begin."""
 
     def begin(self, step: int) -> None:
-        """Take the sum in ``vector`` into the parameters, then compute a gradient. Step 0 starts anew."""
+        """Take the sum in ``vector`` into the parameters, then compute a gradient.
+
+        Step 0 starts from the beginning.
+        """
 
     def done(self) -> bool:
-        """Return True once the step is done. Raise RuntimeError where it never will be."""
+        """Return True once the step is done. Raise RuntimeError if it never will be."""
 
     @property
     def loss(self) -> float:

@@ -1,4 +1,4 @@
-"""A rank's part of a training run: gradients of its own batch, summed over all ranks, step by step."""
+"""A rank's part of a training run: gradients of the rank's batch, summed over all ranks, step by step."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TransformerJob:
 
     Each step computes (for ``compute_ns`` at least), sums the gradients by a ring all-reduce, whose order of
     additions is fixed, and waits for all ranks. With the parameter ``in_process`` the gradients are computed
-    in this process and take no time, as virtual time needs it; else by an accelerator (a process beside it).
-    With ``steps_file``, rank 0 writes a line of JSON there after each step, for those who watch.
+    in this process and take no time, as virtual time needs it; else by an accelerator (a second process).
+    With ``steps_file``, rank 0 writes a line of JSON there after each step, for viewers.
     """
 
     def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
@@ -80,10 +80,10 @@ class TransformerJob:
             yield from barrier(comm)
             self._notes.append((started, computed, reduced, comm.now()))
             self._tell()
-        yield from self._begin(self._steps)  # takes the last sum in, and tells the digest after it
+        yield from self._begin(self._steps)  # takes the last sum in, and reports the digest after it
 
     def _tell(self) -> None:
-        """Write the step that is over to the file of those who watch, if there is one."""
+        """Write the completed step to the viewers' file, if there is one."""
         if self._told is not None:
             start_ns, computed_ns, _, end_ns = self._notes[-1]
             step = {"start_ns": start_ns, "computed_ns": computed_ns, "end_ns": end_ns}

@@ -30,7 +30,7 @@ class Settings:
 
     @classmethod
     def of(cls, params: Mapping[str, Any], ranks: int, seed: int) -> Settings:
-        """Take the settings out of a workload's parameters. Raise KeyError where one is missing."""
+        """Take the settings out of a workload's parameters. Raise KeyError if one is missing."""
         own = [field.name for field in fields(cls) if field.name in params]
         return cls(**{name: params[name] for name in own}, ranks=ranks, seed=seed)
 
@@ -51,7 +51,7 @@ class Text:
 
 
 def batch_of(text: Text, settings: Settings, step: int, rank: int) -> Tokens:
-    """Return what a rank learns from in a step: ``batch`` rows of ``context + 1`` characters.
+    """Return a rank's training data for a step: ``batch`` rows of ``context + 1`` characters.
 
     The places in the text are drawn by seed, step and rank alone: every rank can be computed anywhere.
     """

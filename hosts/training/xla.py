@@ -1,7 +1,7 @@
 """JAX, set up so that the same input gives the same bits in every process of a machine.
 
 XLA splits work over the threads that it has, and a sum that is split differently is rounded differently. So
-all computing here is by one thread. What is compiled still depends on the CPU's instructions: bits can be
+all computing here is by one thread. The compiled code still depends on the CPU's instructions: bits can be
 compared between processes of one machine, and not between machines.
 """
 
@@ -15,7 +15,7 @@ from mrclab.linux.life.environment import environment
 
 NEEDED = ("jax", "jaxlib")
 THREADS = "NPROC"
-"""The variable by which XLA's client is told how many threads it has; without it, one for each CPU."""
+"""The variable from which XLA's client reads its number of threads; without it, one for each CPU."""
 
 
 def require_jax() -> None:
@@ -28,7 +28,7 @@ def require_jax() -> None:
 def load_jax() -> Any:
     """Import JAX and start its client, for the CPU and with one thread.
 
-    Raise MachineError where it is not installed.
+    Raise MachineError if it is not installed.
     """
     require_jax()
     with environment({THREADS: "1", "JAX_PLATFORMS": "cpu"}):

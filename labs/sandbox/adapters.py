@@ -1,4 +1,4 @@
-"""What stands between the calls, which carry plain data, and the classes that students write."""
+"""Adapters between the calls, which carry plain data, and the classes that students write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 FIELDS = ("value", "port", "sent", "acked", "lost", "trimmed", "ecn_marked")
-"""What a path policy sees of an EV, in the order in which it is sent."""
+"""An EV as a path policy sees it; the fields in the order in which they are sent."""
 _OPTIONAL = ("on_sack", "on_trim", "on_loss")
 
 
@@ -37,7 +37,7 @@ class Policy:
         ]
 
     def update(self, rows: Sequence[Sequence[int]]) -> None:
-        """Note what has changed of EVs."""
+        """Note the changes of EVs."""
         for row in rows:
             self._evs.setdefault(row[0], EvView()).update(row)
 

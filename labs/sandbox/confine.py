@@ -1,6 +1,6 @@
-"""Take all rights from this process: what a student's code can reach, and how much of it.
+"""Take all rights from this process: bound the reach and the resources of a student's code.
 
-On Linux the process gets namespaces of its own: a file system that holds Python, the rooms that students
+On Linux the process gets new namespaces: a file system that holds Python, the rooms that students
 import and a copy of their files, a network without interfaces, and no other process. Root does that with its
 own rights and then becomes nobody; an ordinary user needs user namespaces. Everywhere but on Windows limits
 bound memory, processor time, files and processes.
@@ -42,7 +42,7 @@ _UNSEEN_ROOMS = ("scale", "experiments")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a student's code may use. Processes and threads beyond its own are none."""
+    """The limits of a student's code. It may start no further process or thread."""
 
     memory_bytes: int = 2 << 30
     cpu_s: int = 600
@@ -53,9 +53,9 @@ class Limits:
 def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
     """Take all rights from this process; return why it has still more than planned, "" if nothing is missing.
 
-    ``folder`` is what the code may see and change, a copy that is thrown away; ``stage`` is an empty folder,
-    over which the new file system is mounted; ``package`` is the folder of mrclab. The process that calls
-    must have one thread. It goes on as a child, in the folder.
+    ``folder`` is the code's folder to read and change, a copy that is thrown away; ``stage`` is an empty
+    folder, over which the new file system is mounted; ``package`` is the folder of mrclab. The process that
+    calls must have one thread. It goes on as a child, in the folder.
     """
     missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
     if missing:
@@ -126,7 +126,7 @@ def _close_file_system(folder: Path, stage: Path, package: Path, pivot_root: int
 
 
 def _readable(package: Path) -> list[Path]:
-    """Return what the code has to see: the system's libraries, Python's, and mrclab."""
+    """Return the folders that the code needs: the system's libraries, Python's, and mrclab."""
     python = {Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(path) for path in sys.path if path and os.path.exists(path)]
     packages = [
@@ -153,7 +153,7 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def _unseen(package: Path) -> list[Path]:
-    """Return what lies among the rooms and would answer for a student: solutions, and the models of labs."""
+    """Return the files among the rooms that hold a student's answers: solutions, and the models of labs."""
     return [
         *(package / "labs").resolve().glob("[0-9]*-*"),
         *((package / room).resolve() for room in _UNSEEN_ROOMS),

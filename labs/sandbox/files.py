@@ -1,4 +1,4 @@
-"""Files of somebody else: regular ones only, of a bounded size, and never what a link leads to."""
+"""Files of somebody else: regular ones only, of a bounded size, and never the target of a link."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def regular(folder: Path) -> Iterator[Path]:
 def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder's regular files of up to 5 MB, at most 200 files and 30 MB together.
 
-    Links and what is larger are left out. Raise InputError if there is more than that.
+    Links and larger files are left out. Raise InputError if there is more than that.
     """
     total = 0
     target.mkdir()
@@ -51,4 +51,4 @@ def copy_folder(source: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.parent.chmod(0o755)
         copy.write_bytes(content)
-        copy.chmod(0o644)  # whatever the umask: the code may run as nobody
+        copy.chmod(0o644)  # for any umask: the code may run as nobody

@@ -71,7 +71,7 @@ class RemoteCode:
         return self._ask({"do": "function", "file": file, "name": name, "args": list(args), "arrays": arrays})
 
     def value(self, file: str, name: str) -> Any:
-        """Return what a file calls ``name``, as plain data."""
+        """Return the value of ``name`` in a file, as plain data."""
         return self._ask({"do": "value", "file": file, "name": name})
 
     def make(self, file: str, name: str, adapter: str, args: Sequence[Any]) -> RemoteObject:
@@ -216,7 +216,7 @@ class RemoteObject:
 
 
 class _Output:
-    """Passes on what a student's code prints, up to a bound, and takes the rest off the pipe."""
+    """Passes on the output of a student's code, up to a bound, and takes the rest off the pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe

@@ -39,7 +39,7 @@ class Access:
     hosts: frozenset[str] | None
 
     def role(self, token: str | None) -> Role:
-        """Return what the bearer of a token may do."""
+        """Return the rights of the bearer of a token."""
         if token is None:
             return Role.NOBODY
         given = token.encode()

@@ -36,7 +36,7 @@ AROUND_NS = 3_000_000
 
 @dataclass
 class Card:
-    """One fault, and what is known of it so far."""
+    """One fault, and its results so far."""
 
     number: int
     fault: FaultRecord
@@ -44,7 +44,7 @@ class Card:
     undone: bool = False
     closed: bool = False
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By transport: the times in microseconds, and why where there is none."""
+    """By transport: the times in microseconds, and the reason if there is none."""
     flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
     """By transport: its flows at the moment of the fault. Later ones, after it gave up, have other QPNs."""
     gave_up: set[str] = field(default_factory=set)
@@ -90,11 +90,11 @@ class Card:
         return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
 
     def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool, over: bool = False) -> None:
-        """Take what a look showed, and look no more if it showed all.
+        """Take the result of a look, and look no more if it is complete.
 
-        Where the captures no longer reached back to the fault (not ``whole``), what was known of its
-        beginning stays. ``over`` says that the fault was undone a while before the look: who has not felt it
-        by then will not.
+        If the captures no longer reached back to the fault (not ``whole``), the earlier results on its
+        beginning stay. ``over``: the fault was undone a while before the look, so a transport that has not
+        felt it by then will not.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
@@ -136,7 +136,7 @@ def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Watched:
-    """What is known of a transport's flows: who sends to whom, and when which host retired which EVs."""
+    """A transport's flows: their sources and targets, and when which host retired which EVs."""
 
     name: str
     flows: Sequence[Flow]
@@ -154,7 +154,7 @@ class Watched:
 def traces_of(
     watched: Watched, captures: Mapping[str, RecentCapture], fabric: Fabric, since_ns: int, until_ns: int
 ) -> list[Trace]:
-    """Return what the flows of a transport sent between two moments (monotonic)."""
+    """Return the packets that the flows of a transport sent between two moments (monotonic)."""
     packets: dict[str, Packets] = {}
     segments: dict[str, Segments] = {}
     found = []
@@ -194,7 +194,7 @@ def _only(packets: Packets, qpns: set[int]) -> Packets:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the captures showed, by transport."""
+    """The result of one look at the captures, by transport."""
 
     results: Mapping[str, dict[str, Any]]
     packets: Mapping[str, dict[str, Any]]

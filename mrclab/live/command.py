@@ -64,7 +64,7 @@ def live(args: argparse.Namespace) -> int:
 
 
 def _heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page: not those that were ignored from the start (``nohup``)."""
+    """Return the signals that end the page: not the ones ignored from the start (``nohup``)."""
     return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
@@ -74,7 +74,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let no signal disturb what is inside; further signals are dropped."""
+    """Let no signal disturb the body of the ``with``; further signals are dropped."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raise MachineError where the port is taken."""
+    """Return a socket that listens. Raise MachineError if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -151,7 +151,7 @@ def _config(app: Starlette) -> uvicorn.Config:
 
 
 def _of_use(record: logging.LogRecord) -> bool:
-    """Return whether a line of the web server tells the user something: not that pages are still open."""
+    """Return whether a line of the web server is of use to the user: not that pages are still open."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if isinstance(error, asyncio.CancelledError):
         return False
@@ -164,7 +164,7 @@ def _end_with_signals(server: uvicorn.Server) -> None:
 
 
 def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) -> int:
-    stand_back()  # the run beside it goes first
+    stand_back()  # the run at the same time goes first
     access = _access(everybody)
     server = _Server(_config(run_application(follower, access)))
     print(f"open {_address(listener)}?token={access.watcher}")

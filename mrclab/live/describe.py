@@ -28,7 +28,7 @@ def fabric_document(fabric: Fabric) -> dict[str, Any]:
 
 
 def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
-    """Return what the page must know once: the fabric, the kinds of faults, the transports' labels."""
+    """Return the page's constant data: the fabric, the kinds of faults, the transports' labels."""
     return {
         "fabric": fabric_document(fabric),
         "target": target,
@@ -56,7 +56,7 @@ def buttons() -> dict[str, list[Any]]:
 
 
 def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
-    """Return [EV, plane, T1 or null, links] of each path. Raise InputError where there are no such hosts."""
+    """Return [EV, plane, T1 or null, links] of each path. Raise InputError if there are no such hosts."""
     names = {host.name for host in fabric.hosts}
     if source == target or not {source, target} <= names:
         raise InputError(f"no paths from '{source}' to '{target}' in {fabric.name}: name two of its hosts")

@@ -1,4 +1,4 @@
-"""What a session keeps of the past, small enough to keep for hours: JSON, compressed."""
+"""A session's records of the past, small enough to keep for hours: JSON, compressed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KeptPackets:
         self._packed: OrderedDict[tuple[int, str], bytes] = OrderedDict()
 
     def put(self, number: int, transport: str, packets: Mapping[str, Any]) -> None:
-        """Keep the packets of a fault, in place of what was kept of it."""
+        """Keep the packets of a fault, in place of the ones kept before."""
         self.held_bytes -= len(self._packed.pop((number, transport), b""))
         self._packed[number, transport] = packed = pack(packets)
         self.held_bytes += len(packed)
@@ -40,6 +40,6 @@ class KeptPackets:
             self.held_bytes -= len(self._packed.popitem(last=False)[1])
 
     def of(self, number: int, transport: str) -> dict[str, Any] | None:
-        """Return the packets of a fault; None where they are not kept."""
+        """Return the packets of a fault; None if they are not kept."""
         packed = self._packed.get((number, transport))
         return None if packed is None else unpack(packed)

@@ -1,4 +1,4 @@
-"""Clustermapper beside the live page: what it found, set against the faults that are there."""
+"""Clustermapper for the live page: its findings, set against the present faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LiveClustermapper:
         self._denylist = Denylist()
 
     def switch(self, on: bool) -> None:
-        """Start or end it. Raise InputError where it is on already, or is not the page's to end."""
+        """Start or end it. Raise InputError if it is on already, or if the page may not end it."""
         if on == (self._ours is not None):
             return
         if not on:
@@ -41,7 +41,7 @@ class LiveClustermapper:
             return
         if self._file.exists():
             raise InputError("Clustermapper is on already: 'mrclab clustermapper' runs in another terminal")
-        directory = work_dir(self._network.names)  # removed with the testbed, even where we are killed
+        directory = work_dir(self._network.names)  # removed with the testbed, even if we are killed
         directory.mkdir(exist_ok=True)
         events = directory / "live-clustermapper.jsonl"
         self._stack.callback(events.unlink, missing_ok=True)
@@ -49,9 +49,9 @@ class LiveClustermapper:
         self._ours = self._stack.enter_context(process)
 
     def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """Return what it says now, as `judged` has it; None where it is off.
+        """Return its present verdicts, as `judged` has them; None if it is off.
 
-        ``faults``: by place, with ``kind`` and ``t_ns`` (None: not known). One that died is off.
+        ``faults``: by place, with ``kind`` and ``t_ns`` (None: unknown). One that died is off.
         """
         self._note_death()
         try:

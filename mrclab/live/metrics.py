@@ -1,4 +1,4 @@
-"""What the session sees, in the form that Prometheus reads."""
+"""The session's measurements, in the form that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 
 class SessionCollector(Collector):
-    """The newest frame as metrics; ``newest`` returns it. ``kept_bytes``: by what is kept of the past."""
+    """The newest frame as metrics; ``newest`` returns it. ``kept_bytes``: by kind of record."""
 
     def __init__(self, newest: Callable[[], Frame | None], kept_bytes: Mapping[str, int]) -> None:
         self._newest = newest

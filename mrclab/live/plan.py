@@ -1,4 +1,4 @@
-"""What a viewer may ask for, checked: which transports send, who sends how much to whom; faults. Pure."""
+"""A viewer's requests, checked: which transports send, between which hosts and how much; faults. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Strict(BaseModel):
 
 
 class TrafficPlan(_Strict):
-    """What is sent: by each of the transports the same, at the same time.
+    """The traffic: the same for each of the transports, at the same time.
 
-    ``rate_bps`` is of payload, for each flow; an all-reduce takes what it gets. ``message_bytes`` is the
+    ``rate_bps`` is of payload, for each flow; an all-reduce is not bounded. ``message_bytes`` is the
     length of a message, or of the buffer that an all-reduce sums.
     """
 
@@ -53,7 +53,7 @@ class TrafficPlan(_Strict):
         return self
 
     def check(self, fabric: Fabric) -> None:
-        """Raise InputError where the fabric has too many hosts for the pattern."""
+        """Raise InputError if the fabric has too many hosts for the pattern."""
         if self.pattern == "all-reduce" and len(fabric.hosts) > MOST_RANKS:
             raise InputError(
                 f"an all-reduce here has at most {MOST_RANKS} ranks, and {fabric.name} {len(fabric.hosts)}: "
@@ -79,7 +79,7 @@ class TrafficPlan(_Strict):
 
 
 def usual_plan(target: str) -> TrafficPlan:
-    """Return what is sent when the page opens, on a target.
+    """Return the traffic of a new page, on a target.
 
     A hop of BMv2 takes some 40 times as long as one of the ebpf target: fewer, longer packets, as in the
     scenarios.
@@ -90,7 +90,7 @@ def usual_plan(target: str) -> TrafficPlan:
 
 
 def _over_racks(fabric: Fabric) -> list[str]:
-    """Return all hosts in an order in which neighbours are in different racks, where that is possible."""
+    """Return all hosts in an order in which neighbours are in different racks, if that is possible."""
     seen: dict[int, int] = {}
     places = {}
     for host in fabric.hosts:
@@ -121,7 +121,7 @@ class FaultRequest(_Strict):
     of: Literal["blackhole", "carrier"] | None = None
 
     def fault(self) -> Fault:
-        """Return the fault, with defaults for what was not given."""
+        """Return the fault, with defaults for missing values."""
         given = {k: v for k, v in self.model_dump().items() if v is not None}
         return Fault(**given)
 

@@ -18,9 +18,9 @@ from mrclab.experiments.run.captures.tap import RECORD, SNAP_BYTES, Tap, pcap_re
 RING_BYTES = 8 << 20
 NAME = "the live capture"
 IDLE_NS = 2_000_000_000
-"""What is kept while no fault waits for its times."""
+"""The time kept while no fault waits for its times."""
 MOST_NS = 12_000_000_000
-"""What is kept while one does."""
+"""The time kept while one does."""
 
 
 class Pieces:
@@ -44,7 +44,7 @@ class Pieces:
         self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:
-        """Drop what is not wanted, and the oldest where there is too much."""
+        """Drop unwanted packets, and the oldest if there are too many."""
         idle_ns = now_ns - IDLE_NS
         since_ns = idle_ns if self.since_ns is None else max(now_ns - MOST_NS, min(idle_ns, self.since_ns))
         while self._pieces and (self._pieces[0][0] < since_ns or self.held_bytes > self._most_bytes):
@@ -64,9 +64,9 @@ class RecentCapture(Tap):
     """A tap that keeps the newest records in memory and writes no file."""
 
     def __init__(self, namespace: str, interfaces: Sequence[str], offset_ns: int, most_bytes: int) -> None:
-        """Begin to record. Raise MachineError or SwitchError where the kernel does not let us."""
+        """Begin to record. Raise MachineError or SwitchError if the kernel does not let us."""
         self.pieces = Pieces(most_bytes)
-        nowhere = Path(gettempdir()) / "none.pcap"  # never written: what is beside it has no name
+        nowhere = Path(gettempdir()) / "none.pcap"  # never written: the file next to it has no name
         super().__init__(nowhere, namespace, interfaces, offset_ns, RING_BYTES)
 
     def _carry(self) -> None:
@@ -76,9 +76,9 @@ class RecentCapture(Tap):
         self.pieces.forget(now_ns)
 
     def packets(self, since_ns: int, until_ns: int) -> Packets:
-        """Return what was recorded from shortly before ``since_ns`` on, and carried by ``until_ns``.
+        """Return the packets recorded from shortly before ``since_ns`` on, and carried by ``until_ns``.
 
-        Both are monotonic. Call ``carry`` before, for what is to be in it.
+        Both are monotonic. Call ``carry`` before, for the packets to include.
         """
         return parse_pcap(self._pcap(since_ns, until_ns), NAME)
 

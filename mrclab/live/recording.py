@@ -1,4 +1,4 @@
-"""What the page showed, kept for a replay: one HTML file that needs neither root, nor Linux, nor a server."""
+"""The page's frames, kept for a replay: one HTML file that needs neither root, nor Linux, nor a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT_FRAMES = 6000
 KEPT_BYTES = 48 << 20
 """Of all frames, compressed; those of a large fabric may have to begin later."""
 KEPT_PAIRS = 64
-"""Pairs of hosts whose paths a recording has: those that the page was opened with, and the newest."""
+"""Pairs of hosts whose paths a recording has: the ones at the opening of the page, and the newest."""
 SCRIPTS = ("format.js", "fabric.js", "charts.js", "panels.js", "tour.js", "source.js", "app.js")
 
 
@@ -76,7 +76,7 @@ def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def static(name: str) -> str:
-    """Return a file of the page. Raise FileNotFoundError where there is none."""
+    """Return a file of the page. Raise FileNotFoundError if there is none."""
     return (files("mrclab.live") / "static" / name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The page's server: what it shows, what may be asked of it, and by whom."""
+"""The page's server: its pages, the requests that it accepts, and from whom."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Hub:
             self._when_over()
 
     async def frames(self) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield frames as they come; None now and then where none does, to keep the connection."""
+        """Yield frames as they come; None now and then if there is no frame, to keep the connection."""
         waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=4)
         self._queues.add(waiting)
         try:
@@ -226,7 +226,7 @@ def _caught(handler: Handler) -> Handler:
 
 
 async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Response:
-    """Have the session do something and answer with what came out."""
+    """Have the session do something and answer with the result."""
     if session.gone is not None:
         return refused(410, session.gone)
     try:

@@ -1,4 +1,4 @@
-"""What the servers of both live pages have in common: who may ask, the page and its files, event lines."""
+"""The common parts of both live pages' servers: access, the page and its files, event lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 UNREAD_S = 30.0
-"""How long a client may leave what it is sent unread before its request ends."""
+"""How long a client may leave its stream unread before its request ends."""
 
 
 class _UnreadError(Exception):

@@ -1,4 +1,4 @@
-"""The live lab's work: traffic, captures, faults and what they did, ten times a second.
+"""The live lab's work: traffic, captures, faults and their effects, ten times a second.
 
 One thread does it all (`Session.run`); requests from the page reach it through `Session.do`.
 """
@@ -55,7 +55,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class Session:
-    """A running fabric with traffic on it, watched. Frames of what is seen go to ``listener``."""
+    """A running fabric with traffic on it, watched. Frames of the observations go to ``listener``."""
 
     def __init__(self, network: FabricNetwork, plan: TrafficPlan, listener: Listener) -> None:
         self.network = network
@@ -88,7 +88,7 @@ class Session:
         self._number = 0
         self.begun_ns = time.monotonic_ns()
         self.gone: str | None = None
-        """Why the session is over, where it did not end by itself."""
+        """Why the session is over, if it did not end by itself."""
 
     # -- from other threads
 
@@ -106,7 +106,7 @@ class Session:
     # -- requests: called by `do` in the session's thread
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
-        """Make a fault and begin its card. Raise InputError where it makes no sense here."""
+        """Make a fault and begin its card. Raise InputError if it makes no sense here."""
         fault = checked(self.fabric, fault)
         moment = call(self.network.names, "fault", fault=asdict(fault))
         record = FaultRecord(
@@ -130,7 +130,7 @@ class Session:
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault of a place, or all. Raise InputError where there is none."""
+        """Undo the fault of a place, or all. Raise InputError if there is none."""
         answer = call(self.network.names, "restore", where=where)["restored"]
         for place, moment in answer.items():
             found = self._active.pop(place, None)
@@ -140,7 +140,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """End the present traffic and start another. Raise InputError where it makes no sense here."""
+        """End the present traffic and start another. Raise InputError if it makes no sense here."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -151,7 +151,7 @@ class Session:
         return {}
 
     def show(self, flow: int) -> dict[str, Any]:
-        """Choose the flow whose paths are shown. Raise InputError where there is none."""
+        """Choose the flow whose paths are shown. Raise InputError if there is none."""
         count = len(self.plan.pairs(self.fabric))
         if not 0 <= flow < count:
             raise InputError(f"flows are 0 to {count - 1}, not {flow}")
@@ -159,19 +159,19 @@ class Session:
         return {}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError where there are none."""
+        """Return the transmissions around the fault of a card. Raise InputError if there are none."""
         found = self._packets.of(number, transport)
         if found is None:
             raise InputError(f"no packets are kept of fault {number} and {transport}")
         return found
 
     def set_mapper(self, on: bool) -> dict[str, Any]:
-        """Start or end Clustermapper. Raise InputError where that is not the page's to do."""
+        """Start or end Clustermapper. Raise InputError if the page may not do that."""
         self._mapper.switch(on)
         return {"on": on}
 
     def counters(self, switch: str) -> dict[str, Any]:
-        """Return what a switch counts. Raise InputError where there is no such switch."""
+        """Return the counters of a switch. Raise InputError if there is no such switch."""
         return call(self.network.names, "counters", switch=switch)
 
     def busiest(self, transport: str) -> str | None:
@@ -209,7 +209,7 @@ class Session:
                 self._end_traffic()
                 self._kernel.down()
                 self._mapper.close()
-            except Exception:  # whatever is gone by now: what holds it ends with this process
+            except Exception:  # if something is gone by now, its holder ends with this process
                 LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
             self._refuse_rest()
@@ -270,7 +270,7 @@ class Session:
             self._traffic.popitem()[1].close()
 
     def _restart(self, name: str) -> None:
-        """Connect again after a connection gave up, as a job that starts anew would."""
+        """Connect again after a connection gave up, as a restarted job would."""
         self._traffic.pop(name).close()
         self._restarts[name] = self._restarts.get(name, 0) + 1
         for key in [key for key in self._placed if key[0] == name]:
@@ -375,7 +375,7 @@ class Session:
         self._look = card, look
 
     def _end_look(self) -> None:
-        """Take what a look showed, if it is done."""
+        """Take the result of a look, if it is done."""
         if self._look is None or not self._look[1].done():
             return
         card, look = self._look

@@ -1,4 +1,4 @@
-"""``mrclab watch``: what the live page shows, in one screen of a terminal."""
+"""``mrclab watch``: the data of the live page, in one screen of a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIGNS = {
 
 
 def watch(*, once: bool, as_json: bool) -> int:
-    """Show what the live page of this testbed sees, until Ctrl-C. Raise InputError where there is none."""
+    """Show the data of this testbed's live page, until Ctrl-C. Raise InputError if there is none."""
     names = Names.from_environment()
     if as_json or once:
         frame = _frame(names)

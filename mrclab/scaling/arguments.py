@@ -1,4 +1,4 @@
-"""The options of ``mrclab scale``, without what they need."""
+"""The options of ``mrclab scale``, without the imports of the command."""
 
 from __future__ import annotations
 

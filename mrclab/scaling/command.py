@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def scale(args: argparse.Namespace) -> int:
-    """Answer the question of the arguments. Raise InputError on what is wrong or cannot be built."""
+    """Answer the question of the arguments.
+
+    Raise InputError if they are wrong or the fabric cannot be built.
+    """
     if args.print_parts:
         print(PARTS.text(args.parts)[0], end="")
         return 0

@@ -1,4 +1,4 @@
-"""``mrclab sweep``: read the file, compute what is not done yet, write the table and the pictures."""
+"""``mrclab sweep``: read the file, compute the missing points, write the table and the pictures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
-    """Check what can be without running; return the text of the scenario's file, None where it is shipped.
+    """Check as much as possible without running; return the text of the scenario's file, None if it is
+    shipped.
 
     Raise InputError.
     """

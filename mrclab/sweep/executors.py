@@ -1,7 +1,7 @@
 """Where points are computed: processes of this machine, or workers of a Dask cluster.
 
-An executor takes tasks and tells of each outcome as it comes. A worker that dies loses the point that it was
-at; that is run again, and given up when its workers died three times.
+An executor takes tasks and reports each outcome as it comes. A worker that dies loses its point, which is run
+again, and given up when its workers died three times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mrclab.sweep.task import Outcome, Task, run_task
 MOST_DEATHS = 3
 CONNECT_S = 10
 RESOURCE = "FABRIC"
-"""What a Dask worker must be started with (``--resources FABRIC=1``) to run fabrics in its kernel."""
+"""The resource that a Dask worker needs (``--resources FABRIC=1``) to run fabrics in its kernel."""
 
 Done = Callable[[Outcome], None]
 Run = Callable[[Task], Outcome]
@@ -53,7 +53,7 @@ class LocalProcesses:
             waiting = self._with_a_pool(waiting, deaths, done)
 
     def _with_a_pool(self, waiting: list[Task], deaths: dict[int, int], done: Done) -> list[Task]:
-        """Compute tasks until all are done or a worker dies; return those that are left."""
+        """Compute tasks until all are done or a worker dies; return the remaining ones."""
         # A point that a worker died of runs alone, so that it takes no other with it again.
         suspect = deaths.get(waiting[-1].place, 0) > 0
         workers = 1 if suspect else self._workers
@@ -93,7 +93,7 @@ def _leave_ctrl_c() -> None:
 
 
 class DaskCluster:
-    """Workers of a Dask scheduler. Raise MachineError where Dask is missing or no scheduler answers."""
+    """Workers of a Dask scheduler. Raise MachineError if Dask is missing or no scheduler answers."""
 
     def __init__(self, scheduler: str, run: Run = run_task) -> None:
         try:

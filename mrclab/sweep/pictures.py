@@ -16,7 +16,7 @@ MOST_LINES = 12
 
 
 def draw(out: Path, sweep: SweepFile, rows: Sequence[Row]) -> list[str]:
-    """Write <metric>.svg and .png for each metric; return the names. None where no key has two values.
+    """Write <metric>.svg and .png for each metric; return the names. There are none if no key has two values.
 
     They are drawn over the numeric key with the most values, or else over any key with the most.
     """
@@ -69,5 +69,5 @@ def _numeric(values: Sequence[Plain]) -> bool:
 
 
 def _at(value: Plain, marks: Sequence[Plain]) -> float:
-    """Return where a value stands on the axis: itself, or its number among the marks."""
+    """Return the position of a value on the axis: itself, or its number among the marks."""
     return float(marks.index(value) if marks else value)

@@ -1,4 +1,4 @@
-"""The file of a sweep: what runs, over which grid, with which seeds. Pure: text in, points out."""
+"""The file of a sweep: a scenario, a grid and seeds. Pure: text in, points out."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mrclab.sweep.task import Outcome, Task
 
 
 class Store:
-    """The directory of a sweep's points. Raise InputError where it cannot be made."""
+    """The directory of a sweep's points. Raise InputError if it cannot be made."""
 
     def __init__(self, out: Path) -> None:
         self._folder = out / "points"

@@ -29,7 +29,7 @@ class Row:
 
 
 def names_of(sweep: SweepFile, metrics: Metrics) -> tuple[str, ...]:
-    """Return the metrics to show, in order. Raise InputError where one that is asked for is in no point."""
+    """Return the metrics to show, in order. Raise InputError if a requested one is in no point."""
     there = dict.fromkeys(name for place in sorted(metrics) for name in metrics[place])
     if missing := [name for name in sweep.metrics if there and name not in there]:
         raise InputError(f"no point has the metric '{missing[0]}' (there are {', '.join(there)})")

@@ -1,6 +1,6 @@
-"""One point of a sweep as a task for any process: what it is named, and how it is run.
+"""One point of a sweep as a task for any process: its name, and its run.
 
-A task carries all that it needs as text, so that a worker on another machine needs the same mrclab and
+A task carries everything it needs as text, so that a worker on another machine needs the same mrclab and
 nothing else. Its name is a hash of the parameters, the seed and the source that computes it.
 """
 
@@ -55,7 +55,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What the point's file is named: the same for the same parameters, seed and source."""
+        """The name of the point's file: the same for the same parameters, seed and source."""
         content = {key: value for key, value in vars(self).items() if key != "place"}
         content["params"] = dict(sorted(self.params.items()))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
@@ -68,7 +68,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a task: its metrics, or the line that says why there are none."""
+    """The result of a task: its metrics, or a line with the reason for having none."""
 
     task: Task
     metrics: Mapping[str, float]
@@ -82,7 +82,7 @@ class PointError(MrclabError):
 
 
 def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point; ``text`` is that of the scenario's file, where it is one."""
+    """Return the task of a point; ``text`` is that of the scenario's file, if it is one."""
     source = source_of(sweep.scenario is not None)
     return Task(
         place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
@@ -121,7 +121,7 @@ def run_task(task: Task) -> Outcome:
 
 
 def _run_scenario(task: Task) -> Mapping[str, float]:
-    """Run a scenario as `mrclab run` does, in a process of its own, and read what it found."""
+    """Run a scenario as `mrclab run` does, in a separate process, and read its result."""
     assert task.scenario is not None
     with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
         name = task.scenario

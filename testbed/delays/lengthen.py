@@ -18,9 +18,8 @@ def wire_ends(cable: Cable, delay_ns: int) -> tuple[WireEnd, ...]:
 def lengthen(fabric: Fabric, names: Names, run_id: str, *, routers: bool, egress: bool) -> LongWires | None:
     """Make the links of a fabric that is laid as long as its topology says; return what to close at the end.
 
-    Return None where there is nothing to do: no link has a delay, or the kernel keeps it. Frames are held
-    back where they come in or, with ``egress``, where they leave. Raise MachineError where the kernel can
-    do neither.
+    Return None if there is nothing to do: no link has a delay, or the kernel keeps it. Frames are held
+    back at ingress or, with ``egress``, at egress. Raise MachineError if the kernel can do neither.
     """
     long = [cable for cable in links.cables(fabric, names, routers=routers) if cable.link.profile.delay_ns]
     if not long or links.has_netem():

@@ -1,8 +1,8 @@
 """Links made longer without the kernel's netem: a process holds their frames back.
 
-At each end of a link what comes in is led aside, before anyone but a packet socket for all protocols has
-seen it, to ``mrclab.testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just
-then. Where a switch reads its ports by such sockets, frames are led aside where they leave, before the port's
+At each end of a link incoming frames are diverted, before anyone but a packet socket for all protocols has
+seen it, to ``mrclab.testbed.delays.wire_relay``, and come back when their time is over, as if they came in
+just then. If a switch reads its ports by such sockets, frames are diverted at egress, before the port's
 queue. The attachments and interfaces that this takes are the process's own and end with it, however it ends.
 """
 
@@ -37,7 +37,7 @@ class WireEnd:
 class LongWires:
     """Links that take longer from ``begin`` until ``close``. The process starts at once, without waiting.
 
-    With ``egress`` frames are held back where they leave an end, else where they come in. ``variables`` are
+    With ``egress`` frames are held back at an end's egress, else at its ingress. ``variables`` are
     added to the process's environment.
     """
 
@@ -78,7 +78,7 @@ class LongWires:
     def wait_ready(self) -> None:
         """Wait until the process can begin at once.
 
-        Raise MachineError where the kernel is older than 6.6, which the leading aside takes.
+        Raise MachineError if the kernel is older than 6.6, which the diversion needs.
         """
         if not self._ready:
             self._answer()
@@ -95,8 +95,8 @@ class LongWires:
     def close(self) -> tuple[int, int]:
         """Make them as long as they were; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
 
-        The process ends by itself a moment later, with what it made. Where another program ended it, this
-        happened at an unknown moment after it began.
+        The process ends by itself a moment later, and its interfaces with it. If another program ended it,
+        this happened at an unknown moment after it began.
         """
         if self._pipe(self._process.stdout).closed:
             return self.since_ns  # it was killed
@@ -107,7 +107,7 @@ class LongWires:
         return said.get("before_ns", self.since_ns[1]), said.get("after_ns", time.monotonic_ns())
 
     def kill(self) -> None:
-        """End the process at once; the kernel removes what it made a moment later."""
+        """End the process at once; the kernel removes its interfaces a moment later."""
         self._process.kill()
         self._process.wait()
         self._pipe(self._process.stdout).close()
@@ -122,7 +122,7 @@ class LongWires:
             os.write(self._pipe(self._process.stdin).fileno(), line.encode() + b"\n")
 
     def _line(self) -> dict[str, Any]:
-        """Return the process's next line; empty where it has ended."""
+        """Return the process's next line; empty if it has ended."""
         said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
         return said
 

@@ -1,10 +1,10 @@
 """The process behind ``long_wire``: takes frames that pass the ends of links, and hands each back when its
 time is over.
 
-For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to
-the link: what comes in at the end goes out by the pair, to our packet socket; what we send comes in by the
-pair and from there at the end, marked, so that it is not led aside once more. With ``egress`` the same is
-done to what goes out at the end. Order is kept.
+For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to the
+link: frames that come in at the end go out by the pair, to our packet socket; the frames that we send come in
+by the pair and from there at the end, marked, so that they are not diverted again. With ``egress`` the same
+is done to the frames that go out at the end. Order is kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _redirect(ifindex: int, flags: int) -> bytes:
 
 
 def lead_aside(ifindex: int) -> bytes:
-    """Return the program of a link's end: frames go out by ``ifindex``, but those that are marked stay."""
+    """Return the program of a link's end: unmarked frames go out by ``ifindex``, marked ones stay."""
     return (
         insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
         + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
@@ -62,7 +62,7 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_back(ifindex: int, *, egress: bool) -> bytes:
-    """Return the program of the pair's half beside that end: frames are marked and go on at ``ifindex``."""
+    """Return the program of the pair's half at that end: frames are marked and go on at ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 

@@ -44,7 +44,7 @@ class TableEntries(SimpleMechanism):
         return moment
 
     def renew(self, switch: str) -> None:
-        """Write the entries again where it was this switch that held them."""
+        """Write the entries again if this switch held them."""
         if self._written is not None and self._tables.switch_of(self._written) == switch:
             self._tables.insert(self._written)
 
@@ -84,7 +84,7 @@ class Carrier(_Interface):
     """Carrier loss: one end of a cable is down, so that the other has no carrier.
 
     The end that goes down is the one farther from the hosts: a NIC sees its carrier go, as it would with a
-    pulled cable. Where a switch's own interfaces must not go down, it is the NIC's end of a host link, and
+    pulled cable. If a switch's own interfaces must not go down, it is the NIC's end of a host link, and
     links between switches are refused.
     """
 
@@ -128,7 +128,7 @@ class Delay(_Interface):
         return self._cable(self._fabric.link(*fault.where.split(":")))
 
     def prepare(self, fault: Fault) -> None:
-        """Start the process, where it takes one."""
+        """Start the process, if the fault needs one."""
         cable = self._cable_of(fault)
         if cable.link.profile.delay_ns:
             raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")

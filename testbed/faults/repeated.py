@@ -43,7 +43,7 @@ class Cycle(SimpleMechanism):
         return tuple(self._transitions)
 
     def prepare(self, fault: Fault) -> None:
-        """Begin to get ready what the phases will need."""
+        """Begin to prepare the phases."""
         for step in self._steps_of(fault):
             step.mechanism.prepare(step.fault)
 
@@ -63,7 +63,7 @@ class Cycle(SimpleMechanism):
         return self._steps
 
     def renew(self, switch: str) -> None:
-        """Write again what the switch lost, if the place is broken at the moment."""
+        """Write the switch's lost entries again, if the place is broken at the moment."""
         for step in self._steps:
             step.mechanism.renew(switch)
 

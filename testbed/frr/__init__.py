@@ -1,6 +1,6 @@
 """The conventional fabric for real: the kernel's routers with FRRouting, eBGP between them (RFC 7938).
 
-``plan`` says who has which address and AS number, ``config`` writes the daemons' configuration, ``daemons``
+``plan`` assigns addresses and AS numbers, ``config`` writes the daemons' configuration, ``daemons``
 runs them, ``faults`` breaks links, ``fabric`` ties them together.
 """
 

@@ -1,4 +1,4 @@
-"""FRRouting's daemons, a set for each router, in its namespace and in a directory of its own."""
+"""FRRouting's daemons, a set for each router, in its namespace and in a separate directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = ("zebra", "bgpd", "bfdd")
 
 
 def find_daemons(directory: Path = DIRECTORY) -> Path:
-    """Return where the daemons are. Raise MachineError where they are not installed."""
+    """Return the directory of the daemons. Raise MachineError if they are not installed."""
     for name in _NAMES:
         if not os.access(directory / name, os.X_OK):
             raise MachineError("FRRouting is not installed", MEND)
@@ -54,7 +54,7 @@ class Daemons:
         """Start every router's daemons. They are ready when their routes are in the kernel, which is to be
         waited for elsewhere.
 
-        They become the user that their package made. Raise DaemonError, or OSError where the directory
+        They become the user that their package made. Raise DaemonError, or OSError if the directory
         cannot be written.
         """
         for router in routers:
@@ -139,7 +139,7 @@ class Daemons:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise DaemonError where a daemon has ended by itself."""
+        """Raise DaemonError if a daemon has ended by itself."""
         for router, daemons in self._running.items():
             for name, child in daemons.items():
                 if child.poll() is not None:

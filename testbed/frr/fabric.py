@@ -34,7 +34,7 @@ _SYSCTL = Path("/proc/sys/net")
 
 
 class NotConvergedError(SwitchError):
-    """The routers did not agree on all routes in time; the text names what was missing."""
+    """The routers were not ready in time; the text names the missing routes or the router without BFD."""
 
 
 class FrrFabric:
@@ -73,7 +73,7 @@ class FrrFabric:
     ) -> FrrFabric:
         """Bring everything up and wait until every T0 has every way to every host.
 
-        Raise MachineError where FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
+        Raise MachineError if FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
         FabricNetwork.up raises; nothing is left behind then.
         """
         find_daemons()
@@ -100,12 +100,12 @@ class FrrFabric:
 
     @property
     def target_name(self) -> str:
-        """What runs the switches: none of the targets."""
+        """The switches' target: none."""
         return ""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the kernel's routers do and can do."""
+        """The properties of the kernel's routers."""
         return NO_TARGET
 
     def ended(self) -> str | None:
@@ -132,7 +132,8 @@ class FrrFabric:
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
         """Wait until every T0 has every way to every host of other racks, and BFD watches them.
 
-        Raise NotConvergedError with what is missing after ``timeout_s``, DaemonError where one ended.
+        Raise NotConvergedError after ``timeout_s``, with the missing routes or the router whose neighbours
+        BFD does not all watch. Raise DaemonError if a daemon ended.
         """
         deadline = time.monotonic() + timeout_s
         for switch, wanted in expected_routes(self.fabric).items():

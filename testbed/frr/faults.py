@@ -1,7 +1,8 @@
 """How faults are made between routers.
 
-Frames are dropped where they come in, by a BPF filter that is exchanged: one netlink request at each end.
-What only our switch program can do (corruption, rate) is refused, and so is what comes and goes by itself.
+Frames are dropped at ingress, by a BPF filter that is exchanged: one netlink request at each end. Faults that
+only our switch program can make (corruption, rate) are refused, and so are faults that come and go by
+themselves.
 
 The filter that lets frames pass also clears the flow hash that the sender's kernel left in the frame's
 buffer. No real cable carries it; routers would spread flows by it, and a sender's TCP changes it with every
@@ -44,7 +45,7 @@ def _lose(ratio: float) -> bytes:
 class RouterFaults:
     """Makes the faults of a routed fabric; everything that they need is prepared beforehand.
 
-    Raise MachineError where the kernel has no clsact or no BPF.
+    Raise MachineError if the kernel has no clsact or no BPF.
     """
 
     def __init__(self, fabric: Fabric, places: Mapping[str, str]) -> None:
@@ -86,7 +87,7 @@ class RouterFaults:
         self._sockets[end.node].add_filter(index, self._pass, "pass")
 
     def drop(self, fault: Fault, *, undo: bool = False) -> Moment:
-        """Exchange the filters that a fault needs, for those that drop or for those that pass."""
+        """Exchange the filters of a fault: for dropping or for passing ones."""
         program = self._pass if undo else self._drop
         if fault.kind == "loss" and not undo:
             program = self._load(_lose(fault.ratio), "lose")
@@ -116,7 +117,10 @@ class RouterFaults:
         return self._fabric.link(*fault.where.split(":"))
 
     def close(self) -> None:
-        """Close descriptors; what is attached stays until its interface goes. A second call does nothing."""
+        """Close descriptors; an attached filter stays until its interface goes.
+
+        A second call does nothing.
+        """
         for control in self._sockets.values():
             control.close()
         while self._programs:

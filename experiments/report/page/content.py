@@ -1,4 +1,4 @@
-"""What the page of a result says: a section appears where its data are there, whatever the scenario."""
+"""The contents of a result's page: a section appears if its data exist, for any scenario."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    """Return what a transport was opened with, as a scenario writes it."""
+    """Return a transport's options, as a scenario writes them."""
     return ", ".join(f"{name}: {json.dumps(value)}" for name, value in options.items()).replace('"', "")
 
 
@@ -155,7 +155,7 @@ def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what says most: of one transport its times, of many one metric of each."""
+    """Return the key figures: of one transport its times, of many one metric of each."""
     names = {name for found in transports.values() for name, row in found["summary"].items() if row["n"]}
     if len(transports) == 1 and (account := _account(next(iter(transports.values())))):
         return account
@@ -184,7 +184,7 @@ def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _account(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what says most of a run that is judged by its data: what was sent, what broke, what was lost."""
+    """Return the key figures of a run that is judged by its data: packets sent, faults, losses."""
     details = [details for details in found["details"] if details.get("streams")]
     if not details:
         return []
@@ -221,7 +221,7 @@ def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _doing(result: Mapping[str, Any]) -> str:
-    """Return what ran, in a sentence or two."""
+    """Return a description of the run, in a sentence or two."""
     asked = result["parameters"]
     work = asked.get("workload") or {}
     parts = [str(work["kind"])] if "kind" in work else []
@@ -247,7 +247,7 @@ def _doing(result: Mapping[str, Any]) -> str:
 
 
 def _rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Return the rate that the warm-up settled on, where it was free to."""
+    """Return the rate that the warm-up settled on, if it was free to."""
     for found in result["transports"].values():
         for details in found["details"]:
             if isinstance(stream := details.get("stream"), Mapping):
@@ -316,7 +316,7 @@ def _training(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the streams of a mesh: what was sent and what arrived."""
+    """Return the streams of a mesh: the bytes sent and the bytes that arrived."""
     return [
         {
             "name": str(stream.get("stream", "")),
@@ -331,7 +331,7 @@ def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None) -> str | None:
-    """Return the fabric with what was broken; of transports in one plane that is another fabric."""
+    """Return the fabric with the broken places; transports in one plane have another fabric."""
     if fabric is None:
         return None
     here = [found for found in result["transports"].values() if not found["one_plane"]]
@@ -343,7 +343,7 @@ def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str
 def _replay(
     result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return the median recovery in slow motion, and how slow; None where its packets show no path."""
+    """Return the median recovery in slow motion, and how slow; None if its packets show no path."""
     if fabric is None or main is None or result["transports"][main["transport"]]["one_plane"]:
         return None
     data = result["transports"][main["transport"]]["pictures"][0].get("replay")

@@ -1,4 +1,4 @@
-"""The fabric as a drawing: a panel a plane, T1s above T0s above the hosts' ports, what was broken in red."""
+"""The fabric as a drawing: a panel a plane, T1s above T0s above the hosts' ports, broken places in red."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from mrclab.topologies import Fabric, Link, Path
 
 _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
-"""Of a plane's drawing: the page puts as many beside each other as it has room for."""
+"""Of a plane's drawing: the page puts as many in a row as it has room for."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
 _PANEL_HEIGHT = 216
 _NODE = 20
@@ -18,10 +18,10 @@ _MANY = 12  # nodes a row: more of them lose their labels
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks in the drawing besides the fabric.
+    """Marks in the drawing in addition to the fabric.
 
-    ``broken`` counts, for the name of each link or switch, how often it was broken; ``main`` is the one that
-    the page's pictures are about; ``ends`` are the hosts that sent and received; ``paths`` those in use.
+    ``broken`` counts, for the name of each link or switch, how often it was broken; ``main`` is the one in
+    the page's pictures; ``ends`` are the hosts that sent and received; ``paths`` those in use.
     """
 
     broken: Mapping[str, int] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Marks:
 def draw_fabric(fabric: Fabric, marks: Marks, over: Mapping[int, str] | None = None) -> str:
     """Return the fabric as a ``<div>`` with an ``<svg>`` for each plane, and a title for screen readers.
 
-    ``over`` has what is drawn over a plane, in the coordinates of `place_in`.
+    ``over`` has the SVG elements over a plane, in the coordinates of `place_in`.
 
-    Planes are alike, so of many only those in which something was broken are drawn, and the text says how
-    many others there are.
+    Planes are alike, so of many only those with a broken place are drawn, and the text gives the number of
+    the others.
     """
     shown = _planes(fabric, marks)
     dense = _widest(fabric) > _MANY
@@ -65,7 +65,7 @@ def _widest(fabric: Fabric) -> int:
 
 
 def _planes(fabric: Fabric, marks: Marks) -> list[int]:
-    """Return all planes where there are few; else those with something broken, and the first."""
+    """Return all planes if there are few; else those with a broken place, and the first."""
     most = 4 if _widest(fabric) <= _MANY else 1
     if fabric.planes <= most:
         return list(range(fabric.planes))
@@ -78,7 +78,7 @@ def _planes(fabric: Fabric, marks: Marks) -> list[int]:
 
 
 def place_in(fabric: Fabric, node: str) -> tuple[float, float]:
-    """Return where a host or switch is in the drawing of its plane."""
+    """Return the position of a host or switch in the drawing of its plane."""
     width = _DENSE_WIDTH if _widest(fabric) > _MANY else _PANEL_WIDTH
     names = [host.name for host in fabric.hosts]
     if node in names:

@@ -1,4 +1,4 @@
-"""One page over many runs: what each shows, and whether it came out."""
+"""One page over many runs: the claim of each, and whether it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures within a page: SVG elements that keep out of each other's way."""
+"""Pictures within a page: SVG elements whose ids do not collide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def inline_svg(text: str, name: str, says: str) -> str:
     """Return an SVG file's text as an element of an HTML page.
 
     Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
-    ``says`` is what a screen reader speaks. Raises ValueError where the text holds no ``<svg>``.
+    ``says`` is the text for a screen reader. Raise ValueError if the text holds no ``<svg>``.
     """
     found = _SVG.search(text)
     if found is None:
@@ -31,7 +31,7 @@ def inline_svg(text: str, name: str, says: str) -> str:
 
 
 def picture(directory: Path, name: str, says: str) -> str | None:
-    """Return the picture ``name``.svg of a run's directory, or None where the run drew none."""
+    """Return the picture ``name``.svg of a run's directory, or None if the run drew none."""
     try:
         text = (directory / f"{name}.svg").read_text(encoding="utf-8")
     except FileNotFoundError:

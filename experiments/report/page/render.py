@@ -1,4 +1,4 @@
-"""Templates to HTML: whatever comes from a run is escaped, but for pictures that we drew."""
+"""Templates to HTML: all data of a run are escaped, except our own pictures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
-    """Fill in a template. Raises jinja2.UndefinedError where the context lacks a name."""
+    """Fill in a template. Raise jinja2.UndefinedError if the context lacks a name."""
     return _environment().get_template(template).render(context)
 
 

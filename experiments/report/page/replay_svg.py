@@ -18,9 +18,10 @@ _LEAST_SHARE = 0.004
 
 
 def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[str, float] | None:
-    """Return the drawing, and how many times slower than it was it moves; None where there is no fabric.
+    """Return the drawing, and how many times slower it moves than the recovery; None if there is no fabric.
 
-    ``data`` is what `mrclab.experiments.measure.pictures` has of the recovery, ``broken`` the link or switch.
+    ``data`` is the recovery's entry from `mrclab.experiments.measure.pictures`, ``broken`` the link or
+    switch.
     """
     source, target = data["ends"]
     names = {host.name for host in fabric.hosts}
@@ -72,7 +73,7 @@ def _nodes(fabric: Fabric, path: Path) -> list[str]:
 
 
 def _until(fabric: Fabric, path: Path, nodes: list[str], broken: str) -> list[str]:
-    """Return the part of a path that a lost packet has behind it: up to what was broken."""
+    """Return the part of a path that a lost packet passed: up to the broken place."""
     if broken in nodes:
         return nodes[: nodes.index(broken) + 1]
     if broken in path.links:

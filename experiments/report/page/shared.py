@@ -1,4 +1,4 @@
-"""What every page says: what ran where, the command that repeats it, the machine, the verdict."""
+"""The common parts of all pages: the run, the command that repeats it, the machine, the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mrclab.experiments.report.table import failed, judged
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what every page's template needs: what ran where, whether to believe it, how to repeat it."""
+    """Return the values for every page's template: the run, its validity, the command that repeats it."""
     return {
         "name": result["scenario"],
         "topology": result["topology"],
@@ -79,7 +79,7 @@ def command_of(result: Mapping[str, Any]) -> str:
 
 
 def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names and values for the table of the machine, without what is not known."""
+    """Return names and values for the table of the machine, without unknown ones."""
     memory = system.get("memory_bytes")
     packages = system.get("packages", {})
     git = system.get("git") or {}

@@ -1,4 +1,4 @@
-"""The recorder's ears: tcpdump in the namespaces of sender and receiver, apart from the agents it judges."""
+"""The recorder's captures: tcpdump in the namespaces of sender and receiver, separate from the agents."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 
 
 class CaptureError(MrclabError, RuntimeError):
-    """tcpdump could not be started or did not end as it should; the message carries its own words."""
+    """tcpdump could not be started or did not end in order; the message has tcpdump's own text."""
 
 
 def parse_counts(stderr: str) -> CaptureCounts:
-    """Return the counts in tcpdump's closing lines. Raises CaptureError where they are missing."""
+    """Return the counts in tcpdump's closing lines. Raise CaptureError if they are missing."""
     found = {name: int(count) for count, name in _COUNT.findall(stderr)}
     if "captured" not in found:
         raise CaptureError(f"tcpdump gave no counts: {_complaint(stderr)}")
@@ -52,7 +52,7 @@ def _complaint(text: str) -> str:
 def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip6") -> list[str]:
     """Return the command line of a capture into a file.
 
-    ``-Z root``: Debian's build gives up its rights after opening the interface and could then not write
+    ``-Z root``: Debian's build drops its privileges after opening the interface and could then not write
     there.
     """
     link = ["-y", "LINUX_SLL2"] if interface == "any" else []
@@ -106,7 +106,7 @@ class Capture:
 
         ``prefix`` goes before the command and brings it into a namespace (``ip netns exec h0``, ``mnexec -a
         PID``); it must exec, so that signals reach tcpdump. ``spawn`` starts the command in a manner of the
-        caller's own; it must give it a pipe for stderr. Raises CaptureError with tcpdump's complaint.
+        caller's own; it must give it a pipe for stderr. Raise CaptureError with tcpdump's complaint.
         """
         command = [*prefix, *tcpdump_command(file, interface=interface, expression=expression)]
         try:
@@ -116,9 +116,9 @@ class Capture:
         return cls(process, file, _wait_until_listening(process))
 
     def stop(self) -> CaptureCounts:
-        """End the capture once all that it has seen up to now is in the file; return its counts.
+        """End the capture once all packets seen up to now are in the file; return its counts.
 
-        Raises CaptureError where tcpdump did not end in order.
+        Raise CaptureError if tcpdump did not end in order.
         """
         if self._process.poll() is None:
             self._drain()
@@ -131,18 +131,18 @@ class Capture:
         return parse_counts((self._heard + (rest or b"")).decode(errors="replace"))
 
     def _drain(self) -> None:
-        """Wait until tcpdump has taken out of the ring what was there when this was called.
+        """Wait until tcpdump has read all packets that were in the ring at the time of the call.
 
-        SIGINT makes it forget the rest, and the kernel hands the ring over in blocks, each when it is full
-        or after a second. SIGUSR1 makes tcpdump say how many packets the kernel had for it and how many it
-        has taken.
+        SIGINT makes it drop the rest, and the kernel hands the ring over in blocks, each when it is full or
+        after a second. SIGUSR1 makes tcpdump report how many packets the kernel had for it and how many it
+        has read.
         """
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         wanted: int | None = None
         while True:
             counts = self._ask(deadline)
             if counts is None:
-                return  # it has ended; its last message says why
+                return  # it has ended; its last message has the reason
             if wanted is None:
                 wanted = counts.received
             if counts.captured + counts.dropped >= wanted:
@@ -153,7 +153,7 @@ class Capture:
             self._heard += _read_some(self._process, _DRAIN_PAUSE_S) or b""
 
     def _ask(self, deadline: float) -> CaptureCounts | None:
-        """Return tcpdump's counts now, or None where it has ended."""
+        """Return tcpdump's counts now, or None if it has ended."""
         said = len(self._heard)
         self._process.send_signal(signal.SIGUSR1)
         while not (lines := _COUNTS_NOW.findall(self._heard[said:])):
@@ -163,7 +163,7 @@ class Capture:
         return CaptureCounts(captured, received, dropped)
 
     def _read(self, timeout_s: float) -> bool:
-        """Read what tcpdump says next; return False where it has ended. Raises CaptureError when late."""
+        """Read tcpdump's next message; return False if it has ended. Raise CaptureError when late."""
         piece = _read_some(self._process, timeout_s)
         if piece is None:
             self.kill()
@@ -180,7 +180,7 @@ class Capture:
 
 
 def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # a session of its own: Ctrl-C reaches the runner, which then stops the capture in order
+    # a separate session: Ctrl-C reaches the runner, which then stops the capture in order
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -191,7 +191,7 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """Return what a process writes to stderr next: empty at its end, None where nothing comes in time."""
+    """Return the next line of a process's stderr: empty at its end, None if nothing comes in time."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")
@@ -203,7 +203,7 @@ def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | No
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes]) -> bytes:
-    """Return what tcpdump said up to its 'listening on' line: then its socket and filter are in place."""
+    """Return tcpdump's output up to its 'listening on' line: then its socket and filter are in place."""
     heard = b""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while b"listening on" not in heard:

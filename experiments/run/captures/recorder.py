@@ -24,7 +24,7 @@ OFFSET_READS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TcpdumpSource:
-    """Where tcpdump captures: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
+    """The place of a tcpdump: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
 
     See `mrclab.experiments.run.captures.capture.Capture.start`.
     """
@@ -34,7 +34,7 @@ class TcpdumpSource:
     interface: str = "any"
 
     def start(self, file: Path) -> Capture:
-        """Begin to record into a file. Raises CaptureError."""
+        """Begin to record into a file. Raise CaptureError."""
         return Capture.start(file, prefix=self.prefix, spawn=self.spawn, interface=self.interface)
 
 
@@ -43,10 +43,10 @@ class RunningCapture(Protocol):
 
     @property
     def offset_ns(self) -> int | None:
-        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None where they are CLOCK_REALTIME's."""
+        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None if they are CLOCK_REALTIME's."""
 
     def stop(self) -> CaptureCounts:
-        """End it, once all that it has seen is in the file, and return what it saw."""
+        """End it once all packets seen are in the file, and return its counts."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -70,15 +70,15 @@ def tcpdump_at(network: FabricNetwork, host: str) -> TcpdumpSource:
 
 
 class Recorder:
-    """Records a repetition. A context manager: inside it everything is being captured.
+    """Records a repetition. A context manager: inside it all packets are captured.
 
-    ``pids`` names the processes whose waiting for a CPU is watched, ``stalls`` those that must not stand
-    still (by default the same), ``beats`` returns the endpoints' own reports. Call ``mark`` before each trial
-    and once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception ends
-    the captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to
+    ``pids`` names the processes whose waiting for a CPU is watched, ``stalls`` the processes that must not
+    stand still (by default the same), ``beats`` returns the endpoints' own reports. Call ``mark`` before each
+    trial and once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception
+    ends the captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to
     ``recording.json``.
 
-    Raises CaptureError where a capture cannot be started or did not end in order.
+    Raises CaptureError if a capture cannot be started or did not end in order.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Recorder:
         return {name: self.file(name) for name in self._sources}
 
     def file(self, name: str) -> Path:
-        """Return where the packets of a source go."""
+        """Return the file for the packets of a source."""
         return self._directory / "captures" / f"{name}.pcap"
 
     def _note_offset(self, reads: int = OFFSET_READS) -> None:
@@ -146,11 +146,11 @@ class Recorder:
         self._last = now
 
     def last_load(self) -> Load:
-        """Return the load between the last two marks. Raises IndexError before the second."""
+        """Return the load between the last two marks. Raise IndexError before the second."""
         return self._loads[-1]
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks by what else is known of it."""
+        """Replace the load between the last two marks by an amended one."""
         self._loads[-1] = load
 
     def take_as_usual(self) -> None:
@@ -180,7 +180,7 @@ class Recorder:
 
     @property
     def recording(self) -> Recording:
-        """Return what was recorded. Raises RuntimeError while it is not over."""
+        """Return the recording. Raise RuntimeError while it is not over."""
         if self._recording is None:
             raise RuntimeError("the recording is not over")
         return self._recording

@@ -1,12 +1,13 @@
-"""The recorder's captures where the kernel can be programmed: a program of our own at the NIC's tc hooks.
+"""The recorder's captures on a kernel with eBPF: our program at the NIC's tc hooks.
 
 For every IPv6 frame that leaves or enters an interface it writes one record of fixed size, with the time and
-the frame's first bytes, into a ring buffer; every now and then a thread carries these over into a file, many
-at a time, and at the end they become a pcap file like tcpdump's. That takes a small part of what a packet
-socket costs, and nobody has to wake up for it: a tap keeps up where tcpdump would lose packets and take the
-CPU that the endpoints need. The stamps are CLOCK_MONOTONIC's own.
+the frame's first bytes, into a ring buffer; now and then a thread copies these to a file, many at a time, and
+at the end they become a pcap file like tcpdump's. That costs a small part of a packet socket's CPU time, and
+needs no wake-ups: a tap keeps up at rates at which tcpdump would lose packets and take the CPU that the
+endpoints need. The stamps are CLOCK_MONOTONIC's own.
 
-Nothing here asks the endpoints: a tap sees what the kernel hands to the NIC, and what comes out of it.
+A tap does not depend on the endpoints: it sees the frames that the kernel hands to the NIC, and the frames
+that come out of it.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
 RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machine delays the reader
 DRAIN_S = 0.1
 ETHERNET = 14
-# What is kept of a frame, at most: headers up to RETH and immediate, or a whole SACK, behind a segment list
-# of two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these. What
-# trimming leaves, with and without outer header and timestamp, is kept whole: its last bytes show the trim.
+# The most bytes kept of a frame: headers up to RETH and immediate, or a whole SACK, behind a segment list of
+# two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these. A trimmed
+# frame, with and without outer header and timestamp, is kept whole: its last bytes show the trim.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )
@@ -65,7 +66,7 @@ _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
 
 @cache
 def _program(outgoing: bool) -> bytes:
-    """Return the program of one direction, with marks where its maps go. Raises CompilerError."""
+    """Return the program of one direction, with marks in place of its maps. Raise CompilerError."""
     module = ir.Module(name="tap")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")
@@ -110,10 +111,10 @@ def _program(outgoing: bool) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TapSource:
-    """Where a tap listens: interfaces of a network namespace, given by its name.
+    """The place of a tap: interfaces of a network namespace, given by its name.
 
     Stamps are CLOCK_MONOTONIC's; in the file they are moved by ``offset_ns``, so that they look like times of
-    day. Ears of one recording have one offset.
+    day. Taps of one recording have one offset.
     """
 
     namespace: str
@@ -121,7 +122,7 @@ class TapSource:
     offset_ns: int
 
     def start(self, file: Path) -> Tap:
-        """Begins to record. Raises MachineError and SwitchError where the kernel does not let us."""
+        """Begin to record. Raise MachineError or SwitchError if the kernel refuses it."""
         return Tap(file, self.namespace, self.interfaces, self.offset_ns)
 
 
@@ -167,7 +168,7 @@ class Tap:
 
     @property
     def offset_ns(self) -> int | None:
-        """What the file's stamps are ahead of CLOCK_MONOTONIC."""
+        """By how much the file's stamps are ahead of CLOCK_MONOTONIC."""
         return self._offset_ns
 
     def _attach(self, interfaces: Sequence[str], fds: Sequence[int]) -> None:
@@ -194,12 +195,12 @@ class Tap:
         while not self._end.wait(DRAIN_S):
             try:
                 self.carry()
-            except OSError as error:  # the disk is full: `stop` says so
+            except OSError as error:  # the disk is full: `stop` reports it
                 self._failed = error
                 return
 
     def carry(self) -> None:
-        """Carries over into the file what the ring holds now."""
+        """Copy the ring's records to the file."""
         with self._carrying:
             self._carry()
 
@@ -209,7 +210,7 @@ class Tap:
             self._taken += len(piece) // RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """End the capture and write the file; return the counts. Raise OSError where it cannot be written."""
+        """End the capture and write the file; return the counts. Raise OSError if it cannot be written."""
         self._detach()
         self._halt()
         try:

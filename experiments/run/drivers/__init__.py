@@ -1,1 +1,1 @@
-"""What carries a workload out: agents (spray, mesh) and rank processes, behind one protocol."""
+"""The drivers of a workload: agents (spray, mesh) and rank processes, behind one protocol."""

@@ -25,7 +25,7 @@ class Agents:
         self._waiting: dict[str, RemoteAgent] = {}
         self._all_restored = True
         self.restored: bool | None = None
-        """The answer to ``ask_restored``; None while there is none."""
+        """The answer to ``ask_restored``; None until it arrives."""
 
     def start(self) -> None:
         """Start the processes."""
@@ -48,7 +48,7 @@ class Agents:
             agent.call("log", path=str(self.event_logs[host].resolve()), **options)
 
     def end_logs(self) -> dict[str, int]:
-        """Complete the logs; return how many events each host's log lacks, where it lacks any."""
+        """Complete the logs; return how many events each host's log lacks, if it lacks any."""
         lost = {host: int(agent.call("end_log")["lost"]) for host, agent in self.by_host.items()}
         return {host: count for host, count in lost.items() if count}
 
@@ -58,7 +58,7 @@ class Agents:
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Ask all agents to answer as soon as they take no path for broken."""
+        """Ask all agents to answer as soon as they consider no path broken."""
         self.restored, self._all_restored = None, True
         for host, agent in self.by_host.items():
             if host in self._asked():
@@ -66,12 +66,12 @@ class Agents:
                 self._waiting[host] = agent
 
     def _asked(self) -> Collection[str]:
-        """Return the hosts that send, and so know about paths."""
+        """Return the sending hosts, which have the state of the paths."""
         placement = self._setting.placement
         return {placement.hosts[src] for src, _ in placement.pairs}
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers. Raises AgentError where an agent has ended."""
+        """Take the answers. Raise AgentError if an agent has ended."""
         for host, agent in self.by_host.items():
             if agent not in ready:
                 continue

@@ -1,4 +1,4 @@
-"""What carries a workload out, as the engine sees it: one protocol for agents and rank processes."""
+"""The driver of a workload, as the engine sees it: one protocol for agents and rank processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a driver works with: the repetition's fabric, workload, seed and directories.
+    """A driver's context: the repetition's fabric, workload, seed and directories.
 
-    ``directory`` is the repetition's own; ``log`` takes what the processes print.
+    ``directory`` is the repetition's own; ``log`` takes the processes' output.
     """
 
     running: RunningFabric
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Collected:
-    """What the processes of a workload left; see mrclab.experiments.measure.evidence for the fields."""
+    """The evidence of a workload's processes; see mrclab.experiments.measure.evidence for the fields."""
 
     samples: tuple[Sample, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Driver(Protocol):
 
     @property
     def next_ns(self) -> int | None:
-        """Return when ``act`` wants to be called; None: never."""
+        """Return the time of the next call of ``act``; None: never."""
 
     def __enter__(self) -> Self:
         """Start the processes and connect them."""
@@ -101,7 +101,7 @@ class Driver(Protocol):
         """Return the processes that may send something."""
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Receive from those that have sent something."""
+        """Receive from the processes that have sent something."""
 
     def act(self, clock: Callable[[], int]) -> None:
         """Do what is due."""
@@ -117,14 +117,14 @@ class Driver(Protocol):
         """Adapt the rate after a trial of this load; return True if that trial's rate was right."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
         """Return the answer: None while there is none yet."""
 
     def stop(self) -> None:
-        """Send no more, and wait until what was sent has arrived."""
+        """Send no more, and wait until all sent packets have arrived."""
 
     def collect(self) -> Collected:
         """Return what came out."""

@@ -1,8 +1,9 @@
 """The mesh: streams between all pairs of hosts, both ways, and not a byte may be missing.
 
-Each stream numbers and hashes its messages and knows what memory must hold (mrclab.hosts.streams.stream). At
-the end every message must have completed once at both ends, in order; the responders must have placed exactly
-as many bytes as were posted, so none twice; and the receivers' whole memory must be as the messages left it.
+Each stream numbers and hashes its messages and computes the expected contents of memory
+(mrclab.hosts.streams.stream). At the end every message must have completed once at both ends, in order; the
+responders must have placed exactly as many bytes as were posted, so none twice; and the receivers' whole
+memory must be as the messages left it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MIB = 1 << 20
 
 
 class MeshFailedError(Exception):
-    """Something that must not happen did: what and where."""
+    """Something that must not happen: its kind and place."""
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Watched:
     progressed_s: float = 0.0
 
     def check_end(self) -> str | None:
-        """Return what is wrong after everything has drained, or None."""
+        """Return the error found after everything has drained, or None."""
         sent, got = self.sender, self.receiver
         if not sent["drained"] or sent["posted"] != sent["completed"]:
             return f"{sent['completed']} of {sent['posted']} messages completed at the sender"
@@ -129,7 +130,7 @@ class MeshDriver(Steady):
         self.watched = [Watched(stream) for stream in mesh_streams(self._workload, hosts, setting.seed)]
         self.memory: dict[str, Memory] = {}
         self._drops: dict[str, Counter[str]] = {host: Counter() for host in hosts}
-        """Frames that each NIC refused, most for a bad ICRC, and those that its socket lost."""
+        """Frames that each NIC refused, most for a bad ICRC, and frames that its socket lost."""
         self._problem: str | None = None
         self._started = 0.0
         self._duration_s = 0.0
@@ -198,18 +199,18 @@ class MeshDriver(Steady):
         return begin_ns + self._setting.scenario.live_warmup_ns
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return all agents: each is heard also where it ends."""
+        """Return all agents: an agent's end is noticed as well."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take answers. An agent that has ended is what the mesh failed by."""
+        """Take answers. An agent that has ended is the failure of the mesh."""
         try:
             self._agents.receive(ready)
         except AgentError as error:
             self._problem, self.over = str(error), True
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Take a sample where one is due: every stream's progress, every process's memory."""
+        """Take a sample if one is due: every stream's progress, every process's memory."""
         if self.next_ns is None or self.next_ns > clock():
             return
         self.next_ns = max(self.next_ns + SAMPLE_NS, clock())
@@ -255,7 +256,7 @@ class MeshDriver(Steady):
                     raise MeshFailedError(f"{watched.stream.name}: {problem}")
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no agent takes a path for broken, at most ``timeout_s``."""
+        """Begin to wait until no agent considers a path broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property
@@ -319,7 +320,7 @@ class MeshDriver(Steady):
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process has resident; 0 where it is gone."""
+    """Return how much memory a process has resident; 0 if it is gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

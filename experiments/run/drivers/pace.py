@@ -1,4 +1,4 @@
-"""The rate of a spray, in a closed loop: what endpoints can send without using too much of their CPUs.
+"""The rate of a spray, in a closed loop: as high as endpoints can send without using too much of their CPUs.
 
 Pure: shares and rates in, the next rate out.
 """
@@ -11,7 +11,7 @@ from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.validity import too_fast
 
 LEAST_SHARE = 0.1
-"""Of the scenario's rate: less is not worth running, and validity will say so."""
+"""Of the scenario's rate: less is not worth running, and the run is then not valid."""
 DOWN, UP = 0.75, 1.05
 """A trial changes the rate by no more than these factors."""
 NEAR = 0.05

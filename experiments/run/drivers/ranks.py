@@ -89,7 +89,7 @@ class RankDriver(Steady):
         connect(self._processes, OPEN_TIMEOUT_S)
 
     def _params(self) -> dict[str, Any]:
-        """Return the job's parameters; a training gets the file for those who watch it as well."""
+        """Return the job's parameters; a training gets the file for its observers as well."""
         placement = self._setting.placement
         watched = placement.job == TRANSFORMER
         more = {"steps_file": str((self._setting.directory / STEPS).resolve())} if watched else {}
@@ -111,7 +111,7 @@ class RankDriver(Steady):
         return [process for number, process in enumerate(self._processes) if number not in self._ended]
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers of ranks that are done. Raises AgentError where a process has ended."""
+        """Take the answers of ranks that are done. Raise AgentError if a process has ended."""
         for number, process in enumerate(self._processes):
             if number in self._ended or process not in ready:
                 continue
@@ -123,7 +123,7 @@ class RankDriver(Steady):
         """Do nothing: ranks work by themselves."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Do nothing: ranks do not say which paths they use."""
+        """Do nothing: ranks do not report which paths they use."""
 
     @property
     def restored(self) -> bool | None:
@@ -141,7 +141,7 @@ class RankDriver(Steady):
                 process.receive()
 
     def collect(self) -> Collected:
-        """Return what came out; all ranks' samples go into one file, ``data.npz``."""
+        """Return the ranks' results; all ranks' samples go into one file, ``data.npz``."""
         samples, counters = self._samples()
         answers = self._ended.values()
         problems = [answer["problem"] for answer in answers if answer.get("problem") is not None]
@@ -158,7 +158,8 @@ class RankDriver(Steady):
         )
 
     def _reference(self) -> Mapping[str, Any]:
-        """Return what one process comes to by itself; nothing of work that was stopped, or is no training."""
+        """Return the digests of a training by one process; none if the work was stopped, or is no
+        training."""
         if any("stopped" in answer for answer in self._ended.values()):
             return {}
         setting = self._setting
@@ -192,9 +193,9 @@ class RankDriver(Steady):
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
-    """Receive what each rank's peers must know, once all were asked to open, and send it to them.
+    """Receive the attributes that each rank's peers need, after the request to open, and send them on.
 
-    Return it, by rank and peer (as text). Raises AgentError where one does not answer.
+    Return it, by rank and peer (as text). Raise AgentError if one does not answer.
     """
     opened = [process.receive(timeout_s)["attributes"] for process in processes]
     known: dict[str, Mapping[str, Any]] = {rank: peers for each in opened for rank, peers in each.items()}

@@ -120,7 +120,7 @@ class SprayDriver:
         return take_snapshot(self.pids, beats=self.beats())
 
     def _note(self, load: Load, part: str) -> None:
-        """Keep what was seen of the endpoints at a rate."""
+        """Record the endpoints' load at a rate."""
         self._looks.append(
             {
                 "part": part,
@@ -149,7 +149,8 @@ class SprayDriver:
 
     @property
     def _first(self) -> bool:
-        """Return True if other programs cannot take a CPU from the endpoints, nor from what forwards."""
+        """Return True if other programs cannot take a CPU from the endpoints, nor from the forwarding
+        processes."""
         return not self._refused and capabilities_of(self._setting.running.target_name).forwards_in_kernel
 
     def adapt(self, load: Load) -> bool:
@@ -165,18 +166,18 @@ class SprayDriver:
         return right
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return both agents: each is heard also where it ends."""
+        """Return both agents: an agent's end is noticed as well."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take answers. Raises AgentError where an agent has ended."""
+        """Take answers. Raise AgentError if an agent has ended."""
         self._agents.receive(ready)
 
     def act(self, clock: Callable[[], int]) -> None:
         """Do nothing: agents work by themselves."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender takes no path for broken, at most ``timeout_s``."""
+        """Begin to wait until the sender considers no path broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property
@@ -185,7 +186,7 @@ class SprayDriver:
         return self._agents.restored
 
     def stop(self) -> None:
-        """Send no more, and wait until what was sent has arrived."""
+        """Send no more, and wait until all sent packets have arrived."""
         self._sender.call("stop")
         self._sender.call("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
         self._states = self._sender.call("status"), self._receiver.call("status")
@@ -219,7 +220,7 @@ class SprayDriver:
 
 
 def nic_options(workload: Spray) -> dict[str, Any]:
-    """Return the options of the two NICs that the workload asks for."""
+    """Return the workload's options of the two NICs."""
     options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
     if workload.burst:
         burst_bytes = workload.burst * workload.payload_bytes
@@ -232,7 +233,7 @@ def nic_options(workload: Spray) -> dict[str, Any]:
 
 
 def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return what was wrong with the data, and why the stream did not come to its end; None where nothing."""
+    """Return an error in the data, and why the stream did not come to its end; None without one."""
     if receiver["problem"] is not None:
         return str(receiver["problem"]), None
     if sender["failed"] is not None:
@@ -243,7 +244,7 @@ def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str
 
 
 def stream_details(workload: Spray, rate_bps: int) -> dict[str, Any]:
-    """Return what was sent, for the result: ``rate_bps`` is of payload."""
+    """Return the sent traffic, for the result: ``rate_bps`` is of payload."""
     return {
         "rate_bps": rate_bps,
         "packets_per_s": round(rate_bps / 8 / workload.payload_bytes),

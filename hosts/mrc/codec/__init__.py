@@ -1,4 +1,4 @@
-"""Packets: as typed values inside the core, and as what a network carries, bytes or objects."""
+"""Packets: as typed values inside the core, and in the form that a network carries, bytes or objects."""
 
 from mrclab.hosts.compiled import prefer
 

@@ -1,17 +1,17 @@
 """Packets that cross a simulated network as objects: no bytes are written, no payload moves, no ICRC is made.
 
-Both ends must be endpoints of this kind: `Endpoint(..., objects=True)`. Everything but the form of what
-crosses is as with frames: the same packets at the same times, completions, marks, counters and events. The
-driver of `mrclab.hosts.rdma.endpoint` works in the same way, with two verbs in other words:
+Both ends must be endpoints of this kind: `Endpoint(..., objects=True)`. Everything but the form of the
+packets is as with frames: the same packets at the same times, completions, marks, counters and events. The
+driver of `mrclab.hosts.rdma.endpoint` works in the same way, with two verbs under other names:
 
     for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
     endpoint.receive_packet(port, packet, now_ns)
 
-What a network needs to know of a packet, and may do to it:
+The fields of a packet that a network reads, and the changes that it may make:
 
 * `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
   `outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
-  own: it may keep there what it finds out about the way once.
+  own: it may keep there the route that it computed once.
 * `packet.frame_bytes` is the length of the frame that it stands for.
 * `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 

@@ -1,4 +1,4 @@
-"""How an MRC packet becomes a frame. Together with `received` it is all that knows bytes on a packet's way.
+"""How an MRC packet becomes a frame. On a packet's way, only this module and `received` handle bytes.
 
 Everything before the BTH is fixed for one path, traffic class and length and is kept with the EV. A data
 packet then costs one `Struct` call for BTH, METH and RETH, one CRC pass over the payload and one copy of it.
@@ -56,7 +56,7 @@ def opcode_of(packet: SentPacket) -> int:
 class PacketBuilder:
     """Builds the frames of one endpoint.
 
-    What it returns are bytes; `objects.ObjectBuilder` returns other objects, and only the network looks.
+    It returns bytes; `objects.ObjectBuilder` returns other objects, and only the network reads them.
     """
 
     def __init__(self, config: MrcConfig, options: FrameOptions) -> None:

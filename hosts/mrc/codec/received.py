@@ -37,9 +37,9 @@ def read_stamp(view: memoryview, flags_psn: int) -> int | None:
 
 
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
-    """Return the data packet of a frame whose ICRC was right; None where its headers do not fit in.
+    """Return the data packet of a frame with a correct ICRC; None if its headers do not fit in.
 
-    `timestamps` says whether a TSETH is likely: the headers are unpacked once where it is right, twice else.
+    `timestamps` says whether a TSETH is likely: the headers are unpacked once if that is right, else twice.
     """
     end = len(view) - ICRC_LEN
     if end < _DATA_END:

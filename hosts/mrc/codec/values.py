@@ -113,7 +113,7 @@ class DataPacket(Packet):
 
 @mypyc_attr(acyclic=True)
 class SackPacket(Packet):
-    """What a sender uses of a SACK; `wire.Sack` has all fields and says what they mean."""
+    """The fields of a SACK that a sender uses; `wire.Sack` has all fields and their meaning."""
 
     __slots__ = (
         "ack_psn_offset",

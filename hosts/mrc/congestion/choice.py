@@ -18,7 +18,7 @@ message's last packet, 7 bytes at most, are left out."""
 
 
 class NsccControl(CongestionControl):
-    """`nscc.Nscc` as a controller: adds the account of what is in flight."""
+    """`nscc.Nscc` as a controller: adds the account of the bytes in flight."""
 
     shared = True
 
@@ -41,13 +41,13 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Lower the window by what was lost."""
+        """Lower the window by the lost bytes."""
         self.inflight_bytes -= lost_bytes
         self.nscc.on_inferred_loss(lost_bytes)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Know delay from now on by what was measured."""
+        """Compute delay from the measured value from now on."""
         self.nscc.calibrate(base_rtt_ns)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 

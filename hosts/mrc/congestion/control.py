@@ -1,10 +1,10 @@
-"""Congestion control: how much may be sent now. The seam, and the plainest control that fits it.
+"""Congestion control: how much may be sent now. The interface, and the plainest control that fits it.
 
-A requester asks once per burst for its `budget_bytes` and reports afterwards what it used; everything else is
+A requester reads its `budget_bytes` once per burst and reports the used bytes afterwards; everything else is
 reported once per SACK or NACK. Nothing here is called per packet.
 
-A controller belongs to a destination and may govern several queue pairs (a "QPCC" [API]); all sizes that it
-is given are payload plus its own `overhead_bytes` per packet.
+A controller belongs to a destination and may govern several queue pairs (a "QPCC" [API]); all sizes passed to
+it are payload plus its own `overhead_bytes` per packet.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NO_END_NS: Final = 1 << 62
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
-    """What a requester reports and asks. By itself a window that never changes.
+    """The methods that a requester calls. By itself a window that never changes.
 
-    Derive from it to try a control of your own, and hand that to `Endpoint`; it need not be compiled.
+    Derive from it to try your own control, and pass that to `Endpoint`; it need not be compiled.
     """
 
     shared = False
@@ -28,9 +28,9 @@ class CongestionControl:
     paced = False
     """Time alone can make the budget positive; `next_send_ns` says when."""
     overhead_bytes = 0
-    """What a packet counts beyond its payload."""
+    """Bytes that a packet counts beyond its payload."""
     byte_ns = 0.0
-    """What the RTT of a packet shorter than a full one lacks, ns for each byte."""
+    """Difference of the RTT of a shorter packet from that of a full one, ns for each missing byte."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
@@ -68,7 +68,7 @@ class CongestionControl:
         self.inflight_bytes += size
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None where it would be ambiguous.
+        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None if it would be ambiguous.
 
         `penalty` and `restore` are those of this SACK by then.
         """
@@ -87,7 +87,7 @@ class CongestionControl:
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Note another rcv_cwnd_pen or restore_cwnd, for the SACK at hand and those that follow."""
+        """Note another rcv_cwnd_pen or restore_cwnd, for this SACK and the following ones."""
         self.penalty = penalty
         self.restore = restore
 

@@ -11,12 +11,12 @@ stays. Increases are gathered and take effect ("fulfilled") after every `adjust_
 every `adjust_period_ns`; a decrease comes at most once per base RTT.
 
 An inferred (silent) loss costs its size and nothing more: a path failed, which says nothing about congestion.
-A trimmed packet says that a queue was full: it may call for *quick adapt*, which sets the window to what was
-acknowledged during the last period of base RTT + target. Where switches do not trim, a delay above
+A trimmed packet says that a queue was full: it may call for *quick adapt*, which sets the window to the bytes
+acknowledged during the last period of base RTT + target. If switches do not trim, a delay above
 `qa_threshold_ns` may call for it too.
 
-A receiver that cannot keep up sends a penalty with its SACKs (`rcv_cwnd_pen`). It takes a part of what is
-acknowledged off the window, and no quadrant increases the window as long as it lasts.
+A receiver that cannot keep up sends a penalty with its SACKs (`rcv_cwnd_pen`). It takes a part of the
+acknowledged bytes off the window, and no quadrant increases the window as long as it lasts.
 
 All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. Production values of MRC are unknown;
 the defaults are UEC's.
@@ -39,9 +39,9 @@ class NsccConfig:
     """The knobs of [API]. 0 means derived, as each says; `resolve` puts the derived values in."""
 
     base_rtt_ns: int = 50_000
-    """RTT of a full packet in an idle network, ns: what the base RTT is before the first smaller sample."""
+    """RTT of a full packet in an idle network, ns: the base RTT before the first smaller sample."""
     link_bps: int = 1_000_000_000
-    """What the NIC can send towards one destination, all planes together, bit/s."""
+    """The NIC's rate towards one destination, all planes together, bit/s."""
     byte_ns: float = 0.0
     """Serialisation time of a byte over all links of a path, ns: by this times the bytes that it lacks, the
     RTT of a packet shorter than a full one is too small. 0 where links are so fast that it does not matter.
@@ -91,7 +91,7 @@ class NsccConfig:
     def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
         """Return the same knobs with every derived value put in.
 
-        `queue_ns` is the delay of a full queue where that is known, else 0. Slow links have queues of more
+        `queue_ns` is the delay of a full queue if known, else 0. Slow links have queues of more
         than 5 BDPs, and without trimming their delay alone must not call for quick adapt: it would keep a
         sender slow that is slow just then.
         """
@@ -145,7 +145,7 @@ class Nscc:
         self._trigger_qa = False
         """A packet was trimmed since the last quick adapt."""
         self._bytes_to_ignore = 0
-        """What was in flight at the last quick adapt: its marks and trims belong to the window before."""
+        """Bytes in flight at the last quick adapt: their marks and trims belong to the window before."""
         self._bytes_ignored = 0
         """Bytes acknowledged or lost since then."""
         self._saved_cwnd = 0.0
@@ -169,7 +169,7 @@ class Nscc:
         return self._max_cwnd
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Take another base RTT, a measured one, and all that is derived from it; the window begins anew."""
+        """Take another base RTT, a measured one, and derive its dependent values; the window starts again."""
         self._start(replace(self._given, base_rtt_ns=base_rtt_ns))
 
     def _set(self, cwnd: float) -> None:
@@ -185,9 +185,9 @@ class Nscc:
         penalty: int = 0,
         restore: bool = False,
     ) -> None:
-        """Take in an acknowledgement of `acked_bytes`; `rtt_ns` is None where the sample is not valid.
+        """Take in an acknowledgement of `acked_bytes`; `rtt_ns` is None if the sample is not valid.
 
-        `inflight` is what remains in flight after it, bytes, and may be negative. `penalty` and `restore` are
+        `inflight` is the number of bytes in flight after it, and may be negative. `penalty` and `restore` are
         rcv_cwnd_pen and restore_cwnd of its CC_STATE.
         """
         self._received += acked_bytes
@@ -232,7 +232,7 @@ class Nscc:
     def on_trim(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
         """Take in a NACK for a trimmed packet, wherever it was trimmed: MRC has no receiver credits.
 
-        Of the delay before the cut nothing is known, so the average is fed with the configured base RTT.
+        The delay before the cut is unknown, so the average is fed with the configured base RTT.
         """
         self._average(self.config.base_rtt_ns)
         self._bytes_ignored += lost_bytes
@@ -241,13 +241,13 @@ class Nscc:
             self._set(self._cwnd - lost_bytes)
 
     def _penalise(self, penalty: int, acked_bytes: int, inflight: int) -> None:
-        """Take penalty/128 of what was acknowledged off what is in use of the window."""
+        """Take penalty/128 of the acknowledged bytes off the used part of the window."""
         if not self._saved_cwnd:
             self._saved_cwnd = self._cwnd
         self._set(min(self._cwnd, float(inflight)) - (penalty * acked_bytes >> 7))
 
     def _lower_base_rtt(self, rtt_ns: int) -> None:
-        """Take a smaller RTT as the base; of all that is derived from it the largest window alone follows."""
+        """Take a smaller RTT as the base; of the values derived from it the largest window alone follows."""
         self.base_rtt_ns = rtt_ns
         if not self._given.max_cwnd_bytes:
             self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
@@ -289,10 +289,10 @@ class Nscc:
         self._decreased_ns = now_ns
 
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
-        """Jump to what was acknowledged in a period of base RTT + target, where that is called for.
+        """Jump to the bytes acknowledged in a period of base RTT + target, if that is called for.
 
         Return whether the caller must leave the window alone: because it jumped, or because a mark or a trim
-        is still about what was in flight when it did.
+        is still about bytes in flight at the time of the jump.
         """
         c = self.config
         if c.disable_qa:

@@ -9,8 +9,8 @@ class RateCap(CongestionControl):
     """A token bucket towards a destination, before a `window`: never faster than `rate_bps` of payload.
 
     The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst. Once used up
-    it lets nothing through until `quantum_bytes` are in it, but for repairs: what was lost may go out again
-    at once, a burst of it at most, and what follows waits until the bucket has earned that, too.
+    it lets nothing through until `quantum_bytes` are in it, but for repairs: lost data may go out again at
+    once, a burst of it at most, and later data waits until the bucket has earned that, too.
 
     The bucket counts payload, as full packets of `mtu_bytes` have it: of each packet's size it leaves out the
     part that the window's `overhead_bytes` have in a full one.

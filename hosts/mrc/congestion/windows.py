@@ -17,7 +17,7 @@ class Windows:
     """The controllers that queue pairs share, and who waits for room in them."""
 
     def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
-        """`other` makes a controller in place of those that the core has itself."""
+        """`other` makes a controller in place of the core's own."""
         self._other = other
         self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
 

@@ -1,4 +1,4 @@
-"""Entropy values (EVs): their states, the set that a queue pair sprays over, and where they come from."""
+"""Entropy values (EVs): their states, the set that a queue pair sprays over, and their sources."""
 
 from mrclab.hosts.compiled import prefer
 

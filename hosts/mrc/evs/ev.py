@@ -30,7 +30,7 @@ class HeadCache:
         self._heads: dict[tuple[bytes, bytes, bytes, bytes, Path], Heads] = {}
 
     def get(self, plane: PlanePaths, path: Path) -> Heads:
-        """Return the heads of a path, shared with all that asked for this path before."""
+        """Return the heads of a path, shared with all earlier users of this path."""
         key = (plane.src_mac, plane.dst_mac, plane.src, plane.dst, path)
         found = self._heads.get(key)
         if found is None:
@@ -189,5 +189,5 @@ class Plane:
                 return ev
 
     def candidates(self) -> list[Ev]:
-        """Return the active EVs or, where none is left, all that may be tried: those that are not DENIED."""
+        """Return the active EVs or, if no active one is left, all EVs except DENIED ones."""
         return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]

@@ -31,7 +31,7 @@ def diagram() -> str:
 
 
 def renew(text: str) -> str:
-    """Return a document with the drawing between its markers renewed. Raises ValueError without markers."""
+    """Return a document with the drawing between its markers renewed. Raise ValueError without markers."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -1,8 +1,8 @@
-"""Where entropy values come from: formats, fields and the three modes of the control API, as pure functions.
+"""Sources of entropy values: formats, fields and the three modes of the control API, as pure functions.
 
 * AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
 * EXPLICIT: the host lists (EV, port) entries; an entry may be there several times.
-* GENERATED: the NIC counts through all values of the fields that the host describes. Right where an EV's bits
+* GENERATED: the NIC counts through all values of the fields that the host describes. Right if an EV's bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 
 An EV is a compact number. A format's fields say how it becomes the value in a packet, of 16, 32, 128 or 256
@@ -33,7 +33,7 @@ class EvMode(Enum):
 
 
 class EvFormat(Enum):
-    """What a value of an EV fills in a packet [API]; the number is its bits."""
+    """The place of an EV's value in a packet [API]; the number is its bits."""
 
     UDP = 16
     """The UDP source port alone."""
@@ -97,8 +97,8 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
     """Return the value of an EV: its fields, the first one most significant.
 
     Fields take bits of the EV from the most significant one on. `widths` are the format's: each field stands
-    right-aligned in one of them, and those that are left over are 0. None: as wide as the fields. Raises
-    ValueError on fields that do not fit, and on an EV with more bits than the fields take.
+    right-aligned in one of them, and the remaining ones are 0. None: as wide as the fields. Raise ValueError
+    on fields that do not fit, and on an EV with more bits than the fields take.
     """
     within = check_fields(fields, widths)
     left = sum(field.bits for field in fields)
@@ -114,7 +114,7 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
 
 
 def check_fields(fields: Sequence[EvField], widths: Sequence[int] | None = None) -> Sequence[int]:
-    """Return the widths of a format, which fields have to fit. Raises ValueError where they do not."""
+    """Return the widths of a format, which fields have to fit. Raise ValueError if they do not."""
     within = [field.width for field in fields] if widths is None else widths
     if len(fields) > len(within):
         raise ValueError(f"a format of {len(within)} fields has no room for {len(fields)} fields")

@@ -93,7 +93,7 @@ class EvSet:
         self._reverse_of = {plane.port: plane for plane in planes}
         self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
         self.now_ns = 0
-        """Set before EVs are asked for: a SKIP may last for a time, and a proven EV is fresh for one."""
+        """Set before EVs are requested: a SKIP may last for a time, and a proven EV is fresh for one."""
         self._balance()
 
     # Picking
@@ -102,8 +102,8 @@ class EvSet:
         """Return the EV for the next packet, or None when no usable one has its port among `free_ports`.
 
         `avoid` is the EV a packet was just lost on or refused on; it comes back only if there is no other.
-        When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stands
-        still for good.
+        When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stops
+        permanently.
         """
         if self.policy is not None:
             chosen = self._by_policy(self.policy, free_ports, avoid)
@@ -141,7 +141,7 @@ class EvSet:
     def _by_policy(
         self, policy: PathPolicy, free_ports: Collection[int] | None, avoid: Ev | None
     ) -> Ev | None:
-        """Return the policy's choice among the EVs that may be used; None where there is none.
+        """Return the policy's choice among the usable EVs; None if no EV is usable.
 
         Each packet ends the SKIP of one EV, after the choice, so an EV that was marked sits out one turn.
         """
@@ -241,7 +241,7 @@ class EvSet:
         """Return the EV for an answer to a packet that came in on `port` with EV `value`.
 
         The EV of that plane that was shown to work of late, if the options ask for such a set [P1 §2.4]; else
-        the same way back where we know it and believe in it; else another EV of that plane; else any.
+        the same way back if this set has that EV and it is usable; else another EV of that plane; else any.
         """
         proven = self._reverse_of.get(port)
         if proven is not None:
@@ -493,7 +493,7 @@ class EvSet:
         ev = self._rng.choice(sendable or plane.spares)
         plane.spares.remove(ev)
         plane.active.append(ev)
-        # At the end of the current round, so that those that wait in it keep their turn.
+        # At the end of the current round, so that the EVs that wait in it keep their turn.
         plane.order.append(ev)
         ev.active = True
         ev.ready = ev.state <= _GOOD and plane.up

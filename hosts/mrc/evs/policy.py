@@ -1,4 +1,4 @@
-"""Path selection: the seam for policies of one's own.
+"""Path selection: the interface for your own policies.
 
 Without a policy a queue pair takes the EVs of its rotation in turn (`mrclab.hosts.mrc.evs.ev_set`). A policy
 decides instead which of the EVs that may be used now the next packet takes. Which EVs may be used stays MRC's
@@ -21,7 +21,7 @@ class PathPolicy:
     """Chooses the EV of each packet. By itself at random.
 
     Derive from it and name your class in the option `path_policy`; it need not be compiled. Every queue pair
-    has a policy of its own. Take randomness from `self.rng` alone, so that a run can be repeated.
+    has a separate policy. Take randomness from `self.rng` alone, so that a run can be repeated.
     """
 
     def __init__(self, rng: random.Random) -> None:

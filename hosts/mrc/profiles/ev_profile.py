@@ -44,7 +44,7 @@ class EvEvent:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What came of a batch: the first `done` entries succeeded, and `error` ended it."""
+    """The outcome of a batch: the first `done` entries succeeded, and `error` ended it."""
 
     done: int
     error: ProfileError | None = None
@@ -72,7 +72,7 @@ class EvFormatProfile(Profile):
 
 
 class EvProfile(Profile):
-    """The EVs of queue pairs. `apply` is called for what has to change in those that run."""
+    """The EVs of queue pairs. `apply` is called for the changes of running queue pairs."""
 
     kind = "EV"
 
@@ -84,7 +84,7 @@ class EvProfile(Profile):
         self.count = 0
         self.fields: tuple[EvField, ...] = ()
         self.entries: list[EvEntry] = []
-        """In AUTO those that queue pairs were given."""
+        """In AUTO mode the EVs given to queue pairs."""
         self.denied: set[EvEntry] = set()
         self.min_active = 0
         self.event_mask = EvStates(0)
@@ -200,7 +200,7 @@ class EvProfile(Profile):
     def replace(self, old: EvEntry, new: EvEntry, *, all_copies: bool = False) -> int:
         """Put another EV in the place of one, or of all its copies; return how many.
 
-        The new one is GOOD. Queue pairs that run leave the old one once no copy is left; those that are
+        The new one is GOOD. Queue pairs that run leave the old one once no copy is left; queue pairs
         connected later use the new one. Raise ENOENT on an EV that is not there, EINVAL on one not valid.
         """
         self.require(ProfileState.OFFLINE, ProfileState.ONLINE)

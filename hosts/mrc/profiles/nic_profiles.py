@@ -44,7 +44,7 @@ class NicProfiles:
     # Profiles
 
     def create_format(self, number: int) -> EvFormatProfile:
-        """Create an EV format. Raise E2BIG where there are too many, EINVAL on an id that is taken."""
+        """Create an EV format. Raise E2BIG if there are too many, EINVAL on an id that is taken."""
         return _add(self.formats, EvFormatProfile(number))
 
     def create_evs(self, number: int) -> EvProfile:
@@ -72,9 +72,9 @@ class NicProfiles:
         ev_profile: int | None = None,
         cc_profile: int | None = None,
     ) -> None:
-        """Connect a queue pair with its profiles; None is the NIC's own choice.
+        """Connect a queue pair with its profiles; for None the NIC chooses.
 
-        `paths` are the NIC's: an AUTO profile takes these, another one makes EVs of its own for their planes.
+        `paths` are the NIC's: an AUTO profile takes these, another one makes its own EVs for their planes.
         Raise ENOENT on a profile that is not ONLINE, EINVAL on EVs that frames cannot carry.
         """
         evs = None if ev_profile is None else _online(self.evs, ev_profile)
@@ -114,7 +114,7 @@ class NicProfiles:
             raise invalid(str(error)) from None
 
     def _join(self, qpn: int, evs: EvProfile) -> None:
-        """Note which entries a queue pair has got, and deny what the profile denies."""
+        """Note which entries a queue pair has got, and deny the EVs that the profile denies."""
         by_value = {}
         if evs.mode is not EvMode.AUTO and evs.format is not None:
             recipe = evs.recipe()
@@ -157,7 +157,7 @@ class NicProfiles:
         )
 
     def states(self, number: int) -> Mapping[EvEntry, EvStates]:
-        """Return the state of each EV of a profile: what the controller set, or else what losses say.
+        """Return the state of each EV of a profile: set by the controller, or else inferred from losses.
 
         An EV is ASSUMED_BAD if it is so for one queue pair, and UNKNOWN while none uses it.
         """

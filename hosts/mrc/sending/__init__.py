@@ -1,4 +1,4 @@
-"""The sending half of a queue pair: what is posted, in flight, acknowledged, lost and sent again."""
+"""The sending half of a queue pair: writes posted, and packets in flight, acknowledged, lost, resent."""
 
 from mrclab.hosts.compiled import prefer
 

@@ -68,7 +68,7 @@ class Losses:
         self._note(SpuriousLoss, (now_ns, self._qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
 
     def on_port_down(self, now_ns: int, port: int) -> None:
-        """Send again on other planes what is in flight on a plane that left service.
+        """If a plane left service, send its packets in flight again on other planes.
 
         Its EVs are not to blame.
         """
@@ -79,9 +79,9 @@ class Losses:
                 self.lose(now_ns, packet, LossReason.PORT_DOWN)
 
     def on_ack_timeout(self, now_ns: int) -> bool:
-        """Take out of the window what timed out; return whether packets of it count as lost by now.
+        """Take timed-out packets out of the window; return whether any count as lost by now.
 
-        Those do that were sent long before the peer was heard last.
+        A packet does if it was sent long before the peer's last packet arrived.
         """
         lost = self._recovery.timed_out(now_ns)
         if lost:

@@ -1,4 +1,4 @@
-"""Reliability probes of one queue pair [SPEC §7.4.6]: some settle what is lost, some EVs' health.
+"""Reliability probes of one queue pair [SPEC §7.4.6]: some settle losses, some EVs' health.
 
 A tail probe may take any EV; a health probe takes the EV in state ASSUMED_BAD that it asks about.
 """
@@ -22,7 +22,7 @@ _TAIL_PROBES_KEPT: Final = 16
 
 
 class Probes:
-    """The probes that are wanted and those that wait for an answer."""
+    """The wanted probes and the unanswered ones."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Probes:
         self._evs = evs
 
     def want_tail(self, count: int) -> None:
-        """Ask for so many tail probes, less those that still wait for a free port."""
+        """Request so many tail probes, less the ones that still wait for a free port."""
         waiting = sum(ev is None for ev, _ in self.wanted)
         self.wanted.extend((None, True) for _ in range(count - waiting))
 

@@ -8,20 +8,20 @@ reordering window later, on whatever path, has been acknowledged:
 Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
 alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
 
-Once a loss has retired an EV, what was sent on it before is under suspicion: there the window is 0, so that
-all of it counts as lost as soon as anything sent later is acknowledged.
+Once a loss has retired an EV, the packets sent on it before are under suspicion: for them the window is 0, so
+that all count as lost as soon as anything sent later is acknowledged.
 
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
 * when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
   window has passed since the packet left;
-* otherwise when the tail timer runs out while anything is unacknowledged: what was sent long enough before
-  the probe is lost if the probe is answered first.
+* otherwise when the tail timer runs out while anything is unacknowledged: packets sent long enough before the
+  probe are lost if the probe is answered first.
 
-The answer, with its bitmap, decides about what was sent before the probe. Only when probes stay unanswered
+The answer, with its bitmap, decides about the packets sent before the probe. Only when probes stay unanswered
 too does the ACK timer count down to the error.
 
-All fields are written here alone; the requester reports what happens and asks what to do.
+All fields are written here alone; the requester reports events and reads the next step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Recovery:
         self._retired_ns = -1
         """When an EV was retired last, while anything sent before is in flight."""
         self.newest_acked_ns = -1
-        """Latest send time of what was acknowledged; -1 for none."""
+        """Latest send time of an acknowledged packet; -1 for none."""
         self._late_ready = False
         self._gap_due_ns = 0
         """When to look at the gap again; 0 for never."""
@@ -92,8 +92,8 @@ class Recovery:
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
         """Take in packets that a SACK newly acknowledged.
 
-        `known_ns` is what `newest_acked_ns` was before the SACK: what comes with a probe's answer had arrived
-        before the probe, which therefore did not overtake it.
+        `known_ns` is the value of `newest_acked_ns` before the SACK: packets reported in a probe's answer had
+        arrived before the probe, which therefore did not overtake it.
         """
         newest = self.newest_acked_ns
         late = known_ns
@@ -145,7 +145,7 @@ class Recovery:
     # What is lost
 
     def detect(self, now_ns: int) -> list[SentPacket]:
-        """Take out what was sent more than the reordering window before the newest acknowledged packet."""
+        """Take out the packets sent more than the reordering window before the newest acknowledged one."""
         lost: list[SentPacket] = []
         order = self.order
         packet = order.oldest()
@@ -165,9 +165,9 @@ class Recovery:
         self.order.rescan()
 
     def detect_retired(self) -> list[SentPacket]:
-        """Take out what is overtaken by anything at all, and was sent on an EV that has been retired since.
+        """Take out the packets that any later one overtook and that were sent on an EV retired since.
 
-        What is sent there later, where no other EV is usable, has the reordering window as anywhere.
+        Packets sent there later, because no other EV is usable, have the usual reordering window.
         """
         if self._retired_ns < 0:
             return []
@@ -179,9 +179,9 @@ class Recovery:
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
-        """Return what is lost when the ACK timer runs out: nothing if the peer is silent.
+        """Return the packets lost when the ACK timer runs out: nothing if the peer is silent.
 
-        A silent peer proves nothing against a path; a peer that was heard since the packet was sent does.
+        A silent peer proves nothing against a path; a packet of the peer that arrived since the sending does.
         """
         known = self.heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]
@@ -216,7 +216,7 @@ class Recovery:
         return first
 
     def handle_timer(self, now_ns: int) -> int:
-        """Do what is due while something is unacknowledged; return what the requester has to do."""
+        """Do the work that is due while something is unacknowledged; return the requester's next step."""
         if self._gap_due_ns and now_ns >= self._gap_due_ns:
             self._gap_due_ns = 0
             self.gap = True
@@ -225,8 +225,8 @@ class Recovery:
         if now_ns < tail_due and now_ns < ack_due:
             return NOTHING
         if now_ns - min(tail_due, ack_due) > self._stall_grace_ns and not self._late_ready:
-            # This process was not running. What the peer answered meanwhile is still unread: give it one
-            # round. Only what is due is put off, and only by that round: a machine that is always late must
+            # This process was not running. The peer's answers in that time are still unread: give it one
+            # round. Only due work is put off, and only by that round: a machine that is always late must
             # run out of retries as well.
             self._late_ready = True
             self.tail.since_ns = now_ns
@@ -243,7 +243,7 @@ class Recovery:
         return TAIL_PROBE
 
     def clear(self) -> None:
-        """Forget everything in flight, as a QP in error does."""
+        """Drop everything in flight, as a QP in error does."""
         self.order.clear()
         self._retired_ns = -1
         self.gap = False

@@ -10,11 +10,11 @@ that far apart.
 
 `seen` is the furthest that a packet was recently overtaken and yet arrived: it measures on the very axis that
 the rule decides on. `queueing` stands for queues that grow before anything was overtaken: what makes a packet
-overtake another is the difference between queues, and no queue is longer than all queueing there is. It is
+overtake another is the difference between queues, and no queue is longer than the whole queueing delay. It is
 the RTT above the least ever: of the smoothed RTT at first, later of `floor`, the least of the last samples,
 which leaves out the hiccups of either process. (RACK's own choice, the RTT's deviation, counts those several
-times, and a host in software has hardly anything else.) `widening` starts at 1, doubles whenever a packet
-that counted as lost turns out to have arrived, and halves again in quiet times.
+times, and on a host in software nearly all deviation is hiccups.) `widening` starts at 1, doubles whenever a
+packet that counted as lost turns out to have arrived, and halves again in quiet times.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class ReorderingWindow:
     _MAX_WIDENING = 16
     _COLD_SAMPLES = 256
     _MEMORY_PACKETS = 512
-    """What was seen counts for the time of so many packets at least: on a slow link queues take as long to
-    come and go."""
+    """A seen overtaking counts for at least the time of so many packets: on a slow link queues take as long
+    to come and go."""
     _PACKET_TIMES = 6
     _SPAN = 6
-    """The ceiling over the floor, where that comes from a slow link: 36 packets of 4 KiB are what a queue
-    holds before it trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
+    """The ceiling over the floor, if that comes from a slow link: 36 packets of 4 KiB fill a queue before it
+    trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._config = config

@@ -91,7 +91,7 @@ class Requester:
         self.mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
         self.in_memory = self.board.una
-        """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
+        """Below this PSN everything is in the peer's memory, as transport ACKs show."""
 
         self.packets_sent = self.packets_retransmitted = 0
         self.bytes_acked = self.sacks_received = self.nacks_received = self.bogus_received = 0
@@ -296,7 +296,8 @@ class Requester:
         if advanced:
             self._complete(now_ns)
         elif asked_ns > recovery.progress_ns and board.contradicts(cack):
-            # Sent after all that we know of: what it lacks had not arrived, whoever acknowledged it.
+            # It answers a packet sent after the last progress: the packets that it lacks had not arrived,
+            # though they were acknowledged.
             self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer lacks what was acknowledged", cack + 1)
             return
         congestion = self.congestion
@@ -322,7 +323,7 @@ class Requester:
             self._report.note(now_ns, self.congestion)
 
     def _on_trigger(self, now_ns: int, sack: SackPacket, trigger: SentPacket | None) -> int | None:
-        """Take in which packet a SACK answers; return its RTT, or None where that would be ambiguous."""
+        """Take in which packet a SACK answers; return its RTT, or None if that would be ambiguous."""
         if trigger is None:
             return None
         entropy = sack.entropy
@@ -353,7 +354,7 @@ class Requester:
             self.bogus_received += 1
 
     def _on_transport_nak(self, now_ns: int, psn: int, status: Status) -> None:
-        """Take in a NAK. It names the PSN that the peer expects: what is below has arrived [IBTA 9.7.5.2]."""
+        """Take in a NAK. It names the PSN that the peer expects: all below it have arrived [IBTA 9.7.5.2]."""
         board = self.board
         if self.error is not None or not board.una <= psn <= board.next_psn:
             self.bogus_received += 1
@@ -438,7 +439,7 @@ class Requester:
             return
         if self.losses.on_ack_timeout(now_ns):
             self._note_window(now_ns)
-        # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
+        # One probe per plane: the first to come back settles, with its bitmap, which packets were lost.
         self.probes.want_tail(len(self.evs.planes))
 
     # Errors

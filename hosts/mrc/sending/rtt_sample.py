@@ -1,4 +1,4 @@
-"""Which answers give an RTT sample: those that say which transmission of a packet they are for."""
+"""RTT samples: an answer gives one if it names the transmission of the packet that it answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mrclab.hosts.mrc.wire import timestamp, without_hold
 def rtt_of(
     now_ns: int, packet: SentPacket, sack: SackPacket, *, timestamps: bool, service_time: bool
 ) -> int | None:
-    """Return the RTT, ns, of the packet in flight that a SACK answers; None where that would be ambiguous."""
+    """Return the RTT, ns, of the packet in flight that a SACK answers; None if that would be ambiguous."""
     if packet.previous is not None and timestamps:
         return by_stamp(now_ns, packet, sack.tx_timestamp)
     rtt_ns = by_entropy(now_ns, packet, sack.entropy)
@@ -20,7 +20,7 @@ def rtt_of(
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
-    """Return the RTT of the transmission whose timestamp was echoed, ns; None where it is neither of two."""
+    """Return the RTT of the transmission whose timestamp was echoed, ns; None if it is neither of two."""
     previous = packet.previous
     if timestamp(packet.sent_ns) == stamp:
         return now_ns - packet.sent_ns
@@ -30,11 +30,11 @@ def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
 
 
 def by_entropy(now_ns: int, packet: SentPacket, entropy: int) -> int | None:
-    """Return the RTT of a packet that carried no timestamp, ns, or None where it would be ambiguous.
+    """Return the RTT of a packet that carried no timestamp, ns, or None if it would be ambiguous.
 
-    A packet sent once gives a sample, and one sent twice if its retransmission is what is answered [UEC
-    §3.6.13.1]. SACKs of MRC do not have UEC's retransmission flag; the echoed EV says as much where it
-    changed.
+    A packet sent once gives a sample, and one sent twice if the answer is for its retransmission [UEC
+    §3.6.13.1]. SACKs of MRC do not have UEC's retransmission flag; if the EV changed, the echoed EV replaces
+    the flag.
     """
     previous = packet.previous
     if previous is not None and (

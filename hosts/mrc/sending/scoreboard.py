@@ -1,4 +1,4 @@
-"""The sender's scoreboard: what is in flight, what is acknowledged, what is lost and waits to be sent again.
+"""The sender's scoreboard: packets in flight, acknowledged ones, and lost ones that wait to be sent again.
 
 It keeps a ring of send records, so that its work follows what changed and not the width of the window.
 """
@@ -52,7 +52,7 @@ class SentPacket:
 
 
 class Scoreboard:
-    """The sender's view: what is in flight, what is acknowledged, what is lost and waits to go again."""
+    """The sender's view: packets in flight, acknowledged ones, and lost ones that wait to be sent again."""
 
     __slots__ = (
         "_heap",
@@ -130,8 +130,8 @@ class Scoreboard:
         del self.lost[packet.psn]
 
     def apply_sack(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
-        """Take in a SACK (unbounded PSNs); return the packets newly acknowledged in flight, and those that
-        counted as lost.
+        """Take in a SACK (unbounded PSNs); return the newly acknowledged packets: the ones in flight, and the
+        ones that counted as lost.
         """
         ring, mask = self._ring, self._mask
         acked: list[SentPacket] = []
@@ -177,13 +177,13 @@ class Scoreboard:
         return unfinished or cack + 1 < self.una
 
     def in_flight(self) -> list[SentPacket]:
-        """Return what is in flight, by PSN."""
+        """Return the packets in flight, by PSN."""
         return [
             p for psn in range(self.una, self.next_psn) if (p := self._ring[psn & self._mask]) is not None
         ]
 
     def clear(self) -> None:
-        """Forget everything, as a QP in error does."""
+        """Drop everything, as a QP in error does."""
         self._ring = [None] * len(self._ring)
         self._heap.clear()
         self.lost.clear()

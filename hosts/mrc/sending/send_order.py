@@ -11,9 +11,9 @@ _KEPT: Final = 64
 
 
 class SendOrder:
-    """Transmissions, oldest first. Those that are not in flight any more are passed over.
+    """Transmissions, oldest first. Any that are not in flight any more are passed over.
 
-    A list with a place where it begins: the compiled core reads it faster than a deque.
+    A list with the index of its first element: the compiled core reads it faster than a deque.
     """
 
     __slots__ = ("_board", "_first", "_limit", "_packets", "_scanned")
@@ -35,7 +35,7 @@ class SendOrder:
         self._packets.append(packet)
 
     def _compact(self) -> None:
-        """Forget all that is not in flight, wherever it stands.
+        """Drop every transmission that is not in flight, at any position.
 
         `oldest` does so at the beginning of the list, but only when a SACK arrives: a peer may answer with
         NACKs alone.
@@ -54,7 +54,7 @@ class SendOrder:
         self._scanned = scanned
 
     def oldest(self) -> SentPacket | None:
-        """Return the oldest transmission in flight, and forget all before it."""
+        """Return the oldest transmission in flight, and drop all before it."""
         packets, board = self._packets, self._board
         at, end = self._first, len(self._packets)
         found: SentPacket | None = None
@@ -74,7 +74,7 @@ class SendOrder:
         return found
 
     def drop_oldest(self) -> None:
-        """Forget the transmission that `oldest` returned."""
+        """Drop the transmission that `oldest` returned."""
         self._packets[self._first] = None
         self._first += 1
 
@@ -87,11 +87,11 @@ class SendOrder:
         return None
 
     def rescan(self) -> None:
-        """Let `take_retired` begin anew: another EV was retired."""
+        """Let `take_retired` start again: another EV was retired."""
         self._scanned = 0
 
     def take_retired(self, before_ns: int) -> list[SentPacket]:
-        """Take out what was sent before this time, on an EV that was retired for a loss after it.
+        """Take out the packets sent before this time, on an EV that was retired for a loss after it.
 
         Each transmission is looked at once, until `rescan` is called.
         """

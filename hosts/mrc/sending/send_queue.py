@@ -1,4 +1,4 @@
-"""The writes that the application has posted: what is still to be cut into packets, and what is not complete.
+"""The application's posted writes: the ones still to be cut into packets, and the incomplete ones.
 
 Completions come in the order of posting. At most `max_imms` writes with immediate are in flight at a time.
 """
@@ -32,7 +32,7 @@ class WorkRequest:
 
 
 _NEVER_POSTED: Final[deque[WorkRequest]] = deque()
-"""Stands for the queues of those that have posted nothing yet, as a deque takes 760 bytes; always empty."""
+"""The queue of a QP that has posted nothing yet, as a deque takes 760 bytes; shared and always empty."""
 
 
 class SendQueue:
@@ -89,7 +89,7 @@ class SendQueue:
         return None
 
     def clear(self) -> list[WorkRequest]:
-        """Forget all writes; return those that were not complete."""
+        """Drop all writes; return the incomplete ones."""
         left = list(self.open)
         self.open.clear()
         self.to_send.clear()

@@ -64,7 +64,7 @@ class AckTimer:
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """Begin at the base interval, if the option says so; the retries stay counted."""
+        """Begin at the base interval, if the option is set; the retries stay counted."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries

@@ -15,9 +15,9 @@ def is_ack(syndrome: int) -> bool:
 
 
 def nak_status(syndrome: int) -> Status | None:
-    """Return how a write ends that is answered with this syndrome; None where it is no NAK.
+    """Return how a write ends that is answered with this syndrome; None if it is no NAK.
 
-    MRC has no NAK that asks for patience or repetition, so every NAK is final.
+    MRC has no NAK that requests a wait or a repetition, so every NAK is final.
     """
     if syndrome >> 5 & 3 != 3:
         return None

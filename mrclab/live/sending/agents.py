@@ -33,7 +33,7 @@ def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
 
 
 def goes_first(plan: TrafficPlan, flows: int) -> bool:
-    """Return True if agents may go before all other processes, as a NIC of its own would not wait for a CPU.
+    """Return True if agents may go before all other processes, as a real NIC would not wait for a CPU.
 
     A browser on the same machine then does not make recoveries longer. Traffic that could take the CPUs whole
     leaves them to the kernel to share, or the page would stand still.

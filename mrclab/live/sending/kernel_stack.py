@@ -19,7 +19,7 @@ class KernelStack:
         self._on = False
 
     def up(self) -> None:
-        """Turn it on. Raise OSError where the kernel refuses, and what `call` raises."""
+        """Turn it on. Raise OSError if the kernel refuses, and what `call` raises."""
         if self._on:
             return
         call(self._network.names, "ecmp")  # these routes stay: no other transport uses them

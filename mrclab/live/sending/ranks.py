@@ -21,7 +21,7 @@ from mrclab.topologies import Fabric, fabric_text
 MODULE = "mrclab.hosts.collectives.rank"
 FOREVER_NS = 10**18
 COMPUTE_NS = 20_000_000
-"""What a step of the all-reduce takes before data is sent: the share of a step in which a GPU computes."""
+"""The time of a step of the all-reduce before data is sent: the share of a step in which a GPU computes."""
 DEPTH = 8
 """Messages of a TCP flow in flight."""
 
@@ -94,7 +94,7 @@ class RankTraffic(ProcessTraffic):
         return {"kind": "flows", "params": {"flows": flows}}
 
     def _flow(self, known: Mapping[str, Mapping[str, Any]], source: str, target: str) -> Flow:
-        """Return a flow with the QPNs that its ranks have told each other."""
+        """Return a flow with the QPNs that its ranks have exchanged."""
         if self.name == "tcp":
             return Flow(source, target)
         a, b = str(self._hosts.index(source)), str(self._hosts.index(target))

@@ -1,4 +1,4 @@
-"""The traffic of the live lab: what sends, and what is seen of it at every turn.
+"""The traffic of the live lab: its senders, and the observations at every turn.
 
 A transport's traffic is either streams between agents (`mrclab.live.sending.agents`), or a job of rank
 processes (`mrclab.live.sending.ranks`): an all-reduce, or TCP, which agents do not speak.
@@ -18,8 +18,7 @@ from mrclab.testbed.network import FabricNetwork
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One direction of a connection: the QPNs are those that packets to the source and to the target carry,
-    0 for TCP."""
+    """One direction of a connection: its QPNs are those in packets to source and target, 0 for TCP."""
 
     source: str
     target: str
@@ -29,10 +28,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was seen of a transport at one turn."""
+    """The observations of a transport at one turn."""
 
     placed: Sequence[tuple[int, int]]
-    """For each flow: when its target was asked (monotonic, ns), and the payload bytes placed there so far."""
+    """For each flow: the time of the query (monotonic, ns), and the payload bytes placed so far."""
     sent: int
     resent: int
     """Packets of all flows so far."""
@@ -59,7 +58,7 @@ class Traffic(Protocol):
     def news(self, shown: int) -> News:
         """Ask all processes; ``shown`` is the flow whose paths are wanted.
 
-        Raise AgentError where a process is gone.
+        Raise AgentError if a process is gone.
         """
 
     def close(self) -> None:
@@ -72,7 +71,7 @@ class ProcessTraffic(ABC):
     def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
         """Start and connect the processes. ``attempt`` counts how often that was done: QPNs differ each time.
 
-        Raise AgentError where one refuses.
+        Raise AgentError if one refuses.
         """
         self.name = name
         self.flows: tuple[Flow, ...] = ()

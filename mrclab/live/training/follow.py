@@ -20,7 +20,7 @@ Marks = tuple[int, ...]
 
 
 class Follower:
-    """Reads what is new in the directory of a run. Raise InputError where it is no training's."""
+    """Reads new data in the directory of a run. Raise InputError if it is no training's."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -34,7 +34,7 @@ class Follower:
         self._known: dict[str, tuple[Marks, dict[str, Any]]] = {}
 
     def frame(self) -> dict[str, Any]:
-        """Return what the page shows: ``about``, and each repetition that has begun, by directory's name."""
+        """Return the page's data: ``about``, and each repetition that has begun, by directory's name."""
         found: dict[str, Any] = {"about": self._about()}
         for transport in self._run.transports:
             for number in range(int(self._run.parameters["repetitions"])):
@@ -66,7 +66,7 @@ class Follower:
                 return self._finished(transport, number, load_repetition(place))
             progress = progress_of(place)
         except (InputError, ValueError, KeyError):
-            return {}  # it is being written, or made anew: the next look finds it
+            return {}  # it is being written, or made again: the next look finds it
         if progress is None:
             return {}
         return self._shown(transport, number, _steps(asdict(progress)), progress.faults, running=True)

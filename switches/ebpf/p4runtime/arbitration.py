@@ -48,7 +48,7 @@ class Arbiter:
     """The elections of one device, one per role.
 
     Roles have no configuration here, so a role of any name has full access, as the specification has it
-    (section 5.4). A named role is forgotten with its last client, the highest election id with it.
+    (section 5.4). A named role ends with its last client, and its highest election id with it.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -58,7 +58,7 @@ class Arbiter:
     def update(self, client: Client, message: p4r.MasterArbitrationUpdate) -> None:
         """Handle an arbitration message and notify every client that it concerns.
 
-        Raises P4RuntimeError INVALID_ARGUMENT for an election id that another client of the role holds.
+        Raise P4RuntimeError INVALID_ARGUMENT for an election id that another client of the role holds.
         """
         if message.role.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "no scheme for role configurations was agreed on")

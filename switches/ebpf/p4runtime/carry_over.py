@@ -38,7 +38,7 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
 
 
 def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
-    """Write everything that `old` reads to `new`, which is that of `running`. Raises P4RuntimeError."""
+    """Write everything that `old` reads to `new`, which is that of `running`. Raise P4RuntimeError."""
     for kind, wanted in _wanted():
         name = wanted.WhichOneof("entity")
         assert name is not None

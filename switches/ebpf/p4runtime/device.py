@@ -1,4 +1,4 @@
-"""One switch behind P4Runtime: its pipeline configuration, and writes and reads of what it holds.
+"""One switch behind P4Runtime: its pipeline configuration, and writes and reads of its entities.
 
 Not for concurrent use: the server calls it from its event loop only.
 """
@@ -133,7 +133,7 @@ class Device:
     # -- pipeline ------------------------------------------------------------------------------------------
 
     def sweep(self, tc: TrafficControl) -> dict[int, int]:
-        """Remove what another process has left on the ports. Raises BadInputError.
+        """Remove what another process has left on the ports. Raise BadInputError.
 
         Returns the index of the interface of each port.
         """
@@ -197,14 +197,14 @@ class Device:
             self._saved = None
 
     def save(self, config: Config) -> None:
-        """Load a configuration beside the one that forwards; writes and reads are for it from now on."""
+        """Load a configuration next to the one that forwards; writes and reads are for it from now on."""
         running = self._make(config.compiled)
         self._forget_saved()
         self._saved = config, running
         self._kinds = _kinds(config, running)
 
     def commit_saved(self, tc: TrafficControl) -> None:
-        """Let the saved configuration forward, with what was written to it. Raises P4RuntimeError."""
+        """Let the saved configuration forward, with the entities written to it. Raise P4RuntimeError."""
         if self._saved is None:
             raise P4RuntimeError(Code.NOT_FOUND, "no saved pipeline config to commit")
         config, running = self._saved
@@ -215,7 +215,7 @@ class Device:
     def reconcile(self, config: Config, tc: TrafficControl) -> None:
         """Let a configuration forward with the entries of the one before.
 
-        Raises P4RuntimeError INVALID_ARGUMENT when one of these does not fit, and changes nothing then.
+        Raise P4RuntimeError INVALID_ARGUMENT when one of these does not fit, and change nothing then.
         """
         old = self.config
         if old is None or self.running is None:
@@ -236,7 +236,7 @@ class Device:
         self._adopt(config)
 
     def unload(self, tc: TrafficControl) -> None:
-        """Take the program off the ports and forget it."""
+        """Take the program off the ports and drop it."""
         self._forget_saved()
         if self.running is not None:
             self.running.datapath.detach(tc)
@@ -253,13 +253,13 @@ class Device:
             self.running.datapath.forget_ports()
 
     def programs(self) -> Iterator[Compiled]:
-        """Yield the compiled programs that are loaded: on the ports, and saved beside them."""
+        """Yield the compiled programs that are loaded: on the ports, and saved ones."""
         for running in (self.running, self._saved[1] if self._saved else None):
             if running is not None:
                 yield running.datapath.compiled
 
     def configs(self) -> Iterator[Config]:
-        """Yield the configurations that are set: that which forwards, and the saved one."""
+        """Yield the set configurations: the one that forwards, and the saved one."""
         for config in (self.config, self._saved[0] if self._saved else None):
             if config is not None:
                 yield config
@@ -281,7 +281,7 @@ class Device:
             raise P4RuntimeError(Code.UNAVAILABLE, f"{self.spec.name} is switched off")
 
     def ready(self) -> Running:
-        """Return what writes and reads apply to. Raises P4RuntimeError if there is no config."""
+        """Return what writes and reads apply to. Raise P4RuntimeError if there is no config."""
         self.reachable()
         if self._saved is not None:
             return self._saved[1]
@@ -315,10 +315,9 @@ class Device:
         """Do updates in order. All are planned first, so that the map updates come close together.
 
         With `atomic`, one that fails takes all others with it, which then are ABORTED. With `at_once` also no
-        frame may see some of the updates and not others: raises P4RuntimeError UNIMPLEMENTED where they come
-        to more than the replacement of one value in the kernel. With `wait_ns` the maps are updated so long
-        after everything is ready, and on a CPU where no sender waits for them
-        (`linux.scheduling.at_its_moment`).
+        frame may see some of the updates and not others: raise P4RuntimeError UNIMPLEMENTED if they are more
+        than the replacement of one value in the kernel. With `wait_ns` the maps are updated so long after
+        everything is ready, and on a CPU for which no sender waits (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -398,7 +397,7 @@ class Device:
             raise
 
     def _abort(self, running: Running, plans: Sequence[_Plan], done: Sequence[_Plan]) -> WriteResult:
-        """Take back what was planned and what was done."""
+        """Undo the planned and the finished updates."""
         for plan in reversed(plans):
             if plan not in done:
                 plan.tx.undo()
@@ -416,7 +415,7 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield everything that an entity asks for; unset fields are wildcards. Raises P4RuntimeError."""
+        """Yield everything that an entity asks for; unset fields are wildcards. Raise P4RuntimeError."""
         _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:

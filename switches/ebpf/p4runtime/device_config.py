@@ -14,7 +14,7 @@ _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send
 def json_of(config: bytes) -> bytes:
     """Return the JSON in a device config. Raise BadInputError if there is none, or it is too large.
 
-    The server does this between two requests, so it has to end at once whatever is in the config.
+    The server does this between two requests, so it has to end at once for any config.
     """
     if len(config) > LARGEST_BYTES:
         raise BadInputError(

@@ -1,6 +1,6 @@
 """Packet-in and packet-out: frames of the CPU port as stream messages (specification, section 16.1).
 
-What the program sends to the CPU port, or takes from it, begins with a header: the fields of the P4Info's
+A frame to or from the CPU port begins with a header: the fields of the P4Info's
 `packet_in` and `packet_out`, one behind the other.
 """
 
@@ -45,7 +45,7 @@ class ControllerHeader:
         return out
 
     def write(self, packet: p4r.PacketOut) -> bytes:
-        """Return the frame of a packet-out. Raises P4RuntimeError if metadata does not fit."""
+        """Return the frame of a packet-out. Raise P4RuntimeError if metadata does not fit."""
         given: dict[int, bytes] = {}
         known = {number for number, _, _ in self.fields}
         for m in packet.metadata:
@@ -70,7 +70,7 @@ class ControllerHeader:
 
 
 def controller_headers(info: p4i.P4Info) -> dict[str, ControllerHeader]:
-    """Return the controller headers of a P4Info by name. Raises P4RuntimeError INVALID_ARGUMENT."""
+    """Return the controller headers of a P4Info by name. Raise P4RuntimeError INVALID_ARGUMENT."""
     out = {name: ControllerHeader(name) for name in (PACKET_IN, PACKET_OUT)}
     for header in info.controller_packet_metadata:
         name = header.preamble.name

@@ -21,7 +21,7 @@ class Programs:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # the least recently asked for first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program; concurrent callers share one compilation. Raises SwitchError."""
+        """Return the compiled program; concurrent callers share one compilation. Raise SwitchError."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))
@@ -33,7 +33,7 @@ class Programs:
             raise
 
     def release(self, used: Collection[Compiled]) -> list[Compiled]:
-        """Forget what no switch has loaded, but for the last ``SPARE``; return what was forgotten."""
+        """Drop the programs that no switch has loaded, except the last ``SPARE``; return the dropped ones."""
         done = {digest: task for digest, task in self._known.items() if task.done() and not task.exception()}
         idle = [digest for digest, task in done.items() if not any(task.result() is c for c in used)]
         return [self._known.pop(digest).result() for digest in idle[:-SPARE]]

@@ -25,7 +25,7 @@ from mrclab.switches.ebpf.runtime.value_sets import ValueSetState
 
 
 class Running:
-    """The state of a loaded program. Making it fills the maps with what the program says."""
+    """The state of a loaded program. Its constructor fills the maps with the program's constants."""
 
     def __init__(self, compiled: Compiled, datapath: Datapath, is_up: Callable[[int], bool]) -> None:
         plan = compiled.plan
@@ -118,8 +118,7 @@ class Running:
     def apply(self, tx: Transaction, undo_first: Sequence[Transaction] = ()) -> None:
         """Make the map updates of a transaction.
 
-        When one fails, all of it is undone, and before it those that were planned behind it. Then raises
-        P4RuntimeError.
+        If one fails, undo the later planned ones and then all of it, and raise P4RuntimeError.
         """
         maps = self.datapath.maps
         done = 0

@@ -205,12 +205,12 @@ class Schema:
         return next((t for t in self.tables.values() if t.profile is profile), None)
 
     def tables_of(self, table_id: int) -> list[TableSchema]:
-        """Return a table by id, or all tables for 0. Raises P4RuntimeError NOT_FOUND."""
+        """Return a table by id, or all tables for 0. Raise P4RuntimeError NOT_FOUND."""
         return [self.table(table_id)] if table_id else list(self.tables.values())
 
     @staticmethod
     def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
-        """Return the cells of an array that an entry is about: one or all. Raises P4RuntimeError."""
+        """Return the cells of an array that an entry is about: one or all. Raise P4RuntimeError."""
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index
@@ -221,7 +221,7 @@ class Schema:
         return range(at, at + 1)
 
     def table(self, table_id: int) -> TableSchema:
-        """Return a table by id. Raises P4RuntimeError NOT_FOUND."""
+        """Return a table by id. Raise P4RuntimeError NOT_FOUND."""
         if table_id not in self.tables:
             raise P4RuntimeError(Code.NOT_FOUND, f"no table {table_id}")
         return self.tables[table_id]
@@ -230,7 +230,7 @@ class Schema:
 def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     """Bind everything that a P4Info names to the compiled program.
 
-    Raises P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
+    Raise P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
     """
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
@@ -242,7 +242,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         name = t.preamble.name
         if name not in compiled.plan.tables:
             if _any_table(info, compiled):
-                continue  # p4c leaves out of the config what no packet reaches, and BMv2 takes that
+                continue  # p4c leaves unreachable parts out of the config, and BMv2 takes that
             raise _bad(f"P4Info and device config differ: the config has no table {name}")
         if bool(t.implementation_id) != (compiled.plan.tables[name].profile is not None):
             raise _bad(f"P4Info and device config differ in the action profile of table {name}")

@@ -39,7 +39,7 @@ API_VERSION = "1.4.1"
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
 MOST_WAIT_NS = 10_000_000
-"""The server does nothing else meanwhile."""
+"""The server does nothing else at the same time."""
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
 
@@ -48,7 +48,7 @@ Context = Any  # grpc.aio.ServicerContext, generic in types that the stubs do no
 
 
 def wait_of(metadata: Iterable[tuple[str, str | bytes]]) -> int | None:
-    """Return the wait that the metadata of a call has, None without one. Raises P4RuntimeError."""
+    """Return the wait that the metadata of a call has, None without one. Raise P4RuntimeError."""
     text = dict(metadata).get(WAIT_KEY)
     if text is None:
         return None
@@ -61,7 +61,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     """Serves P4Runtime for a set of switches with different device ids.
 
     Make it in the network namespace that has the interfaces. Use it as an asynchronous context manager, or
-    call `start` and `stop`. Raises BadInputError for specs that contradict each other.
+    call `start` and `stop`. Raise BadInputError for specs that contradict each other.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Begin to listen; `port` is the bound one then. Raises BadInputError if it cannot be bound."""
+        """Begin to listen; `port` is the bound one then. Raise BadInputError if it cannot be bound."""
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
@@ -184,10 +184,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self._programs.get(json_of(request.config.p4_device_config))
-        # Both take as long as the client's P4Info is large: other clients go on meanwhile.
+        # Both take as long as the client's P4Info is large: other clients go on at the same time.
         digest = await asyncio.to_thread(_digest, request.config)
         schema = await asyncio.to_thread(bind, request.config.p4info, compiled)
-        device.reachable()  # it may have been switched off meanwhile
+        device.reachable()  # it may have been switched off in between
         config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
@@ -259,7 +259,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
         """Return entries, defaults and counters, those of one entity of the request after another.
 
-        What one entity asks for is read at once: a write between two messages would show in half of it only.
+        The answer to one entity is read at once: a write between two messages would show in half of it only.
         Between two of them others have their turn, and no more than one waits for the client in memory.
         """
         try:

@@ -13,7 +13,7 @@ from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING, Switch
 
 
 class Session:
-    """One StreamChannel: handles what the client sends, and takes part in elections for it.
+    """One StreamChannel: handles the client's messages, and takes part in elections for it.
 
     `queue` holds the messages to the client; an error or None in it ends the stream.
     """
@@ -42,7 +42,7 @@ class Session:
             self.end()
 
     def handle(self, message: p4r.StreamMessageRequest) -> None:
-        """Handle one message. Raises P4RuntimeError for one that ends the session."""
+        """Handle one message. Raise P4RuntimeError for one that ends the session."""
         kind = message.WhichOneof("update")
         if kind == "arbitration":
             self._arbitrate(message.arbitration)

@@ -36,8 +36,8 @@ def number(code: grpc.StatusCode) -> int:
 def batch_status(errors: Sequence[P4RuntimeError | None], message: str = "Write failure") -> bytes:
     """Return the google.rpc.Status of a batch that failed in part: one p4.v1.Error for each part.
 
-    Where that is too much for a reply's metadata, the messages of the parts are shortened, and of very many
-    parts there is none: a client that got nothing at all would not even know what failed first.
+    If that is too much for a reply's metadata, the messages of the parts are shortened, and dropped for very
+    many parts: with an empty reply a client could not even see which part failed first.
     """
     for characters in (MOST_CHARACTERS, 100, 0):
         status = bytes(_status(errors, message, characters).SerializeToString())

@@ -81,18 +81,18 @@ class SwitchGroup:
         self._watching: asyncio.Task[None] | None = None
 
     def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
-        """Make the CPU port of a switch that has one. Raises MachineError."""
+        """Make the CPU port of a switch that has one. Raise MachineError."""
         if spec.cpu_port is None:
             return spec
         self._cpu_ports[spec.device_id] = made = CpuPort()
         return replace(spec, ports={**spec.ports, spec.cpu_port: made.name})
 
     def release(self, compiled: Compiled) -> None:
-        """Close what the switches share of a program that none of them has loaded."""
+        """Close the switches' shared part of a program that none of them has loaded."""
         self._shared.release(compiled)
 
     def start(self) -> None:
-        """Take over the ports, and follow their links, queues and CPU ports. Raises BadInputError."""
+        """Take over the ports, and follow their links, queues and CPU ports. Raise BadInputError."""
         # Filters that a killed server has left on the ports would go on forwarding with its old entries.
         for device in self.devices.values():
             for port, ifindex in device.sweep(self.tc).items():
@@ -131,7 +131,7 @@ class SwitchGroup:
         self.tc.close()
 
     def device(self, device_id: int) -> Device:
-        """Return a device that is on. Raises P4RuntimeError."""
+        """Return a device that is on. Raise P4RuntimeError."""
         device = self.devices.get(device_id)
         if device is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no device {device_id}")
@@ -139,7 +139,7 @@ class SwitchGroup:
         return device
 
     def arbiter(self, device_id: int) -> Arbiter:
-        """Return the elections of a device that is on. Raises P4RuntimeError."""
+        """Return the elections of a device that is on. Raise P4RuntimeError."""
         self.device(device_id)
         return self._arbiters[device_id]
 
@@ -212,7 +212,7 @@ class SwitchGroup:
                     client.send(p4r.StreamMessageResponse(packet=packet))
 
     def packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
-        """Inject a frame by the CPU port of a switch. Raises P4RuntimeError."""
+        """Inject a frame by the CPU port of a switch. Raise P4RuntimeError."""
         device = self.device(device_id)
         if client not in self._arbiters[device_id].primaries():
             raise P4RuntimeError(Code.PERMISSION_DENIED, "only a primary may send packets")
@@ -233,7 +233,7 @@ class SwitchGroup:
         """Switch devices off as a power cut does, after a wait: frames are dropped, and all state is lost.
 
         `lost` is called for each device once its state is gone. Returns CLOCK_MONOTONIC (ns) before the first
-        device stopped forwarding and after the last did. Raises P4RuntimeError.
+        device stopped forwarding and after the last did. Raise P4RuntimeError.
         """
         devices = [self.device(i) for i in device_ids]
         with precedence(len(devices), wait_ns):
@@ -253,7 +253,7 @@ class SwitchGroup:
     def power_on(self, device_ids: Sequence[int]) -> tuple[int, int]:
         """Switch devices on again; they have no pipeline until a client sets one. Returns stamps as above.
 
-        Raises P4RuntimeError where a device is not off; those before it are on then.
+        Raise P4RuntimeError if a device is not off; those before it are on then.
         """
         before = time.monotonic_ns()
         for device_id in device_ids:

@@ -15,7 +15,7 @@ def encode(value: int) -> bytes:
 def decode(data: bytes, width: int, what: str) -> int:
     """Read a byte string of any length that a bit<width> can hold.
 
-    Raises P4RuntimeError OUT_OF_RANGE for an empty one and for one that is too large.
+    Raise P4RuntimeError OUT_OF_RANGE for an empty one and for one that is too large.
     """
     if not data:
         raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: empty byte string")

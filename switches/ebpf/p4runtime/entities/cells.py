@@ -41,13 +41,13 @@ class CounterCells:
             self.set(meter.counter_map, meter.counters, place, (counts.packet_count, counts.byte_count), tx)
 
     def read_colours(self, meter: MeterLayout, cell: int) -> p4r.MeterCounterData:
-        """Return what a meter's cell has counted for each colour."""
+        """Return the counts of a meter's cell for each colour."""
         first = METER_COLOURS * cell
         counts = [self.read(meter.counter_map, meter.counters, first + i) for i in range(len(_COLOURS))]
         return p4r.MeterCounterData(green=counts[0], yellow=counts[1], red=counts[2])
 
     def read(self, index: int, cells: int, cell: int) -> p4r.CounterData:
-        """Return what a cell has counted."""
+        """Return the counts of a cell."""
         return self._shown(index, cell, self._datapath.cell(index, cells, cell))
 
     def read_all(self, index: int, cells: int) -> list[p4r.CounterData]:

@@ -36,7 +36,7 @@ class CounterEntries:
             self.running.counters.set(counter.map, counter.size, cell, counts, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the cells that are asked for, one or all."""
+        """Yield the requested cells, one or all."""
         wanted = entity.counter_entry
         if wanted.counter_id and wanted.counter_id not in self.schema.counters:
             raise P4RuntimeError(Code.NOT_FOUND, f"no counter {wanted.counter_id}")
@@ -72,7 +72,7 @@ class DirectCounterEntries:
             self.tables.counter_of(entry.table_entry)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the cells that are asked for, one or all."""
+        """Yield the requested cells, one or all."""
         wanted = entity.direct_counter_entry.table_entry
         for table in self.schema.tables_of(wanted.table_id):
             if not table.counter_id:

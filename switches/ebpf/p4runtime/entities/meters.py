@@ -36,7 +36,7 @@ class MeterEntries:
                 self.running.counters.set_colours(meter, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the meters that are asked for, one or all."""
+        """Yield the requested meters, one or all."""
         wanted = entity.meter_entry
         if wanted.meter_id and wanted.meter_id not in self.schema.meters:
             raise P4RuntimeError(Code.NOT_FOUND, f"no meter {wanted.meter_id}")
@@ -72,7 +72,7 @@ class DirectMeterEntries:
             self.running.counters.set_colours(meter.layout, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the meters that are asked for, one or all."""
+        """Yield the requested meters, one or all."""
         wanted = p4r.TableEntry()
         wanted.CopyFrom(entity.direct_meter_entry.table_entry)
         wanted.meter_config.SetInParent()

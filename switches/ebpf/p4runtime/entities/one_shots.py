@@ -20,7 +20,7 @@ def read_share(
     message: p4r.ActionProfileGroup.Member | p4r.ActionProfileAction,
     ports: Container[int],
 ) -> Share:
-    """Read the weight and the watch port of a member of a group. Raises P4RuntimeError."""
+    """Read the weight and the watch port of a member of a group. Raise P4RuntimeError."""
     name, weight = profile.layout.name, message.weight
     if profile.weights_disallowed:
         if weight:
@@ -72,7 +72,7 @@ def check_size(profile: ProfileSchema, shares: Sequence[Share], limit: int, code
 def read_one_shot(
     table: TableSchema, message: p4r.ActionProfileActionSet, ports: Container[int]
 ) -> tuple[list[tuple[Action, Share]], bytes]:
-    """Return the actions of a one-shot with their shares, and its bytes. Raises P4RuntimeError."""
+    """Return the actions of a one-shot with their shares, and its bytes. Raise P4RuntimeError."""
     profile = table.profile
     assert profile is not None
     if message.action_selection_mode != p4r.ActionProfileActionSet.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR:

@@ -14,7 +14,7 @@ class Entities(Protocol):
     """Writes and reads entities of one kind."""
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Plan an update. Raises P4RuntimeError."""
+        """Plan an update. Raise P4RuntimeError."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield everything that an entity asks for; unset fields are wildcards. Raises P4RuntimeError."""
+        """Yield everything that an entity asks for; unset fields are wildcards. Raise P4RuntimeError."""

@@ -9,7 +9,7 @@ from mrclab.switches.ebpf.runtime.meters import Rates
 
 
 def read_rates(config: p4r.MeterConfig) -> Rates:
-    """Read a configuration from a message. Raises P4RuntimeError INVALID_ARGUMENT."""
+    """Read a configuration from a message. Raise P4RuntimeError INVALID_ARGUMENT."""
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
     if any(n < 0 for n in numbers) or config.eburst:
         raise P4RuntimeError(Code.INVALID_ARGUMENT, "a meter takes no negative numbers and no eburst")

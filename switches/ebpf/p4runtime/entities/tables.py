@@ -180,7 +180,7 @@ class TableEntries:
         return reference
 
     def _release(self, table: TableSchema, old: Entry, tx: Transaction) -> None:
-        """Release what a deleted or changed entry referred to."""
+        """Release the references of a deleted or changed entry."""
         if table.profile is None or not isinstance(old.action, Reference):
             return
         profile = self.running.profiles[table.profile.layout.name]
@@ -226,7 +226,7 @@ class TableEntries:
                 self.running.counters.set_colours(meter.layout, 0, message.meter_counter_data, tx)
 
     def find(self, message: p4r.TableEntry) -> tuple[TableSchema, Entry]:
-        """Return table and entry of a message that is not for a default. Raises P4RuntimeError."""
+        """Return table and entry of a message that is not for a default. Raise P4RuntimeError."""
         table = self.schema.table(message.table_id)
         entry = self.running.tables[table.name].entries.get(table.read_ident(message))
         if entry is None:
@@ -241,7 +241,7 @@ class TableEntries:
     def counter_of(self, message: p4r.TableEntry) -> tuple[int, int, int]:
         """Return the counter of an entry or default: its map, the number of its cells, and the cell's index.
 
-        Raises P4RuntimeError.
+        Raise P4RuntimeError.
         """
         table = self.schema.table(message.table_id)
         layout = table.layout
@@ -254,7 +254,7 @@ class TableEntries:
         return index, cells, cell
 
     def meter_of(self, message: p4r.TableEntry) -> tuple[MeterState, int]:
-        """Return the direct meter of an entry or default, and its cell. Raises P4RuntimeError."""
+        """Return the direct meter of an entry or default, and its cell. Raise P4RuntimeError."""
         table = self.schema.table(message.table_id)
         if message.is_default_action:
             meters, cell = self.running.default_meters, 0
@@ -267,7 +267,7 @@ class TableEntries:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entries that are asked for, or defaults."""
+        """Yield the requested entries, or defaults."""
         wanted = entity.table_entry
         if not wanted.table_id and wanted.match:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a match without a table")
@@ -280,7 +280,7 @@ class TableEntries:
                 yield p4r.Entity(table_entry=entry)
 
     def selected_default(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Yield the default entry of a table, if it has one, with the resources that are asked for."""
+        """Yield the default entry of a table, if it has one, with the requested resources."""
         state = self.running.tables[table.name]
         if state.default is None:
             return
