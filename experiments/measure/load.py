@@ -132,7 +132,8 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
         return load
     share_most, busiest = _busiest(spent, duration)
     packets = after.beats.packets - before.beats.packets
-    longest = sorted(after.beats.gaps, key=lambda gap: gap.length_ns, reverse=True)[:KEPT_GAPS]
+    lasting = [gap for gap in before.beats.gaps if gap.end_ns + AFTERMATH * gap.length_ns > before.t_ns]
+    longest = sorted((*lasting, *after.beats.gaps), key=lambda gap: gap.length_ns, reverse=True)[:KEPT_GAPS]
     return replace(
         load,
         share=share_most,

@@ -296,4 +296,4 @@ def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path:
     process.wait(PATIENCE_S)
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     said = [*result["validity"]["reasons"], *result["validity"]["notes"]]
-    assert any("receiver stood still for" in line for line in said), said
+    assert any("receiver stood still for" in line for line in said), "\n".join(said)

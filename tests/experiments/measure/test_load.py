@@ -102,6 +102,16 @@ def test_a_gap_counts_if_it_may_have_moved_the_recovery(
     assert (judged.stopped, judged.stopped_ns) == (("receiver", gap.length_ns) if counts else (None, 0))
 
 
+@pytest.mark.parametrize(("ago_ms", "counts"), [(9, True), (11, False)])
+def test_a_gap_between_two_trials_counts_for_the_next(ago_ms: int, counts: bool) -> None:
+    end_ns = BEFORE.t_ns - ago_ms * MS  # its aftermath takes 10 ms
+    assert BEFORE.beats is not None
+    beats = replace(BEFORE.beats, gaps=(Gap("receiver", end_ns - 5 * MS, end_ns),))
+    load = load_between(replace(BEFORE, beats=beats), after(40 * MS, 0))
+    fault = replace(FAULT, t_before_ns=BEFORE.t_ns, t_after_ns=BEFORE.t_ns + 1000)
+    assert kept_up(in_trial(load, fault)) is not counts
+
+
 def recovered_ns(ms: float | None) -> int | None:
     return None if ms is None else round(ms * MS)
 

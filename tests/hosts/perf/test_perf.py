@@ -164,7 +164,7 @@ def test_latency_on_a_running_testbed(tiny: Up) -> None:
 @pytest.mark.root
 def test_both_ways_and_all_sizes(tiny: Up) -> None:
     common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "--json")
-    document = json.loads(tiny.mrclab.ok(*common, "-b", "-n", "50", "-s", "0"))
+    document = json.loads(tiny.mrclab.ok(*common, "-b", "-n", "50", "-s", "1"))
     assert document["bidirectional"] is True
     assert document["results"][0]["iterations"] == 100
     document = json.loads(tiny.mrclab.ok(*common, "--all", "-n", "3"))
