@@ -68,7 +68,7 @@ class YamlDocument:
     def with_value(self, path: KeyPath, value: Any, where: str) -> YamlDocument:
         """Return a document in which ``path`` has another value, which was written at ``where``.
 
-        Mappings on the way are made where they are missing. Raise InputError if a part of the path is no
+        Missing mappings on the way are made. Raise InputError if a part of the path is no
         mapping or list.
         """
         data = _copied(self.data)

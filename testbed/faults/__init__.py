@@ -1,7 +1,6 @@
-"""Faults on a running fabric: one registry of active ones, and a mechanism for each kind.
+"""The mechanisms of faults on a running fabric. `mrclab.faults` has the kinds and the registry.
 
-``registry`` checks, makes and undoes faults and knows the active ones. A mechanism makes them:
-``link_mechanisms`` (entries of a fault table, interfaces, delay), ``switch_mechanisms`` (a switch's end) and
-``repeated`` (another kind again and again). ``lab_mechanisms`` says which kind takes which on our switches;
-routers have their own.
+``link_mechanisms`` (entries of a fault table, interfaces, delay), ``switch_mechanisms`` (the end of switches)
+and ``repeated`` (phases of other kinds, one after another). ``lab_mechanisms`` lists the mechanism of each
+kind on our switches; routers have separate ones.
 """

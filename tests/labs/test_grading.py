@@ -1,4 +1,4 @@
-"""Grading a class: whose a hand-in is, what it is worth, who is missing or late, and who is like whom."""
+"""Grading a class: names, points, missing and late hand-ins, and similar ones."""
 
 from __future__ import annotations
 

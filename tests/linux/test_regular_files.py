@@ -1,4 +1,4 @@
-"""Files of strangers: whatever lies there, reading ends at once and in a line."""
+"""Files of strangers: reading any kind of file ends at once, with one line."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class _Run:
 
 
 def run(schedule: EndedSchedule) -> Sim:
-    """Run a schedule, check it, and return what there is to see."""
+    """Run a schedule, check it, and return its outcome."""
     happening = _Run(schedule)
     happening.sim.run(PATIENCE_NS, until=happening.done)
     happening.check()

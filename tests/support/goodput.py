@@ -1,4 +1,4 @@
-"""Goodput of a result beside that of its captures, which know nothing of what endpoints count."""
+"""Goodput of a result and of its captures, which are independent of the endpoints' counts."""
 
 from __future__ import annotations
 

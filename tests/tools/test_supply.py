@@ -1,4 +1,4 @@
-"""What is installed is listed, within the bounds of pyproject.toml, and under licences that are allowed."""
+"""Every installed package is listed, within the bounds of pyproject.toml, and has an allowed licence."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Shape:
 
     Frames leave at `rate` bytes a second, each counted with `overhead` bytes more and as `least` bytes at
     least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of a
-    frame, else for some of it. What comes when `limit` frames wait, or what takes `room_ns`, is lost.
+    frame, else for some of it. A frame is lost if `limit` frames wait, or if the wait would exceed `room_ns`.
     """
 
     rate: int

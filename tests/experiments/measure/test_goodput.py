@@ -1,4 +1,4 @@
-"""Goodput is the rate between marks: nothing of a warm-up, and no time in which nothing was asked for."""
+"""Goodput is the rate between marks: without the warm-up, and without time in which no data was due."""
 
 import pytest
 

@@ -370,7 +370,7 @@ def test_a_floor_of_usable_evs_is_kept():
 
 
 def test_of_spares_those_that_need_not_skip_come_first():
-    """A spare in SKIP takes a retired EV's place only where no other can."""
+    """A spare in SKIP takes a retired EV's place only if no other can."""
     for seed in range(8):
         evs, _ = make(planes=1, paths=3, seed=seed, max_active_evs=1, spare_evs_per_plane=2)
         [plane] = evs.planes

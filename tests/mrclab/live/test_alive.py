@@ -1,4 +1,4 @@
-"""Switches that die while the page is open are noticed; those that a fault has switched off are not dead."""
+"""Switches that die while the page is open are noticed; a switch that a fault switched off is not dead."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_silence_of_ten_seconds_ends_no_queue_pair():
 
 
 def test_a_port_that_goes_down_is_a_reason_for_silence():
-    """What was in flight there goes out on other planes at once, though the peer has not answered since."""
+    """Packets in flight there go out on other planes at once, though the peer has not answered since."""
     sim = Sim(seed=3, planes=2, config=MrcConfig(congestion="nscc"), keep_frames=True)
     sim.network.dead_planes.update((0, 1))
     stream(sim, [20_000])
