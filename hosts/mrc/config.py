@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.rdma.headers import UDP_PORT
 from mrclab.p4src.contract import (
     CONTROL_DSCP,
@@ -19,6 +18,100 @@ from mrclab.p4src.contract import (
     TRIMMED_DSCP,
     TRIMMED_LAST_HOP_DSCP,
 )
+
+_REFERENCE_BDP_BYTES: Final = 150_000
+"""100 Gbit/s times 12 us: the network that UEC's constants were chosen for."""
+_REFERENCE_RTT_NS: Final = 12_000
+NEVER_NS: Final = 1 << 62
+"""A delay that no packet has: it puts quick adapt by delay out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class NsccConfig:
+    """The knobs of [API]. 0 means derived, as each says; `resolve` puts the derived values in."""
+
+    base_rtt_ns: int = 50_000
+    """RTT of a full packet in an idle network, ns: the base RTT before the first smaller sample."""
+    link_bps: int = 1_000_000_000
+    """The NIC's rate towards one destination, all planes together, bit/s."""
+    byte_ns: float = 0.0
+    """Serialisation time of a byte over all links of a path, ns: by this times the bytes that it lacks, the
+    RTT of a packet shorter than a full one is too small. 0 where links are so fast that it does not matter.
+    """
+    target_delay_ns: int = 0
+    """Queueing delay aimed at; 0: 0.75 base RTT where switches trim, else one base RTT [UEC]."""
+    max_cwnd_bytes: int = 0
+    """Largest window; 0: 1.5 * link * base RTT, eight packets at least."""
+    first_cwnd_bytes: int = 0
+    """First window, up to the largest; 0: the largest, as no source states one."""
+    alpha: float = 0.0
+    """Gain of the proportional increase, bytes per ns of delay to spare; 0: 4 * a * b * MTU / target,
+    with a = BDP / 150 kB and b = target / 12 us, which scale UEC's reference network to this one."""
+    fi: float = 0.0
+    """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
+    fi_scale: float = 0.0
+    """Gain of the fast increase, as a part of the bytes acknowledged; 0: 0.25 * a. Fast increase is for idle
+    networks: it starts once a whole window was acknowledged without any delay, and ends when delay shows."""
+    fast_delay_ns: int = 1_000
+    """Delay below this counts as none at all."""
+    eta: float = 0.0
+    """Bytes added in every adjustment period, so that no flow starves; 0: 0.15 * MTU * a."""
+    gamma: float = 0.8
+    """Strength of the multiplicative decrease."""
+    max_md_jump: float = 0.5
+    """Least factor of one multiplicative decrease."""
+    delay_weight: float = 0.0125
+    """Weight of a new sample in the average delay, which decides how far a decrease goes."""
+    adjust_bytes_threshold: int = 0
+    """More acknowledged bytes than this let gathered increases take effect; 0: 8 * MTU."""
+    adjust_period_ns: int = 0
+    """Time after which they do in any case; 0: one base RTT."""
+    disable_qa: bool = False
+    """Never quick adapt."""
+    qa_gate: int = 3
+    """Quick adapt only while less than max_cwnd / 2^gate was acknowledged in its period."""
+    qa_threshold_ns: int = 0
+    """Delay that calls for quick adapt without a trim; 0: none where switches trim, else 4 * target, which is
+    (drop threshold / BDP - 1) base RTTs with the 5 BDPs of UEC's switches."""
+
+    def __post_init__(self) -> None:
+        if self.base_rtt_ns < 1 or self.link_bps < 1:
+            raise ValueError("nscc: base_rtt_ns and link_bps must be positive")
+        if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 < self.delay_weight <= 1):
+            raise ValueError("nscc: max_md_jump and delay_weight must be in (0, 1], gamma not negative")
+        if self.first_cwnd_bytes < 0:
+            raise ValueError(f"nscc: first_cwnd_bytes must not be negative, but {self.first_cwnd_bytes}")
+        if self.byte_ns < 0:
+            raise ValueError(f"nscc: byte_ns must not be negative, but {self.byte_ns}")
+
+    def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
+        """Return the same knobs with every derived value put in.
+
+        `queue_ns` is the delay of a full queue if known, else 0. Slow links have queues of more
+        than 5 BDPs, and without trimming their delay alone must not call for quick adapt: it would keep a
+        sender slow that is slow just then.
+        """
+        bdp = self.link_bps * self.base_rtt_ns / 8e9
+        a = bdp / _REFERENCE_BDP_BYTES
+        target = self.target_delay_ns or (self.base_rtt_ns * 3 // 4 if trim else self.base_rtt_ns)
+        b = target / _REFERENCE_RTT_NS
+        return replace(
+            self,
+            target_delay_ns=target,
+            max_cwnd_bytes=self.max_cwnd_bytes or self.max_window(self.base_rtt_ns, mtu_bytes),
+            alpha=self.alpha or 4 * a * b * mtu_bytes / target,
+            fi=self.fi or 5 * mtu_bytes * a,
+            fi_scale=self.fi_scale or 0.25 * a,
+            eta=self.eta or 0.15 * mtu_bytes * a,
+            adjust_bytes_threshold=self.adjust_bytes_threshold or 8 * mtu_bytes,
+            adjust_period_ns=self.adjust_period_ns or self.base_rtt_ns,
+            qa_threshold_ns=self.qa_threshold_ns or (NEVER_NS if trim else max(4 * target, queue_ns)),
+        )
+
+    def max_window(self, base_rtt_ns: int, mtu_bytes: int) -> int:
+        """Return the largest window at a base RTT, bytes: 1.5 BDPs, eight packets at least."""
+        return max(int(1.5 * self.link_bps * base_rtt_ns / 8e9), 8 * mtu_bytes)
+
 
 OTHER_UDP_PORT: Final = 4971
 """UDP port that the document prints; always accepted, sent if `udp_port` has this value."""
@@ -54,6 +147,9 @@ class SpecReading:
     once: S-EMU."""
     skip_ns: int = 0
     """How long SKIP lasts, ns. 0, until the rotation reaches the EV: GLB. 5000: S-NS3."""
+    port_mask_first_bit: int = 0
+    """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. 0: inferred. 1, as the API's masks count
+    ports from 1: API. Nobody gives the wire's. The two ends must agree."""
     retransmission_timer_at_base: bool = False
     """A retransmission's ACK timer begins at the base interval again: S-DOC. False, the doubling goes on: if
     the peer's packets arrive but none reach it, the first would use up all retries within 6 ms."""
@@ -65,6 +161,8 @@ class SpecReading:
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
             raise ValueError(f"udp_port must be in 1..65535, not {self.udp_port}")
+        if self.port_mask_first_bit not in (0, 1):
+            raise ValueError(f"port_mask_first_bit is 0 or 1, not {self.port_mask_first_bit}")
         if self.skip_ns < 0:
             raise ValueError(f"skip_ns must not be negative, but {self.skip_ns}")
         if self.max_wimm_syndrome >> 5 != 3:
@@ -171,6 +269,15 @@ class MrcConfig:
     path_policy: str = "rotation"
     """Who chooses the EV of a packet among those in use: `rotation`, as MRC has it, or one of
     docs/your-own.md."""
+    rotation: str = "shuffled"
+    """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1]. An
+    extension is `stratified`: each round has one EV for each uplink, so that links carry equal shares and EVs
+    that share a link are far apart. It needs EVs whose uplink is known; if no two share one, it is the same
+    as `shuffled`."""
+    ev_sets: str = "queue-pair"
+    """The owner of a set of EVs, with its rotation and health: each `queue-pair`. An extension is `peer`: the
+    queue pairs to one peer take turns in one rotation, and what one of them learns about a path, all have
+    learnt. The set's events name the first of them."""
     cwnd_bytes: int = 64 * 4096
     """Payload bytes in flight allowed by the fixed window."""
     rate_bps: int = 0
@@ -197,6 +304,10 @@ class MrcConfig:
     ev_health: bool = True
     """False: no EV is ever skipped or retired, whatever becomes of its packets: oblivious spraying, the
     baseline that shows what EV health is good for. Ports that are down are left alone all the same."""
+    skip_cap: float = 1.0
+    """At most this part of a plane's EVs in use, rounded down, is SKIP at the same time. A mark or a trim
+    beyond that leaves its EV in the rotation. 1: no cap, as the specification is read. Less is an extension
+    of ours for full links: without a cap, flows that are marked together leave the even rotation together."""
     ev_min_active: int = 0
     """Losses retire no EV while only this many are usable [API]; 0: silent loss always retires [P1 §2.1]."""
     always_skip_after: int = 0
@@ -232,6 +343,10 @@ class MrcConfig:
     sack_coalesce: int = 16
     """SACK triggers that one SACK may answer when the responder is read out in batches; 1 answers each alone.
     """
+    sack_at_gap: bool = False
+    """Answer each packet that arrives while one before it is missing. The specification's triggers do not
+    have a gap, but set a least number of SACKs, not a most. For a paced stream over paths that keep order:
+    elsewhere nearly every packet follows a gap, and each would cost a SACK."""
     imm_waits_for_earlier: bool = True
     """Deliver a WRITE_IMM only after all earlier writes of its QP are placed, as RDMA programs expect.
 
@@ -296,6 +411,8 @@ class MrcConfig:
             raise ValueError(f"exponential_retries must be in 0..{ENDLESS_RETRIES}, not {exponential}")
         if min(self.ev_min_active, self.always_skip_after) < 0:
             raise ValueError("ev_min_active and always_skip_after must not be negative")
+        if not 0 <= self.skip_cap <= 1:
+            raise ValueError(f"skip_cap is a part from 0 to 1, not {self.skip_cap}")
         if self.evs_per_window < 0:
             raise ValueError(f"evs_per_window must not be negative, but {self.evs_per_window}")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
@@ -312,6 +429,8 @@ class MrcConfig:
             raise ValueError(
                 "min_reorder_ns, max_reorder_ns, reorder_memory_ns and reorder_quiet_ns must be positive"
             )
+        if self.rotation not in ("shuffled", "stratified") or self.ev_sets not in ("queue-pair", "peer"):
+            raise ValueError("rotation is shuffled or stratified, ev_sets is queue-pair or peer")
         if self.ev_mode not in ("srv6", "ecmp", "structured"):
             raise ValueError(f"ev_mode must be srv6, ecmp or structured, not {self.ev_mode}")
         if self.port_bps < 0:
@@ -320,6 +439,11 @@ class MrcConfig:
             raise ValueError("rate_quantum_bytes must be from 1 to rate_burst_bytes")
         if not self.congestion or not self.path_policy:
             raise ValueError("congestion and path_policy are names of schemes")
+
+    @property
+    def kind(self) -> str:
+        """The kind of transport (a ClassVar would be a field of the compiled class)."""
+        return "mrc"
 
     def ack_times(self) -> tuple[int, int, int]:
         """Return the ACK timer's exponent, linear retries and exponential retries."""

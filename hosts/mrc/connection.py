@@ -31,6 +31,11 @@ class QpAttributes:
     transport_ack: bool = False
     """This end sends transport ACKs, and waits for them. All three hold only if both ends offer them."""
 
+    @property
+    def kind(self) -> str:
+        """The kind of transport (a ClassVar would be a field of the compiled class)."""
+        return "mrc"
+
     @classmethod
     def of(cls, config: MrcConfig, qpn: int, psn: int, ports: tuple[PortAddress, ...]) -> QpAttributes:
         """Return the attributes of a queue pair of ours, by the endpoint's options."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, cast
 
 from mrclab.hosts.mrc import counters
@@ -21,9 +21,10 @@ from mrclab.hosts.mrc.connection import Connection, QpAttributes
 from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
 from mrclab.hosts.mrc.evs.ev import Ev, HeadCache
 from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.evs.ev_sets import EvSets
 from mrclab.hosts.mrc.evs.policy import PathPolicy
-from mrclab.hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_outer
-from mrclab.hosts.mrc.operations import Operations
+from mrclab.hosts.mrc.frames import MrcFlowCache, frame_options, with_room_for_outer
+from mrclab.hosts.mrc.operations import Operations, WayBack
 from mrclab.hosts.mrc.port_status import PortStatus
 from mrclab.hosts.mrc.queue_pair import MrcQueuePair
 from mrclab.hosts.mrc.receive_queue import ReceiveQueue
@@ -35,10 +36,7 @@ from mrclab.hosts.mrc.wire import (
     LAST_WRITE_OPCODE,
     Aeth,
     EndpointOp,
-    EndpointRequest,
-    EndpointResponse,
     Nack,
-    NackReason,
     Opcode,
     Probe,
 )
@@ -47,7 +45,7 @@ from mrclab.hosts.rdma.endpoint import BaseEndpoint
 from mrclab.hosts.rdma.events import Event, QpError, Status
 from mrclab.hosts.rdma.frames import Flow, Outgoing
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
-from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
+from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from mrclab.hosts.rdma.psn import PSN_MASK
 from mrclab.hosts.rdma.reports import message_view
 
@@ -73,22 +71,18 @@ class Endpoint(BaseEndpoint):
         congestion: Callable[[MrcConfig], CongestionControl] | None = None,
         path_policy: Callable[[random.Random], PathPolicy] | None = None,
         objects: bool = False,
+        payloads: bool = False,
     ) -> None:
         """Make a NIC with these ports.
 
         `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
         controller in place of the core's own, `path_policy` the policy of a queue pair.
         `mrclab.hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
-        simulators, whose packets cross as objects: see `codec.objects`.
+        simulators, whose packets cross as objects, with `payloads` or without: see `codec.objects`.
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
-        options = FrameOptions(
-            reading.udp_port,
-            self.config.hop_limit,
-            reading.ev_low_half_in_udp,
-            self.config.ev_in_flow_label,
-        )
+        options = frame_options(self.config)
         dscp = self.config.dscp
         srv6 = self.config.ev_mode == "srv6"
         trimmed = dscp.trimmed, dscp.trimmed_lasthop
@@ -96,10 +90,13 @@ class Endpoint(BaseEndpoint):
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
         self._path_policy = path_policy
         self._windows = Windows(congestion)
-        self._builder = (ObjectBuilder if objects else PacketBuilder)(self.config, options)
+        self._ev_sets = EvSets()
+        self._builder = PacketBuilder(self.config, options)
+        if objects:
+            self._builder = ObjectBuilder(self.config, options, payloads=payloads)
         self.qps: dict[int, MrcQueuePair] = {}
         self._heads = HeadCache()
-        self._operations = Operations(self.config, self._builder, self.rng, self._emit)
+        self._operations = Operations(self.config, self._builder, self.rng, self._emit, self.drops)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
         self._keeps_reverse = self.config.reverse_evs == "set"
         self._timestamps = self.config.timestamps
@@ -139,8 +136,7 @@ class Endpoint(BaseEndpoint):
 
         `config` has options of its EVs and congestion control that differ from the endpoint's.
         """
-        config = config or self.config
-        qp = self.qps[qpn]
+        config, qp = config or self.config, self.qps[qpn]
         if qp.connected:
             raise ValueError(f"QP {qpn:#x} is connected already")
         self.check_peer(remote.udp_port, self.config.reading.udp_ports(), paths)
@@ -148,8 +144,11 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        emit, note = self._emit, self.reports.add_later
-        evs = EvSet(qpn, paths, config, self.rng, emit, self._heads, policy, note)
+        evs = self._ev_sets.of(peers, config)
+        if evs is None:
+            note = self.reports.add_later
+            evs = EvSet(qpn, paths, config, self.rng, self._emit, self._heads, policy, note)
+            self._ev_sets.add(peers, evs)
         connection = Connection.agree(self.config, remote)
         controller, sharing = self._windows.of(peers, config)
         qp.connect(remote, peers, connection, evs, controller, sharing)
@@ -162,6 +161,8 @@ class Endpoint(BaseEndpoint):
     def destroy_qp(self, qpn: int) -> None:
         """Remove a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
+        if qp.connected:
+            self._ev_sets.leave(qp.evs)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
         qp.requester.withdraw()
@@ -221,10 +222,9 @@ class Endpoint(BaseEndpoint):
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Take note of a port that went down or came up, and let the peers know; see `port_status`."""
-        if self._port_status.is_up(port) == up:
-            return
-        self.port_states[port].listens = up
-        self._port_status.set_state(now_ns, port, up, self.qps.values())
+        if self._port_status.is_up(port) != up:
+            self.port_states[port].listens = up
+            self._port_status.set_state(now_ns, port, up, self.qps.values())
 
     def port_mask(self) -> int:
         """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
@@ -234,17 +234,25 @@ class Endpoint(BaseEndpoint):
         """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
         return self._operations.probe_ev(now_ns, self.qps[qpn], ev)
 
+    def request_endpoint(
+        self,
+        op: EndpointOp,
+        plane: PlanePaths,
+        path: Path,
+        now_ns: int,
+        dscp: int | None = None,
+        port_status_mask: int | None = None,
+    ) -> int:
+        """Ask any NIC [SPEC §6.5]; see `Operations.request`. No queue pair is involved."""
+        return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
+
+    def answer_strangers(self, way_back: WayBack | None) -> None:
+        """Answer NICs to which there is no queue pair, by this way back; None: not."""
+        self._operations.way_back = way_back
+
     def set_mpr(self, qpn: int, mpr: int) -> None:
         """Announce another receive window for a QP, where dynamic MPR was agreed on."""
         self.qps[qpn].responder.set_mpr(mpr)
-
-    def set_refusal(self, qpn: int, reason: NackReason | None) -> None:
-        """Refuse new packets with this reason from now on, as a receiver short of it does; None ends that."""
-        self.qps[qpn].responder.refusal = reason
-
-    def set_receiver_penalty(self, qpn: int, penalty: int, *, restore: bool = False) -> None:
-        """Ask the sender to narrow its window by penalty/128 per RTT, or to undo that [SPEC CC_STATE]."""
-        self.qps[qpn].responder.set_penalty(penalty, restore=restore)
 
     def set_base_rtt(self, qpn: int, base_rtt_ns: int) -> None:
         """Give a QP's congestion control the RTT of the idle network, as EV probes measure it."""
@@ -376,7 +384,11 @@ class Endpoint(BaseEndpoint):
         """Take in a control packet whose extension header is in `body` from `start` on."""
         if opcode in (_REQUEST, _RESPONSE):
             if qpn == ENDPOINT_QPN:
-                self._on_operation(port, flow, opcode, psn & 0xFFFF, body, start)
+                answers = opcode == _RESPONSE
+                peers = [q for q in self.qps.values() if q.connected and flow.src in q.peers]
+                self._operations.take(
+                    self.now_ns, port, flow, psn & 0xFFFF, body, start, peers, is_response=answers
+                )
             else:
                 self.drops.unknown_qp += 1
             return
@@ -404,35 +416,6 @@ class Endpoint(BaseEndpoint):
             self.drops.malformed += 1
             return
         self.scheduler.wake(now_ns, qp)
-
-    def _on_operation(
-        self, port: int, flow: Flow, opcode: int, request_id: int, body: Buffer, start: int
-    ) -> None:
-        peers = [qp for qp in self.qps.values() if qp.connected and flow.src in qp.peers]
-        if not peers:
-            self.drops.wrong_source += 1
-            return
-        try:
-            if opcode == _RESPONSE:
-                response = EndpointResponse.unpack(body, start)
-                self._operations.on_response(self.now_ns, request_id, response, flow.src)
-                return
-            request = EndpointRequest.unpack(body, start)
-        except WireError:
-            self.drops.malformed += 1
-            return
-        if request.op == EndpointOp.PORT_STATUS_UPDATE:
-            if not request.port_status_mask >> port & 1:
-                # It says that no frame can have come this way.
-                self.drops.contradictory += 1
-                return
-            mask, stamp = request.port_status_mask, request.tx_timestamp
-            self._port_status.on_update(self.now_ns, mask, stamp, request_id, peers)
-        evs = peers[0].evs
-        evs.now_ns = self.now_ns
-        ev = evs.reverse(flow.ev, port)
-        if ev is not None:
-            self._operations.answer(self.now_ns, ev, request_id, request)
 
     # What belongs to no queue pair
 
@@ -489,7 +472,3 @@ class Endpoint(BaseEndpoint):
     def plane_counters(self, qpn: int) -> list[PlaneCounters]:
         """Return a snapshot of each plane of a QP."""
         return counters.plane_counters(self.qps[qpn].evs)
-
-    def active_per_plane(self, qpn: int) -> Mapping[int, int]:
-        """Return how many EVs each plane has in the rotation."""
-        return {plane.port: len(plane.active) for plane in self.qps[qpn].evs.planes}

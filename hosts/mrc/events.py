@@ -131,6 +131,22 @@ class EvProbed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointAnswered(Event):
+    """A controller's request to a NIC was answered, or was not in time (`rtt_ns` None). `qpn` is 2, of no QP.
+
+    `port` is the one that the response came in on; without one, that of the request.
+    """
+
+    request_id: int
+    op: int
+    """`EndpointOp`: EV_PROBE or PORT_STATUS_UPDATE."""
+    port: int
+    rtt_ns: int | None
+    adjusted: bool
+    """The time for which the responder held the answer back is taken out already."""
+
+
+@dataclass(frozen=True, slots=True)
 class PortStatusUnanswered(Event):
     """The peer answered no port status update, and the options allow no further one."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.wire import join_ev, split_ev
 from mrclab.hosts.rdma.frames import FlowCache, build_prefix
 from mrclab.hosts.rdma.headers import BTH_OFFSET, PLAIN_BTH_OFFSET
@@ -21,6 +22,14 @@ class FrameOptions(NamedTuple):
     hop_limit: int
     ev_low_half_in_udp: bool
     ev_in_flow_label: bool = True
+
+
+def frame_options(config: MrcConfig) -> FrameOptions:
+    """Return the options of a configuration that shape frames."""
+    reading = config.reading
+    return FrameOptions(
+        reading.udp_port, config.hop_limit, reading.ev_low_half_in_udp, config.ev_in_flow_label
+    )
 
 
 def prefix(

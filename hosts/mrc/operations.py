@@ -1,20 +1,22 @@
 """Endpoint operations: requests that belong to no connection and are never repeated [SPEC §6.5].
 
-An EV_PROBE asks for an answer over one EV, a PORT_STATUS_UPDATE says which of our ports are up. Requests time
-out in the order in which they were sent, so a dictionary in that order is all it takes.
+An EV_PROBE asks for an answer over one EV, a PORT_STATUS_UPDATE says which of our ports are up. The NIC sends
+both for its queue pairs; a controller sends them to any NIC, over any EV and in any class, and gets the
+answers as events, in the order in which they arrive. Requests time out in the order in which they were sent,
+so a dictionary in that order is all it takes.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
 from mrclab.hosts.mrc.codec.packets import PacketBuilder
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.events import EvProbed
-from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.events import EndpointAnswered, EvProbed
+from mrclab.hosts.mrc.evs.ev import Ev, Plane
 from mrclab.hosts.mrc.queue_pair import MrcQueuePair
 from mrclab.hosts.mrc.wire import (
     ENDPOINT_QPN,
@@ -25,8 +27,11 @@ from mrclab.hosts.mrc.wire import (
     timestamp,
     without_hold,
 )
+from mrclab.hosts.rdma.counters import Drops
 from mrclab.hosts.rdma.events import Event
-from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.frames import Flow, Outgoing, traffic_class
+from mrclab.hosts.rdma.headers import Buffer, WireError
+from mrclab.hosts.rdma.paths import Path, PlanePaths
 from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
 
 
@@ -37,6 +42,8 @@ class Purpose(Enum):
     """The user wants to know an EV's RTT."""
     REVERSE = "reverse"
     """An EV for answers is to be kept fresh [P1 §2.4]."""
+    CONTROLLER = "controller"
+    """A controller asks a NIC, whether there is a queue pair to it or not."""
     PORTS = "ports"
     """The peer has to know the state of our ports [SPEC §7.4.8]."""
 
@@ -44,14 +51,29 @@ class Purpose(Enum):
 class Request:
     """One request that waits for its response."""
 
-    __slots__ = ("attempt", "ev", "purpose", "qp", "sent_ns")
+    __slots__ = ("attempt", "ev", "op", "peers", "purpose", "qp", "sent_ns")
 
-    def __init__(self, purpose: Purpose, qp: MrcQueuePair, ev: Ev, sent_ns: int, attempt: int) -> None:
+    def __init__(
+        self,
+        purpose: Purpose,
+        qp: MrcQueuePair | None,
+        ev: Ev,
+        sent_ns: int,
+        attempt: int = 1,
+        op: EndpointOp = EndpointOp.EV_PROBE,
+    ) -> None:
         self.purpose = purpose
         self.qp = qp
         self.ev = ev
         self.sent_ns = sent_ns
         self.attempt = attempt
+        self.op = op
+        self.peers = frozenset((ev.plane.paths.dst,)) if qp is None else qp.peers
+        """The addresses from which the response may come."""
+
+
+WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
+"""From the address of a NIC that asked us, the port of ours that it came in on and its EV: the way back."""
 
 
 class Requests:
@@ -73,14 +95,18 @@ class Requests:
         self._waiting[self._next_id] = request
         return self._next_id
 
-    def answered(self, request_id: int) -> Request | None:
-        """Take out the request that a response names."""
-        return self._waiting.pop(request_id, None)
+    def waiting(self, request_id: int) -> Request | None:
+        """Return the request that a response names."""
+        return self._waiting.get(request_id)
+
+    def answered(self, request_id: int) -> None:
+        """Take out a request."""
+        self._waiting.pop(request_id, None)
 
     def forget_updates(self, peers: frozenset[bytes]) -> None:
         """Take out all port updates for a peer: one answer is enough, and a newer update replaces them."""
         for number, request in list(self._waiting.items()):
-            if request.purpose is Purpose.PORTS and request.qp.peers == peers:
+            if request.purpose is Purpose.PORTS and request.peers == peers:
                 del self._waiting[number]
 
     def due_ns(self) -> int | None:
@@ -105,9 +131,19 @@ class Operations:
     """The endpoint operations of one NIC: its requests to peers, and its answers to them."""
 
     def __init__(
-        self, config: MrcConfig, builder: PacketBuilder, rng: random.Random, emit: Callable[[Event], None]
+        self,
+        config: MrcConfig,
+        builder: PacketBuilder,
+        rng: random.Random,
+        emit: Callable[[Event], None],
+        drops: Drops,
     ) -> None:
         self._config = config
+        self._drops = drops
+        self.way_back: WayBack | None = None
+        """The way to NICs to which there is no queue pair; None: they are not answered."""
+        self.on_update: Callable[[int, int, int, int, Sequence[MrcQueuePair]], None]
+        """Takes in a peer's port status: `PortStatus.on_update`."""
         self._builder = builder
         self._rng = rng
         self._emit = emit
@@ -121,6 +157,7 @@ class Operations:
         """The ports that are up, as requests carry them; kept by `PortStatus`."""
         self.told: set[frozenset[bytes]] = set()
         """Peers that have answered the last announcement to them."""
+        self._first_bit = config.reading.port_mask_first_bit
         self._service_time = config.reading.service_time
         self._answers: deque[tuple[Ev, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, request id, operation, timestamp and time of arrival of requests to answer."""
@@ -154,16 +191,93 @@ class Operations:
     def _frame(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> Outgoing:
         return ev.port, self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
 
-    def _ask(self, op: EndpointOp, request: Request) -> int:
-        number = self._requests.add(request)
-        body = EndpointRequest(op, self.port_mask, timestamp(request.sent_ns)).pack()
-        self._frames.append(self._frame(request.ev, Opcode.ENDPOINT_REQUEST, number, body))
+    def _ask(self, request: Request, mask: int, tclass: int) -> int:
+        number, ev = self._requests.add(request), request.ev
+        body = EndpointRequest(request.op, mask, timestamp(request.sent_ns)).pack()
+        opcode = int(Opcode.ENDPOINT_REQUEST)
+        self._frames.append((ev.port, self._builder.probe(ev, tclass, opcode, ENDPOINT_QPN, number, body)))
         self.waiting = True
         return number
 
+    def _ask_peer(self, request: Request) -> int:
+        return self._ask(request, self.port_mask << self._first_bit, self._builder.tc_control)
+
+    def request(
+        self,
+        now_ns: int,
+        op: EndpointOp,
+        plane: PlanePaths,
+        path: Path,
+        dscp: int | None = None,
+        port_status_mask: int | None = None,
+    ) -> int:
+        """Ask a NIC, from one address to another over one path; return the id of its `EndpointAnswered`.
+
+        `dscp` None: the class of control packets. `port_status_mask` None: the present state of our ports.
+        """
+        ev = Ev(Plane(plane), path, {})
+        if dscp is None:
+            tclass = self._builder.tc_control
+        elif 0 <= dscp < 64:
+            tclass = traffic_class(dscp, ecn_capable=False)
+        else:
+            raise ValueError(f"a DSCP has 6 bits, not {dscp}")
+        mask = self.port_mask << self._first_bit if port_status_mask is None else port_status_mask
+        if mask < 0 or mask >> 32:
+            raise ValueError(f"a port status has 32 bits, not {mask:#x}")
+        return self._ask(Request(Purpose.CONTROLLER, None, ev, now_ns, 1, op), mask, tclass)
+
+    def take(
+        self,
+        now_ns: int,
+        port: int,
+        flow: Flow,
+        request_id: int,
+        body: Buffer,
+        start: int,
+        peers: Sequence[MrcQueuePair],
+        *,
+        is_response: bool,
+    ) -> None:
+        """Take in a request or a response from a NIC to which `peers` are connected, if any are.
+
+        A port status of a NIC without a queue pair is answered, and concerns nothing here.
+        """
+        try:
+            if is_response:
+                response = EndpointResponse.unpack(body, start)
+                self._on_response(now_ns, request_id, response, flow.src, port)
+                return
+            request = EndpointRequest.unpack(body, start)
+        except WireError:
+            self._drops.malformed += 1
+            return
+        if request.op == EndpointOp.PORT_STATUS_UPDATE:
+            mask = request.port_status_mask >> self._first_bit
+            if not mask >> port & 1:
+                # It says that no frame can have come this way.
+                self._drops.contradictory += 1
+                return
+            if peers:
+                self.on_update(now_ns, mask, request.tx_timestamp, request_id, peers)
+        ev: Ev | None = None
+        if peers:
+            evs = peers[0].evs
+            evs.now_ns = now_ns
+            ev = evs.reverse(flow.ev, port)
+        else:
+            way = None if self.way_back is None else self.way_back(flow.src, port, flow.ev)
+            if way is None:
+                self._drops.wrong_source += 1
+            else:
+                ev = Ev(Plane(way[0]), way[1], {})
+        if ev is not None:
+            self._answers.append((ev, request_id, request.op, request.tx_timestamp, now_ns))
+            self.waiting = True
+
     def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:
         """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
-        return self._ask(EndpointOp.EV_PROBE, Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns, 1))
+        return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns))
 
     def announce_ports(self, now_ns: int, qp: MrcQueuePair, attempt: int = 1) -> None:
         """Send the peer the state of our ports [SPEC §7.4.8].
@@ -176,7 +290,8 @@ class Operations:
             candidates = plane.candidates() if plane.up else []
             if candidates:
                 ev = self._rng.choice(candidates)
-                self._ask(EndpointOp.PORT_STATUS_UPDATE, Request(Purpose.PORTS, qp, ev, now_ns, attempt))
+                update = EndpointOp.PORT_STATUS_UPDATE
+                self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
         """Keep an EV for answers fresh, if it is time: probe a random one, unless our own data does so."""
@@ -188,29 +303,32 @@ class Operations:
         if requester.idle:
             ev = qp.evs.pick_aside()
             if ev is not None:
-                self._ask(EndpointOp.EV_PROBE, Request(Purpose.REVERSE, qp, ev, now_ns, 1))
+                self._ask_peer(Request(Purpose.REVERSE, qp, ev, now_ns))
 
-    def answer(self, now_ns: int, ev: Ev, request_id: int, request: EndpointRequest) -> None:
-        """Answer a peer's request over one of our EVs."""
-        self._answers.append((ev, request_id, request.op, request.tx_timestamp, now_ns))
-        self.waiting = True
-
-    def on_response(self, now_ns: int, number: int, response: EndpointResponse, source: bytes) -> None:
-        """Take in a response from this address."""
-        request = self._requests.answered(number)
-        if request is None or source not in request.qp.peers:
+    def _on_response(
+        self, now_ns: int, number: int, response: EndpointResponse, source: bytes, port: int
+    ) -> None:
+        """Take in a response that came from this address, in on `port`."""
+        request = self._requests.waiting(number)
+        if request is None or source not in request.peers:
+            self._drops.wrong_source += 1
             return
+        self._requests.answered(number)
         purpose, qp, ev = request.purpose, request.qp, request.ev
+        rtt_ns = now_ns - request.sent_ns
+        if self._service_time:
+            rtt_ns = without_hold(rtt_ns, request.sent_ns, response.tx_timestamp)
         if purpose is Purpose.PORTS:
-            self.told.add(qp.peers)
-            self._requests.forget_updates(qp.peers)
-        if not qp.connected:
+            self.told.add(request.peers)
+            self._requests.forget_updates(request.peers)
+        if purpose is Purpose.CONTROLLER:
+            self._emit(
+                EndpointAnswered(now_ns, ENDPOINT_QPN, number, request.op, port, rtt_ns, self._service_time)
+            )
+        if qp is None or not qp.connected:
             return
         qp.evs.prove(now_ns, ev)
         if purpose is Purpose.USER:
-            rtt_ns = now_ns - request.sent_ns
-            if self._service_time:
-                rtt_ns = without_hold(rtt_ns, request.sent_ns, response.tx_timestamp)
             self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns))
 
     def due_ns(self) -> int | None:
@@ -226,7 +344,13 @@ class Operations:
         for number, request in self._requests.expired(now_ns):
             purpose, qp, ev = request.purpose, request.qp, request.ev
             if purpose is Purpose.PORTS:
-                updates[qp.peers] = request
-            elif purpose is Purpose.USER and qp.connected:
+                updates[request.peers] = request
+            elif purpose is Purpose.CONTROLLER:
+                self._emit(
+                    EndpointAnswered(
+                        now_ns, ENDPOINT_QPN, number, request.op, ev.port, None, self._service_time
+                    )
+                )
+            elif purpose is Purpose.USER and qp is not None and qp.connected:
                 self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None))
         return list(updates.values())

@@ -43,6 +43,7 @@ class PortStatus:
         self._new: list[MrcQueuePair] = []
         """QPs whose peers get an announcement with the next frames."""
         operations.port_mask = self.mask()
+        operations.on_update = self.on_update
 
     def mask(self) -> int:
         """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
@@ -154,8 +155,8 @@ class PortStatus:
         If the QP that an update was sent for has been destroyed, announce them for another one to that peer.
         """
         for request in self._operations.expire(now_ns):
-            peers = request.qp.peers
-            alive = request.qp if request.qp.connected else _first_to(peers, qps)
+            qp = request.qp
+            alive = qp if qp is not None and qp.connected else _first_to(request.peers, qps)
             if alive is None:
                 continue
             if request.attempt < self._config.port_status_attempts:

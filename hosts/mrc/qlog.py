@@ -28,6 +28,7 @@ CATEGORY: dict[type[Event], str] = {
     events.PlaneDown: "connectivity",
     events.PlaneUp: "connectivity",
     events.PortStatusUnanswered: "connectivity",
+    events.EndpointAnswered: "connectivity",
     events.EvRetired: "path",
     events.EvReplaced: "path",
     events.EvRestored: "path",

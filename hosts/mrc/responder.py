@@ -61,7 +61,7 @@ class Responder:
     """The receiving half of one QP."""
 
     __slots__ = (
-        *("_ack_to", "_asked", "_builder", "_clock", "_coalesce", "_config", "_context_ids"),
+        *("_ack_to", "_asked", "_at_gap", "_builder", "_clock", "_coalesce", "_config", "_context_ids"),
         *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
         *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_regions"),
         *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
@@ -96,6 +96,7 @@ class Responder:
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
+        self._at_gap = config.sack_at_gap
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
@@ -232,6 +233,8 @@ class Responder:
             # Stragglers that close the last gap would otherwise wait for another trigger.
             due = True
             self._asked = -1
+        if self._at_gap and bitmap.bits:
+            due = True
         if self._marked and not ce:
             self._marked.pop(ev, None)
         if due:

@@ -115,11 +115,6 @@ def without_hold(rtt_ns: int, sent_ns: int, echo: int) -> int:
     return rtt_ns - hold_ns if hold_ns <= rtt_ns else rtt_ns
 
 
-def since_stamp(now_ns: int, stamp: int) -> int:
-    """Return the time since a 16-bit timestamp, ns; it means something up to 8.4 ms."""
-    return (timestamp(now_ns) - stamp & 0xFFFF) * TIMESTAMP_UNIT_NS
-
-
 @dataclass(frozen=True, slots=True)
 class Bth:
     """Base transport header, 12 bytes [SPEC §6.2.2]."""

@@ -20,7 +20,7 @@ from mrclab.hosts.nic.ports import (
     send_buffer_bytes,
     sharpen_timers,
 )
-from mrclab.hosts.nic.routes import nic_addresses
+from mrclab.hosts.nic.routes import answer_all, nic_addresses
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.rdma.paths import PortAddress
 from mrclab.hosts.transports import Config, make_endpoint
@@ -35,6 +35,8 @@ SEND_BATCH = 8
 # Frames sent before received frames are read again. Sending one takes some 15 us, mostly because the network
 # runs inside the system call. Reading after each frame costs a sender of full packets a fifth of its rate.
 READ_AFTER = 4
+LINGER_NS = 100_000
+"""A ``linger_ns`` for a process that has a CPU to itself: the RTT and the wait for a tail probe, twice."""
 
 
 class Device:
@@ -42,7 +44,9 @@ class Device:
 
     Not safe for use from more than one thread. The verbs are those of ``endpoint``. All frames that arrive
     are delayed by ``propagation_ns``, as by a longer wire; ``send_buffers`` are the bytes that may wait in
-    the kernel at each port.
+    the kernel at each port. For ``linger_ns`` after a frame was sent or received it looks for the next one
+    instead of sleeping: to fall asleep and to be woken takes longer than a packet does, and leaves the caches
+    to others. It then also reads after each sent frame: it prefers short delays to a high rate.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Device:
         clock: Clock = time.monotonic_ns,
         propagation_ns: int = 0,
         send_buffers: Sequence[int] = (),
+        linger_ns: int = 0,
     ) -> None:
         self.endpoint = make_endpoint(addresses, config, rng)
         buffers = send_buffers or [SEND_BUFFER_BYTES] * len(ifnames)
@@ -70,6 +75,10 @@ class Device:
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {}
         """Frames that wait for their link, by plane; only planes with such frames."""
+        self._linger_ns = linger_ns
+        self._read_after = 1 if linger_ns else READ_AFTER
+        self._active_ns = 0
+        """When a frame was sent or received last."""
         self._flushed = False
         """True if there may be events since `flush` that the application has not received."""
         sharpen_timers()
@@ -77,7 +86,13 @@ class Device:
 
     @classmethod
     def open(
-        cls, fabric: Fabric, host: str, config: Config, rng: random.Random, propagation_ns: int = 0
+        cls,
+        fabric: Fabric,
+        host: str,
+        config: Config,
+        rng: random.Random,
+        propagation_ns: int = 0,
+        linger_ns: int = 0,
     ) -> Device:
         """Open the NIC of a fabric's host. The calling thread must be in the host's network namespace.
 
@@ -85,14 +100,17 @@ class Device:
         namespace.
         """
         ports = fabric.host(host).ports
-        return cls(
+        device = cls(
             nic_addresses(fabric, host),
             [port.ifname for port in ports],
             config,
             rng,
             propagation_ns=propagation_ns,
             send_buffers=[send_buffer_bytes(fabric.link(host, p.t0).profile.rate_bps) for p in ports],
+            linger_ns=linger_ns,
         )
+        answer_all(device.endpoint, fabric, host)
+        return device
 
     def close(self) -> None:
         """Close the ports. Frames in flight are lost."""
@@ -130,12 +148,15 @@ class Device:
         """
         more = self._send_batch() or self._flushed
         self._flushed = False
+        if self._linger_ns and not more:
+            self._linger(until_ns)
         readable, writable = self._wait(self._clock() if more else until_ns, others)
         now = self._clock()
         due = self.endpoint.next_timer()
         came = self._receiver_fd in readable
         if came:
             readable.remove(self._receiver_fd)
+            self._active_ns = now
         if came or self._wire is not None:
             self._take_in()
         if self._carrier_fd in readable:
@@ -172,10 +193,11 @@ class Device:
             frames = endpoint.frames_to_send(self._clock(), free, 1)
             if not frames:
                 return received
+            self._active_ns = self._clock()
             for plane, frame in frames:
                 if plane in waiting or not self.ports[plane].send(frame):
                     waiting.setdefault(plane, deque()).append(frame)
-            if number % READ_AFTER == 0 and receiver.waiting():
+            if number % self._read_after == 0 and receiver.waiting():
                 received = True
                 self._take_in()
         return True
@@ -199,6 +221,18 @@ class Device:
 
     def _repairs_wait(self) -> bool:
         return bool(self.endpoint.repairs_wait)
+
+    def _linger(self, until_ns: int | None) -> None:
+        """Return once a frame is here, something is due, or the time after the last frame is over."""
+        clock, waiting = self._clock, self._receiver.waiting
+        end_ns = self._active_ns + self._linger_ns
+        if clock() >= end_ns:
+            return
+        for due_ns in (until_ns, self.due_ns()):
+            if due_ns is not None and due_ns < end_ns:
+                end_ns = due_ns
+        while not waiting() and clock() < end_ns:
+            pass
 
     def _wait(self, until_ns: int | None, others: Collection[int]) -> tuple[list[int], list[int]]:
         ends = [t for t in (until_ns, self.due_ns()) if t is not None]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mrclab.hosts.endpoint import Endpoint
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvRecipe
+from mrclab.hosts.mrc.wire import EndpointOp
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from mrclab.topologies import Fabric, NicPort
-from mrclab.topologies.hashed import FREE_EV_BITS, hashed_ev
+from mrclab.topologies.hashed import FREE_EV_BITS, hashed_ev, hashed_uplinks
 from mrclab.topologies.structured import FIXED, FIXED_BITS, UPLINK_BITS
 from mrclab.topologies.usid import PLANE_BITS
 
@@ -28,24 +29,29 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
         fabric,
         src,
         dst,
-        lambda port: tuple(Path(p.ev, p.outer_dst.packed) for p in paths if p.plane == port.plane),
+        lambda port: tuple(Path(p.ev, p.outer_dst.packed, p.t1) for p in paths if p.plane == port.plane),
     )
 
 
 def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
     """Return as many random EVs as the options ask for: switches choose their paths by a hash.
 
-    Several may come to one path; which, the sender does not know.
+    Several may come to one path. The sender does not know which, unless its rotation is stratified: then the
+    paths name their uplinks, as a controller with the switches' hash would.
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
     recipe = EvRecipe(EvMode.AUTO, count=count, bits=FREE_EV_BITS)
-    return _remote(
-        fabric,
-        src,
-        dst,
-        lambda port: tuple(Path(hashed_ev(port.plane, value), None) for value in recipe.evs(port.plane, rng)),
-    )
+    known = config.rotation == "stratified"
+
+    def paths(port: NicPort) -> tuple[Path, ...]:
+        evs = [hashed_ev(port.plane, value) for value in recipe.evs(port.plane, rng)]
+        if not known:
+            return tuple(Path(ev, None) for ev in evs)
+        uplinks = hashed_uplinks(fabric, src, dst, port.plane, evs, config.reading.udp_port)
+        return tuple(Path(ev, None, uplink) for ev, uplink in zip(evs, uplinks, strict=True))
+
+    return _remote(fabric, src, dst, paths)
 
 
 def structured_recipe(fabric: Fabric, src: str, dst: str, plane: int) -> EvRecipe:
@@ -65,7 +71,7 @@ def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Rand
 
     def paths(port: NicPort) -> tuple[Path, ...]:
         values = structured_recipe(fabric, src, dst, port.plane).values(port.plane, rng)
-        return tuple(Path(value, None) for value in values)
+        return tuple(Path(v, None, v >> FIXED_BITS & (1 << UPLINK_BITS) - 1) for v in values)
 
     return _remote(fabric, src, dst, paths)
 
@@ -95,3 +101,59 @@ def _remote(fabric: Fabric, src: str, dst: str, paths: Callable[[NicPort], tuple
             for port in fabric.host(src).ports
         )
     )
+
+
+def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
+    """Have an MRC endpoint answer requests of any NIC of the fabric, queue pair or not [SPEC §6.5]."""
+    if not isinstance(endpoint, MrcEndpoint):
+        return
+    owners = {port.address.packed: other.name for other in fabric.hosts for port in other.ports}
+    known: dict[str, RemotePaths] = {}
+
+    def way_back(address: bytes, port: int, ev: int) -> tuple[PlanePaths, Path] | None:
+        peer = owners.get(address)
+        if peer is None or peer == host:
+            return None
+        if peer not in known:
+            known[peer] = paths_for(endpoint, fabric, host, peer)
+        return next(((p, path_in(p, ev)) for p in known[peer].planes if p.port == port), None)
+
+    endpoint.answer_strangers(way_back)
+
+
+def path_in(plane: PlanePaths, ev: int) -> Path:
+    """Return the path of an EV; one of the plane's own if it has none. Switches that hash take any EV."""
+    first = plane.paths[0]
+    if first.outer_dst is None:
+        return Path(ev, None)
+    return next((path for path in plane.paths if path.ev == ev), first)
+
+
+def ask_endpoints(
+    endpoint: Endpoint,
+    fabric: Fabric,
+    host: str,
+    op: EndpointOp,
+    targets: Iterable[tuple[str, int, int]],
+    now_ns: int,
+    dscp: int | None = None,
+    port_status: int | None = None,
+) -> list[int]:
+    """Ask NICs: targets are a host, an EV, and the port for it, counted from 1. Return the requests' ids.
+
+    Raise ValueError on a target that does not exist, and on a transport without such requests; then no
+    request is sent.
+    """
+    if not isinstance(endpoint, MrcEndpoint):
+        raise ValueError("only MRC has endpoint requests")
+    names = {other.name for other in fabric.hosts} - {host}
+    found = []
+    for peer, ev, port in targets:
+        if peer not in names:
+            raise ValueError(f"no other host '{peer}' in topology {fabric.name}")
+        planes = paths_for(endpoint, fabric, host, peer).planes
+        plane = next((plane for plane in planes if plane.port == port - 1), None)
+        if plane is None or (path := path_in(plane, ev)).ev != ev:
+            raise ValueError(f"there is no EV {ev:#x} to {peer} on port {port}")
+        found.append((plane, path))
+    return [endpoint.request_endpoint(op, *way, now_ns, dscp, port_status) for way in found]

@@ -1,4 +1,4 @@
-"""Packets that cross a simulated network as objects: no bytes are written, no payload moves, no ICRC is made.
+"""Packets that cross a simulated network as objects: no frame is written, and no ICRC is made.
 
 Both ends must be endpoints of this kind: `Endpoint(..., objects=True)`. Everything but the form of the
 packets is as with frames: the same packets at the same times, completions, marks, counters and events. The
@@ -15,16 +15,19 @@ The fields of a packet that a network reads, and the changes that it may make:
 * `packet.frame_bytes` is the length of the frame that it stands for.
 * `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 
-A duplicate may be the same object: receivers change nothing. Nothing is written into memory regions, so all
-of a simulation's regions, and the data of its writes, may share one buffer; addresses and keys are checked.
+A duplicate may be the same object: receivers change nothing. With `payloads` the receiver copies a write's
+data into its memory, as with frames. Without, nothing is written into memory regions, so all of a
+simulation's regions, and the data of its writes, may share one buffer; addresses and keys are checked.
 """
 
 from __future__ import annotations
 
 from mrclab.hosts.mrc.codec.packets import DATA_OVERHEAD, PacketBuilder, opcode_of
 from mrclab.hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, ControlPacket, DataPacket, SackPacket
+from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.frames import FrameOptions
+from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
 from mrclab.hosts.mrc.wire import BTH_TIMESTAMP, TSETH_LEN, timestamp
 from mrclab.hosts.rdma.frames import Flow
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, UDP_LEN
@@ -33,6 +36,10 @@ from mrclab.hosts.rdma.psn import PSN_MASK
 
 class ObjectBuilder(PacketBuilder):
     """Builds the packets of one endpoint as objects."""
+
+    def __init__(self, config: MrcConfig, options: FrameOptions, *, payloads: bool = False) -> None:
+        super().__init__(config, options)
+        self._payloads = payloads
 
     def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
         """Return a packet without payload: BTH and one extension header."""
@@ -73,7 +80,7 @@ class ObjectBuilder(PacketBuilder):
             request.rkey,
             request.length,
             imm,
-            None,
+            request.data[offset : offset + length] if self._payloads else None,
             length,
         )
         made.flow = flow_of(packet.ev, tclass)

@@ -12,7 +12,7 @@ from mrclab.hosts.mrc.codec.values import SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.frames import FrameOptions
-from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
 from mrclab.hosts.mrc.wire import (
     BTH_TIMESTAMP,
     CC_TYPE_SACK,

@@ -24,97 +24,9 @@ the defaults are UEC's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
-_REFERENCE_BDP_BYTES: Final = 150_000
-"""100 Gbit/s times 12 us: the network that UEC's constants were chosen for."""
-_REFERENCE_RTT_NS: Final = 12_000
-NEVER_NS: Final = 1 << 62
-"""A delay that no packet has: it puts quick adapt by delay out of reach."""
-
-
-@dataclass(frozen=True, slots=True)
-class NsccConfig:
-    """The knobs of [API]. 0 means derived, as each says; `resolve` puts the derived values in."""
-
-    base_rtt_ns: int = 50_000
-    """RTT of a full packet in an idle network, ns: the base RTT before the first smaller sample."""
-    link_bps: int = 1_000_000_000
-    """The NIC's rate towards one destination, all planes together, bit/s."""
-    byte_ns: float = 0.0
-    """Serialisation time of a byte over all links of a path, ns: by this times the bytes that it lacks, the
-    RTT of a packet shorter than a full one is too small. 0 where links are so fast that it does not matter.
-    """
-    target_delay_ns: int = 0
-    """Queueing delay aimed at; 0: 0.75 base RTT where switches trim, else one base RTT [UEC]."""
-    max_cwnd_bytes: int = 0
-    """Largest window, and the first one; 0: 1.5 * link * base RTT, eight packets at least."""
-    alpha: float = 0.0
-    """Gain of the proportional increase, bytes per ns of delay to spare; 0: 4 * a * b * MTU / target,
-    with a = BDP / 150 kB and b = target / 12 us, which scale UEC's reference network to this one."""
-    fi: float = 0.0
-    """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
-    fi_scale: float = 0.0
-    """Gain of the fast increase, as a part of the bytes acknowledged; 0: 0.25 * a. Fast increase is for idle
-    networks: it starts once a whole window was acknowledged without any delay, and ends when delay shows."""
-    fast_delay_ns: int = 1_000
-    """Delay below this counts as none at all."""
-    eta: float = 0.0
-    """Bytes added in every adjustment period, so that no flow starves; 0: 0.15 * MTU * a."""
-    gamma: float = 0.8
-    """Strength of the multiplicative decrease."""
-    max_md_jump: float = 0.5
-    """Least factor of one multiplicative decrease."""
-    delay_weight: float = 0.0125
-    """Weight of a new sample in the average delay, which decides how far a decrease goes."""
-    adjust_bytes_threshold: int = 0
-    """More acknowledged bytes than this let gathered increases take effect; 0: 8 * MTU."""
-    adjust_period_ns: int = 0
-    """Time after which they do in any case; 0: one base RTT."""
-    disable_qa: bool = False
-    """Never quick adapt."""
-    qa_gate: int = 3
-    """Quick adapt only while less than max_cwnd / 2^gate was acknowledged in its period."""
-    qa_threshold_ns: int = 0
-    """Delay that calls for quick adapt without a trim; 0: none where switches trim, else 4 * target, which is
-    (drop threshold / BDP - 1) base RTTs with the 5 BDPs of UEC's switches."""
-
-    def __post_init__(self) -> None:
-        if self.base_rtt_ns < 1 or self.link_bps < 1:
-            raise ValueError("nscc: base_rtt_ns and link_bps must be positive")
-        if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 < self.delay_weight <= 1):
-            raise ValueError("nscc: max_md_jump and delay_weight must be in (0, 1], gamma not negative")
-        if self.byte_ns < 0:
-            raise ValueError(f"nscc: byte_ns must not be negative, but {self.byte_ns}")
-
-    def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
-        """Return the same knobs with every derived value put in.
-
-        `queue_ns` is the delay of a full queue if known, else 0. Slow links have queues of more
-        than 5 BDPs, and without trimming their delay alone must not call for quick adapt: it would keep a
-        sender slow that is slow just then.
-        """
-        bdp = self.link_bps * self.base_rtt_ns / 8e9
-        a = bdp / _REFERENCE_BDP_BYTES
-        target = self.target_delay_ns or (self.base_rtt_ns * 3 // 4 if trim else self.base_rtt_ns)
-        b = target / _REFERENCE_RTT_NS
-        return replace(
-            self,
-            target_delay_ns=target,
-            max_cwnd_bytes=self.max_cwnd_bytes or self.max_window(self.base_rtt_ns, mtu_bytes),
-            alpha=self.alpha or 4 * a * b * mtu_bytes / target,
-            fi=self.fi or 5 * mtu_bytes * a,
-            fi_scale=self.fi_scale or 0.25 * a,
-            eta=self.eta or 0.15 * mtu_bytes * a,
-            adjust_bytes_threshold=self.adjust_bytes_threshold or 8 * mtu_bytes,
-            adjust_period_ns=self.adjust_period_ns or self.base_rtt_ns,
-            qa_threshold_ns=self.qa_threshold_ns or (NEVER_NS if trim else max(4 * target, queue_ns)),
-        )
-
-    def max_window(self, base_rtt_ns: int, mtu_bytes: int) -> int:
-        """Return the largest window at a base RTT, bytes: 1.5 BDPs, eight packets at least."""
-        return max(int(1.5 * self.link_bps * base_rtt_ns / 8e9), 8 * mtu_bytes)
+from mrclab.hosts.mrc.config import NsccConfig
 
 
 class Nscc:
@@ -156,7 +68,7 @@ class Nscc:
         self.base_rtt_ns = config.base_rtt_ns
         """The smallest RTT known, ns; `config` has the one to begin with."""
         self._max_cwnd = self.config.max_cwnd_bytes
-        self._cwnd = float(self._max_cwnd)
+        self._set(float(config.first_cwnd_bytes or self._max_cwnd))
 
     @property
     def cwnd_bytes(self) -> int:

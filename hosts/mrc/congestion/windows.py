@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.config import MrcConfig, NsccConfig
 from mrclab.hosts.mrc.congestion.choice import make_controller
 from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.rdma.queue_pair import SharedWindow
 
 Made = tuple[CongestionControl, SharedWindow]

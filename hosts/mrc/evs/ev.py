@@ -100,6 +100,11 @@ class Ev:
         self.probing: Probing | None = None
         """While it is ASSUMED_BAD."""
 
+    @property
+    def doubt_ns(self) -> int:
+        """The wait between its probes, which each unanswered one doubles; 0 if it is not probed."""
+        return 0 if self.probing is None else self.probing.wait_ns
+
     def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
         """Return what `frames.prefix` makes for this path, building it once."""
         found = self.heads.get(udp_length << 8 | tclass)
@@ -117,6 +122,7 @@ class Plane:
     __slots__ = (
         "active",
         "cursor",
+        "decks",
         "evs",
         "local_up",
         "order",
@@ -131,7 +137,7 @@ class Plane:
         "waiting",
     )
 
-    def __init__(self, paths: PlanePaths) -> None:
+    def __init__(self, paths: PlanePaths, rotation: str = "shuffled") -> None:
         self.paths = paths
         self.port = paths.port
         self.evs: list[Ev] = []
@@ -139,6 +145,10 @@ class Plane:
         self.spares: list[Ev] = []
         self.order: list[Ev] = []
         self.cursor = 0
+        uplinks = {path.uplink for path in paths.paths}
+        shared = rotation == "stratified" and None not in uplinks and len(uplinks) < len(paths.paths)
+        self.decks: dict[int, list[Ev]] | None = {} if shared else None
+        """In a stratified rotation of EVs that share links: those that wait for their turn, by uplink."""
         self.waiting: list[Ev] = []
         """EVs whose turn came while the port was busy: the next ones of the plane."""
         self.quota = 0
@@ -168,6 +178,16 @@ class Plane:
         """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
         return len(self.active) + len(self.spares)
 
+    def skips_enough(self, cap: float) -> bool:
+        """Return whether one more SKIP would be more than this part of the active EVs; never with 1."""
+        if cap >= 1.0:
+            return False
+        skipped = 0
+        for ev in self.active:
+            if ev.state is EvState.SKIP:
+                skipped += 1
+        return skipped + 1 > cap * len(self.active)
+
     def draw(self, shuffle: Callable[[Ev], float]) -> Ev:
         """Return the next active EV in the rotation of a plane that has one, SKIP or not.
 
@@ -178,15 +198,31 @@ class Plane:
                 ev = self.waiting.pop(0)
             else:
                 if self.cursor >= len(self.order):
-                    self.order = self.active.copy()
-                    for ev in self.active if self.repeats else ():
-                        self.order += [ev] * (self.repeats.get(ev.value, 1) - 1)
-                    self.order.sort(key=shuffle)
+                    self.order = self._round(shuffle)
                     self.cursor = 0
                 ev = self.order[self.cursor]
                 self.cursor += 1
             if ev.active:
                 return ev
+
+    def _round(self, shuffle: Callable[[Ev], float]) -> list[Ev]:
+        """Return a new round in random order: all active EVs or, stratified, one for each uplink."""
+        order = self.active.copy()
+        for ev in self.active if self.repeats else ():
+            order += [ev] * (self.repeats.get(ev.value, 1) - 1)
+        order.sort(key=shuffle)
+        if self.decks is None:
+            return order
+        hands: dict[int, list[Ev]] = {}
+        for ev in order:
+            assert ev.path.uplink is not None
+            hands.setdefault(ev.path.uplink, []).append(ev)
+        drawn: list[Ev] = []
+        for uplink, hand in hands.items():
+            deck = [ev for ev in self.decks.get(uplink, ()) if ev.active] or hand
+            drawn.append(deck.pop())
+            self.decks[uplink] = deck
+        return drawn
 
     def candidates(self) -> list[Ev]:
         """Return the active EVs or, if no active one is left, all EVs except DENIED ones."""

@@ -62,13 +62,13 @@ class EvSet:
         note: Note | None = None,
     ) -> None:
         cache = HeadCache() if heads is None else heads
-        self._qpn = qpn
+        self.qpn = qpn
         self.policy = policy
         """Chooses the EVs in place of the rotation."""
-        self._config = config
+        self.config = config
         self._rng, self._random, self._shuffle = rng, rng.random, self._key
         self._emit, self._note = emit, note or made_by(emit)
-        self.planes = [Plane(paths) for paths in remote.planes]
+        self.planes = [Plane(paths, config.rotation) for paths in remote.planes]
         self.by_value: dict[int, Ev] = {}
         self.bad: list[Ev] = []
         """EVs in state ASSUMED_BAD, which wait for probes."""
@@ -89,8 +89,7 @@ class EvSet:
         self._position = 0
         self._restored: Ev | None = None
         """The EV that the packet at hand has restored from SKIP."""
-        planes = self.planes if config.reverse_evs == "set" else []
-        self._reverse_of = {plane.port: plane for plane in planes}
+        self._reverse_of = {plane.port: plane for plane in self.planes if config.reverse_evs == "set"}
         self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
         self.now_ns = 0
         """Set before EVs are requested: a SKIP may last for a time, and a proven EV is fresh for one."""
@@ -232,7 +231,7 @@ class EvSet:
             candidates = [ev for ev in candidates if ev.port in free_ports]
         if not candidates:
             return None
-        return min(candidates, key=lambda ev: (ev is avoid, ev.failed_ns, self._random()))
+        return min(candidates, key=lambda ev: (ev is avoid, ev.doubt_ns, ev.failed_ns, self._random()))
 
     def _key(self, _: object) -> float:
         return self._random()
@@ -288,14 +287,14 @@ class EvSet:
                 self.policy.on_trim(now_ns, ev)
         else:
             ev.ecn_marked += 1
-        if not self._config.ev_health:
+        if not self.config.ev_health or ev.plane.skips_enough(self.config.skip_cap):
             return
         before = ev.state
         if self._move(ev, event) is _SKIP and before is not _SKIP:
-            skip_ns = self._config.reading.skip_ns
+            skip_ns = self.config.reading.skip_ns
             if skip_ns:
                 ev.skip_until_ns = now_ns + skip_ns
-            self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
+            self._emit(EvSkipped(now_ns, self.qpn, ev.value, ev.port, trimmed))
 
     def on_sack(self, now_ns: int, value: int, mark: int) -> None:
         """Take in that a SACK names an EV, and the mark that it carries for it."""
@@ -329,9 +328,9 @@ class EvSet:
 
     def _at_floor(self) -> bool:
         """Return whether no EV may be given up: so few are usable, or none ever is."""
-        if not self._config.ev_health:
+        if not self.config.ev_health:
             return True
-        floor = self._config.ev_min_active
+        floor = self.config.ev_min_active
         return floor > 0 and sum(plane.usable for plane in self.planes if plane.up) <= floor
 
     def on_always_skip(self, now_ns: int, ev: Ev) -> None:
@@ -357,16 +356,16 @@ class EvSet:
         probing.passed += 1
         probing.unanswered = None
         self._probe_stale = True
-        probing.wait_ns = self._config.probe_interval_ns
+        probing.wait_ns = self.config.probe_interval_ns
         probing.due_ns = now_ns + probing.wait_ns
-        if probing.passed >= self._config.probe_successes:
-            skip = marked and self._config.reading.skip_after_marked_probe
+        if probing.passed >= self.config.probe_successes:
+            skip = marked and self.config.reading.skip_after_marked_probe
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
         """Probe an EV at once instead of waiting: a packet thought lost on it has arrived."""
         if ev.probing is not None:
-            ev.probing.wait_ns = self._config.probe_interval_ns
+            ev.probing.wait_ns = self.config.probe_interval_ns
             ev.probing.due_ns = min(ev.probing.due_ns, now_ns)
             self._probe_stale = True
 
@@ -392,7 +391,7 @@ class EvSet:
             if probing is not None and probing.due_ns <= now_ns and ev.plane.up:
                 if probing.unanswered is not None:
                     probing.passed = 0
-                    probing.wait_ns = min(2 * probing.wait_ns, self._config.probe_interval_max_ns)
+                    probing.wait_ns = min(2 * probing.wait_ns, self.config.probe_interval_max_ns)
                 probing.due_ns = now_ns + max(probing.wait_ns, probe_timeout_ns)
                 due.append(ev)
         return due
@@ -408,7 +407,7 @@ class EvSet:
                 plane.peer_up = up
             else:
                 plane.local_up = up
-            self._emit((PlaneUp if up else PlaneDown)(now_ns, self._qpn, port, remote))
+            self._emit((PlaneUp if up else PlaneDown)(now_ns, self.qpn, port, remote))
             self._refresh(plane.evs)
             self._probe_stale = True
             self._schedule, self._position = [], 0
@@ -438,7 +437,7 @@ class EvSet:
             self.bad.append(ev)
             if event is EvInput.LOST:
                 ev.retired_ns = now_ns
-            ev.probing = Probing(now_ns, self._config.probe_interval_ns)
+            ev.probing = Probing(now_ns, self.config.probe_interval_ns)
             self._probe_stale = True
         if before not in _USABLE:
             return
@@ -446,11 +445,11 @@ class EvSet:
         was_active = ev.active
         ev.active = ev.ready = False
         (ev.plane.active if was_active else ev.plane.spares).remove(ev)
-        self._note(EvRetired, (now_ns, self._qpn, ev.value, ev.port, reason, psn))
+        self._note(EvRetired, (now_ns, self.qpn, ev.value, ev.port, reason, psn))
         promoted = self._balance()
         for new in promoted:
             if was_active and new.plane is ev.plane:
-                self._note(EvReplaced, (now_ns, self._qpn, ev.value, new.value, ev.port))
+                self._note(EvReplaced, (now_ns, self.qpn, ev.value, new.value, ev.port))
                 break
 
     def _restore(self, now_ns: int, ev: Ev, event: EvInput) -> None:
@@ -463,7 +462,7 @@ class EvSet:
             self._probe_stale = True
             ev.retired_ns = -1
         ev.plane.spares.append(ev)
-        self._emit(EvRestored(now_ns, self._qpn, ev.value, ev.port))
+        self._emit(EvRestored(now_ns, self.qpn, ev.value, ev.port))
         self._balance()
 
     def _balance(self) -> list[Ev]:
@@ -493,8 +492,9 @@ class EvSet:
         ev = self._rng.choice(sendable or plane.spares)
         plane.spares.remove(ev)
         plane.active.append(ev)
-        # At the end of the current round, so that the EVs that wait in it keep their turn.
-        plane.order.append(ev)
+        if plane.decks is None:
+            # At the end of the current round, so that the EVs that wait in it keep their turn.
+            plane.order.append(ev)
         ev.active = True
         ev.ready = ev.state <= _GOOD and plane.up
         return ev

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.mrc.profiles.profile import Profile, ProfileState, invalid
 
 NSCC = "uet-1.0-nscc"

@@ -38,8 +38,19 @@ class NicProfiles:
         self.evs: dict[int, EvProfile] = {}
         self.ccs: dict[int, CcProfile] = {}
         self._of_qp: dict[int, tuple[EvProfile | None, CcProfile | None]] = {}
-        self._values: dict[tuple[int, int], EvEntry] = {}
-        """The entry behind a value, by queue pair."""
+        self._entries: dict[int, dict[int, EvEntry]] = {}
+        """By queue pair: the entry behind each value."""
+        self._values: dict[int, dict[EvEntry, int]] = {}
+        """By queue pair: the value of each entry."""
+
+    @property
+    def config(self) -> MrcConfig:
+        """The options of the NIC."""
+        return self._endpoint.config
+
+    def set_time(self, now_ns: int) -> None:
+        """Date the changes that follow, which an idle NIC would date by its last frame."""
+        self._endpoint.now_ns = max(self._endpoint.now_ns, now_ns)
 
     # Profiles
 
@@ -120,13 +131,13 @@ class NicProfiles:
             recipe = evs.recipe()
             carried = (lambda ev: ev) if evs.format.mode is EvFormat.SRV6 else recipe.value
             by_value = {(carried(entry.ev), entry.port): entry for entry in evs.entries}
-        found = []
+        entries = self._entries[qpn] = {}
         for counters in self._endpoint.ev_counters(qpn):
             entry = by_value.get((counters.ev, counters.plane + 1), EvEntry(counters.ev, counters.plane + 1))
-            self._values[qpn, counters.ev] = entry
-            found.append(entry)
+            entries[counters.ev] = entry
+        self._values[qpn] = {entry: value for value, entry in entries.items()}
         if evs.mode is EvMode.AUTO:
-            evs.learn(found)
+            evs.learn(entries.values())
         self._set(qpn, evs.denied, EvStates.DENIED)
 
     def forget(self, qpn: int) -> None:
@@ -134,17 +145,24 @@ class NicProfiles:
         for profile in self._of_qp.pop(qpn, ()):
             if profile is not None:
                 profile.users.discard((_QP, qpn))
-        self._values = {key: entry for key, entry in self._values.items() if key[0] != qpn}
+        self._entries.pop(qpn, None)
+        self._values.pop(qpn, None)
 
     # EVs
+
+    def deny_again(self, qpn: int) -> None:
+        """Deny the EVs of the profile's denylist again, after EVs were allowed by another way."""
+        evs, _ = self._of_qp.get(qpn, (None, None))
+        if evs is not None:
+            self._set(qpn, evs.denied, EvStates.DENIED)
 
     def _apply(self, evs: EvProfile, entry: EvEntry, state: EvStates) -> None:
         for _, qpn in evs.users:
             self._set(qpn, (entry,), state)
 
     def _set(self, qpn: int, entries: Iterable[EvEntry], state: EvStates) -> None:
-        wanted = set(entries)
-        values = [value for (qp, value), entry in self._values.items() if qp == qpn and entry in wanted]
+        known = self._values[qpn]
+        values = [known[entry] for entry in entries if entry in known]
         change = self._endpoint.deny if state is EvStates.DENIED else self._endpoint.allow
         change(values, self._endpoint.now_ns, qpn)
 
@@ -165,7 +183,7 @@ class NicProfiles:
         found = dict.fromkeys(evs.entries, EvStates.UNKNOWN)
         for _, qpn in evs.users:
             for counters in self._endpoint.ev_counters(qpn):
-                entry = self._values[qpn, counters.ev]
+                entry = self._entries[qpn][counters.ev]
                 if counters.state is EvState.ASSUMED_BAD:
                     found[entry] = EvStates.ASSUMED_BAD
                 elif found.get(entry) is EvStates.UNKNOWN:
@@ -176,7 +194,7 @@ class NicProfiles:
         """Keep what an event of the endpoint means for a profile."""
         if isinstance(event, EvRetired | EvRestored) and event.qpn in self._of_qp:
             evs, _ = self._of_qp[event.qpn]
-            entry = self._values.get((event.qpn, event.ev))
+            entry = self._entries.get(event.qpn, {}).get(event.ev)
             if evs is None or entry is None:
                 return
             if isinstance(event, EvRestored):

@@ -1,4 +1,4 @@
-"""The sending half of a queue pair: writes posted, and packets in flight, acknowledged, lost, resent."""
+"""The sending half of a queue pair: what it sends next, what is lost, what it sends again."""
 
 from mrclab.hosts.compiled import prefer
 

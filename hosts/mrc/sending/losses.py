@@ -5,8 +5,8 @@ from __future__ import annotations
 from mrclab.hosts.mrc.congestion.control import CongestionControl
 from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
 from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.mrc.sending.recovery import Recovery
-from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.rdma.events import LossReason, PacketLost
 from mrclab.hosts.rdma.psn import PSN_MASK
 from mrclab.hosts.rdma.reports import Note
@@ -41,7 +41,7 @@ class Losses:
     def lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
         """Queue a packet for retransmission; its size in the window is the caller's to account for."""
         self._board.on_lost(packet)
-        packet.lost_with_ev = reason is LossReason.RETIRED or reason is LossReason.PORT_DOWN
+        packet.by_window = reason is LossReason.GAP or reason is LossReason.PROBE
         self.lost += 1
         ev, psn = packet.ev, packet.psn & PSN_MASK
         self._note(PacketLost, (now_ns, self._qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
@@ -61,7 +61,7 @@ class Losses:
     def on_spurious(self, now_ns: int, packet: SentPacket) -> None:
         """Take in that a transmission which counted as lost had arrived."""
         self.spurious += 1
-        if not packet.lost_with_ev:
+        if packet.by_window:
             self._recovery.on_spurious(now_ns)
         self._evs.on_late_arrival(now_ns, packet.ev)
         window_ns = self._recovery.window.ns(now_ns)

@@ -29,8 +29,8 @@ from __future__ import annotations
 from typing import Final
 
 from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
-from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.mrc.sending.send_order import SendOrder
 from mrclab.hosts.mrc.sending.timers import AckTimer, TailTimer
 from mrclab.hosts.rdma.rtt import RttEstimator
@@ -63,6 +63,10 @@ class Recovery:
         """When an EV was retired last, while anything sent before is in flight."""
         self.newest_acked_ns = -1
         """Latest send time of an acknowledged packet; -1 for none."""
+        self._lead_ns = 0
+        """How much faster than data the last tail probe was."""
+        self.longest = self._short = 0
+        """Bytes of the longest packet so far; of packets that say nothing about its RTT."""
         self._late_ready = False
         self._gap_due_ns = 0
         """When to look at the gap again; 0 for never."""
@@ -76,6 +80,18 @@ class Recovery:
             self.ack_timer.restart(now_ns)
             self.tail.probes = 0
 
+    def on_longer(self, length: int) -> None:
+        """Take in that a packet longer than all before goes out. If it is much longer, RTTs count anew."""
+        if length > 2 * self.longest:
+            self.rtt.restart()
+        self.longest = length
+        self._short = length >> 1
+
+    def on_rtt(self, length: int, rtt_ns: int) -> None:
+        """Take in the RTT of a packet; that of a short one is less on each link, and none of full packets."""
+        if length >= self._short:
+            self.rtt.sample(rtt_ns)
+
     def on_tail_probe(self, now_ns: int) -> None:
         """Note that a tail probe went out."""
         self.tail.since_ns = now_ns
@@ -83,10 +99,16 @@ class Recovery:
     def on_probe_answer(self, rtt_ns: int, sent_ns: int, *, tail: bool) -> None:
         """Take in the answer to a probe.
 
-        Health probes bypass queues, so overtaking by one proves no loss; a tail probe counts as a packet.
+        Health probes bypass queues, so overtaking by one proves no loss; a tail probe counts as a packet. But
+        it is short, and each link on its way takes less time for it than for a full packet: it counts as a
+        packet sent earlier, by the time that it was faster than data. For the same reason its RTT is none of
+        data: with it, the reordering window would follow the shortest packets.
         """
-        self.rtt.sample(rtt_ns)
-        if tail and sent_ns > self.newest_acked_ns:
+        if not tail:
+            return
+        self._lead_ns = max(0, self.rtt.floor_ns - rtt_ns)
+        sent_ns -= self._lead_ns
+        if sent_ns > self.newest_acked_ns:
             self.newest_acked_ns = sent_ns
 
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
@@ -98,10 +120,13 @@ class Recovery:
         newest = self.newest_acked_ns
         late = known_ns
         min_rtt_ns = self.rtt.min_ns
+        short = self._short
         for packet in acked:
             # A repeated packet's answer may be the first transmission's: count it only after a whole RTT [RFC
             # 8985].
             sent_ns = packet.sent_ns
+            if packet.length < short:
+                sent_ns -= self._lead_ns
             if sent_ns > newest and (packet.tries == 0 or now_ns - sent_ns >= min_rtt_ns):
                 newest = sent_ns
             elif sent_ns < late:
@@ -199,7 +224,7 @@ class Recovery:
         self._gap_due_ns = 0
         oldest = self.order.oldest()
         if oldest is not None:
-            decides = oldest.sent_ns + self.window.ns(now_ns)
+            decides = oldest.sent_ns + self.window.ns(now_ns) + self._lead_ns
             if oldest.sent_ns < self.newest_acked_ns and self.tail.since_ns <= decides:
                 if decides < now_ns:
                     return True
@@ -210,7 +235,7 @@ class Recovery:
 
     def next_timer(self, now_ns: int) -> int:
         """Return when `handle_timer` wants to be called while something is unacknowledged."""
-        first = min(self.tail.due_ns(self.window.ns(now_ns)), self.ack_timer.due_ns())
+        first = min(self.tail.due_ns(self.window.ns(now_ns) + self._lead_ns), self.ack_timer.due_ns())
         if self._gap_due_ns and self._gap_due_ns < first:
             first = self._gap_due_ns
         return first
@@ -220,7 +245,7 @@ class Recovery:
         if self._gap_due_ns and now_ns >= self._gap_due_ns:
             self._gap_due_ns = 0
             self.gap = True
-        tail_due = self.tail.due_ns(self.window.ns(now_ns))
+        tail_due = self.tail.due_ns(self.window.ns(now_ns) + self._lead_ns)
         ack_due = self.ack_timer.due_ns()
         if now_ns < tail_due and now_ns < ack_due:
             return NOTHING

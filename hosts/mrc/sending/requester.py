@@ -19,12 +19,12 @@ from mrclab.hosts.mrc.connection import Connection
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.outstanding.send_queue import SendQueue, WorkRequest
 from mrclab.hosts.mrc.sending.losses import Losses
 from mrclab.hosts.mrc.sending.probes import Probes
 from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
 from mrclab.hosts.mrc.sending.rtt_sample import rtt_of
-from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from mrclab.hosts.mrc.sending.send_queue import SendQueue, WorkRequest
 from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
 from mrclab.hosts.mrc.sending.window_report import WindowReport
 from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
@@ -213,6 +213,8 @@ class Requester:
                 flags = _ACK_BIT
                 request.last_psn = psn
                 queue.popleft()
+            if length > self.recovery.longest:
+                self.recovery.on_longer(length)
             request.offset = offset + length
             packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
             budget -= length + overhead
@@ -335,7 +337,7 @@ class Requester:
             self.losses.on_spurious(now_ns, previous)
         rtt_ns = rtt_of(now_ns, trigger, sack, timestamps=self._timestamps, service_time=self._service_time)
         if rtt_ns is not None:
-            self.recovery.rtt.sample(rtt_ns)
+            self.recovery.on_rtt(trigger.length, rtt_ns)
         return rtt_ns
 
     def on_transport_ack(self, now_ns: int, psn24: int, syndrome: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrclab.hosts.mrc.codec.values import SackPacket
-from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
 from mrclab.hosts.mrc.wire import timestamp, without_hold
 
 

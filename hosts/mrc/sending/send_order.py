@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
 
 _KEPT: Final = 64
 """Entries of the past to keep at most, unless more than that many follow them."""

@@ -14,6 +14,7 @@ from mrclab.hosts.mrc.wire import NackReason, Opcode
 from mrclab.hosts.rdma.events import PacketLost
 from mrclab.hosts.rdma.headers import BTH_OFFSET
 from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
+from tests.support.endpoint_state import set_refusal
 from tests.support.mrc_sim import Network, Sim, is_data, port_addresses, remote_paths, trim
 
 
@@ -55,8 +56,8 @@ def test_every_packet_is_in_its_class(trimmed):
     sim = Sim(seed=3, config=config, network=network, keep_frames=True)
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 20), region.address, region.rkey)
-    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
-    sim.at(sim.now_ns + 100_000, lambda: sim.ends[1].set_refusal(sim.qpns[1], None))
+    set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)
+    sim.at(sim.now_ns + 100_000, lambda: set_refusal(sim.ends[1], sim.qpns[1], None))
     sim.ends[0].set_port_state(3, False, sim.now_ns)
     sim.run(50_000_000)
     classes = defaultdict(set)

@@ -358,6 +358,21 @@ def test_a_skip_may_last_a_time_instead_of_a_turn():
     assert ev.state is G
 
 
+def test_the_last_resort_is_no_path_whose_probes_stay_unanswered():
+    """All EVs are given up, some by mistake: those of the dead plane, which failed first, are not tried."""
+    evs, _ = make(planes=2, paths=2, probe_interval_ns=1000)
+    dead, mistaken = evs.planes
+    for ev in list(dead.evs):
+        evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    for now_ns in (1000, 2000):
+        for ev in evs.due_probes(now_ns, 0):
+            ev.probing.unanswered = now_ns
+    for ev in list(mistaken.evs):
+        evs.on_lost(3000, ev, 2, RetireReason.LOSS)
+    assert len(evs.bad) == 4
+    assert {evs.pick().port for _ in range(20)} == {1}
+
+
 def test_a_floor_of_usable_evs_is_kept():
     evs, _ = make(planes=2, paths=4, ev_min_active=5)
     for ev in list(evs.by_value.values()):

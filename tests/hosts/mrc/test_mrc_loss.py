@@ -344,7 +344,7 @@ def test_an_overtaken_packet_is_asked_about_as_soon_as_an_answer_can_decide():
     hand.a.handle_timer(1_020_001)
     (probe,) = hand.send(1_020_001)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
-    hand.answer([probe], 1_030_000)
+    hand.answer([probe], 1_030_001)
     (lost,) = hand.events(PacketLost)
     assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
 

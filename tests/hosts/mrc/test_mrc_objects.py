@@ -52,7 +52,9 @@ def transfer(kind, seed, network, config, lengths, faults):
         "now_ns": sim.now_ns,
         "queue pairs": [[end.qp_counters(qpn) for qpn in end.qps] for end in ends],
         "EVs": [[end.ev_counters(qpn) for qpn in end.qps] for end in ends],
-        "ports": [(end.frames_sent, end.frames_received, end.drops) for end in ends],
+        "ports": [
+            ([state.sent for state in end.port_states], end.frames_received, end.drops) for end in ends
+        ],
     }
 
 

@@ -10,6 +10,7 @@ from mrclab.hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, Por
 from mrclab.hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
 from mrclab.hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.headers import BTH_OFFSET
+from tests.support.endpoint_state import set_receiver_penalty, set_refusal
 from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
@@ -216,8 +217,8 @@ def test_psns_beyond_the_window_are_refused_or_dropped(nack):
 @pytest.mark.parametrize("reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE])
 def test_a_receiver_short_of_something_is_tried_again_and_no_path_is_to_blame(reason):
     sim = Sim(seed=2)
-    sim.ends[1].set_refusal(sim.qpns[1], reason)
-    sim.at(sim.now_ns + 150_000, lambda: sim.ends[1].set_refusal(sim.qpns[1], None))
+    set_refusal(sim.ends[1], sim.qpns[1], reason)
+    sim.at(sim.now_ns + 150_000, lambda: set_refusal(sim.ends[1], sim.qpns[1], None))
     post(sim, 1, 20_000, region(sim))
     sim.run(until=done(sim))
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]
@@ -227,7 +228,7 @@ def test_a_receiver_short_of_something_is_tried_again_and_no_path_is_to_blame(re
 
 def test_refused_for_good_means_retry_counter_exceeded():
     sim = Sim(seed=2, config=MrcConfig(linear_retries=2, exponential_retries=3))
-    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)
     post(sim, 1, 100, region(sim))
     post(sim, 2, 100, region(sim))
     sim.run(50_000_000, until=done(sim, 2))
@@ -243,17 +244,17 @@ def test_a_receiver_may_narrow_and_restore_the_window():
     control = sim.ends[0].qps[sim.qpns[0]].requester.congestion
     before = control.cwnd_bytes
     where = region(sim)
-    sim.ends[1].set_receiver_penalty(sim.qpns[1], 127)
+    set_receiver_penalty(sim.ends[1], sim.qpns[1], 127)
     post(sim, 1, 40_960, where)
     sim.run(until=done(sim))
     narrow = control.cwnd_bytes
     assert narrow < before
-    sim.ends[1].set_receiver_penalty(sim.qpns[1], 0, restore=True)
+    set_receiver_penalty(sim.ends[1], sim.qpns[1], 0, restore=True)
     post(sim, 2, 4096, where)
     sim.run(until=done(sim, 2))
     assert control.cwnd_bytes == before > narrow
     with pytest.raises(ValueError, match="7 bits"):
-        sim.ends[1].set_receiver_penalty(sim.qpns[1], 128)
+        set_receiver_penalty(sim.ends[1], sim.qpns[1], 128)
 
 
 def test_cc_state_counts_what_came_out_of_order_and_echoes_the_timestamp():

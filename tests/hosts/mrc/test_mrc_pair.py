@@ -32,6 +32,7 @@ from mrclab.hosts.rdma.events import (
 )
 from mrclab.hosts.rdma.headers import BTH_OFFSET
 from mrclab.hosts.rdma.paths import Path, RemotePaths
+from tests.support.endpoint_state import active_per_plane
 from tests.support.fault_schedules import NearWrap
 from tests.support.mrc_sim import (
     Network,
@@ -71,7 +72,7 @@ def check(sim, lengths, data, region, *, source=0):
     mine = sim.ends[sender].qp_counters(sim.qpns[sender])
     assert mine.inflight_bytes == 0
     assert mine.bytes_acked <= len(data)
-    active = sim.ends[sender].active_per_plane(sim.qpns[sender])
+    active = active_per_plane(sim.ends[sender], sim.qpns[sender])
     states = defaultdict(list)
     for ev in sim.ends[sender].ev_counters(sim.qpns[sender]):
         states[ev.plane].append(ev.state)
@@ -449,6 +450,6 @@ def test_oblivious_spraying_goes_on_using_a_dead_path_and_delivers_all_the_same(
     check(sim, lengths, data, region)
     assert not sim.of(0, EvRetired)
     assert not sim.of(0, EvSkipped)
-    assert all(sim.ends[0].active_per_plane(sim.qpns[0])[plane] == 8 for plane in range(4))
+    assert all(active_per_plane(sim.ends[0], sim.qpns[0])[plane] == 8 for plane in range(4))
     late = [e for e in sim.of(0, PacketLost) if e.ev in network.dead]
     assert len(late) > 10, "it never learns"

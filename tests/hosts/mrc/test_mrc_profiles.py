@@ -3,8 +3,8 @@
 import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.mrc.congestion.control import FixedWindow
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvField, EvFormat, EvMode
 from mrclab.hosts.mrc.profiles.cc_profile import NSCC, PARAMETERS, CcProfile
 from mrclab.hosts.mrc.profiles.ev_profile import EVENTS_KEPT, MOST_EVS, EvFormatProfile, EvProfile, EvStates

@@ -39,7 +39,7 @@ def test_the_documented_readings_are_those_of_the_code():
 
 
 def test_readings_out_of_range_are_refused():
-    for bad in ({"udp_port": 0}, {"skip_ns": -1}, {"max_wimm_syndrome": 0x1F}):
+    for bad in ({"udp_port": 0}, {"port_mask_first_bit": 2}, {"skip_ns": -1}, {"max_wimm_syndrome": 0x1F}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             SpecReading(**bad)
 

@@ -6,6 +6,7 @@ from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
 from mrclab.hosts.mrc.wire import NackReason
 from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
 from mrclab.hosts.rdma.headers import BTH_OFFSET
+from tests.support.endpoint_state import set_refusal
 from tests.support.mrc_pair import T_SENT, Pair
 from tests.support.mrc_sim import Network, Sim, frame_psn, is_data, trim
 
@@ -33,7 +34,7 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
     """However the turns fall: with two paths every second one would be the same again."""
     sim = Sim(seed=seed, planes=1, paths=2, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(1 << 16))
-    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 16), region.address, region.rkey)
     sim.run(400_000)
     again = sim.of(0, Retransmitted)
@@ -107,3 +108,37 @@ def test_a_loss_says_that_its_repair_goes_before_the_next_frame_is_read():
     ((_, repair),) = pair.a.frames_to_send(T_SENT + 5_020_001, None, 1)
     assert frame_psn(repair) == frame_psn(lost[1])
     assert not pair.a.repairs_wait
+
+
+def answers_to(pair, frames):
+    """Give frames to the receiver one by one; return the number of its answers to each."""
+    return [len(pair.take([frame])) for frame in frames]
+
+
+@pytest.mark.parametrize("at_gap", [False, True])
+def test_while_a_packet_is_missing_each_later_one_is_answered_if_asked_for(at_gap):
+    pair = Pair(sack_threshold_bytes=8 * 4096, sack_at_gap=at_gap)
+    pair.post(8 * 4096)
+    first, lost, *later = pair.a.frames_to_send(T_SENT, None, 5)
+    assert answers_to(pair, [first]) == [0], "nothing is missing yet"
+    assert answers_to(pair, later) == [int(at_gap)] * 3
+    assert answers_to(pair, [lost]) == [0], "nothing is missing any more"
+
+
+def test_a_false_timeout_does_not_widen_the_reordering_window():
+    """Only a loss that the window decided on shows anything about it: here the peer stood still."""
+    pair = Pair(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
+    pair.post(1)
+    ((port, frame),) = pair.a.frames_to_send(T_SENT, None, 1)
+    pair.b.receive(port, frame, T_SENT + 10_000)
+    answers = pair.b.frames_to_send(T_SENT + 10_000, None, 1000)
+    requester = pair.a.qps[pair.qpn_a].requester
+    requester.recovery.heard_ns = T_SENT + 64_000  # another packet of the peer, while this answer waits
+    requester.recovery.tail.since_ns = 1 << 50
+    pair.a.handle_timer(T_SENT + (1024 << 6))
+    for answered, sack in answers:
+        pair.a.receive(answered, sack, T_SENT + (1024 << 6) + 10_000)
+    events = list(pair.a.events())
+    assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.TIMEOUT]
+    assert [type(e) for e in events if isinstance(e, SpuriousLoss)] == [SpuriousLoss]
+    assert requester.recovery.window.widening == 1

@@ -63,7 +63,9 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    config: MrcConfig = getattr(request, "param", MrcConfig())
+    given: MrcConfig | int | None = getattr(request, "param", None)
+    config = given if isinstance(given, MrcConfig) else MrcConfig()
+    linger_ns = given if isinstance(given, int) else 0
     names = tuple(f"t{os.getpid()}{end}" for end in "ab")
     try:
         for name in names:
@@ -86,6 +88,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
                         [f"eth{plane}" for plane in range(PLANES)],
                         config,
                         random.Random(host),
+                        linger_ns=linger_ns,
                     )
                 )
         a, b = devices
@@ -131,6 +134,14 @@ def test_a_stream_arrives_whole_over_every_plane(pair: Pair) -> None:
     assert sender.failed is None
     assert receiver.received == sender.posted >= 200
     assert all(port.counters.tx_frames > 100 for port in pair.sender.ports.values())
+
+
+@pytest.mark.parametrize("pair", [1 << 40], indirect=True)
+def test_a_nic_that_lingers_for_ever_still_ends_its_turns_and_sees_frames_and_timers(pair: Pair) -> None:
+    sender, receiver = stream(pair)
+    run_until_drained(pair, sender, receiver, messages=20)
+    assert receiver.problem is None
+    assert receiver.received == sender.posted >= 20
 
 
 @pytest.mark.parametrize("pair", [MrcConfig(timestamps=True)], indirect=True)

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from mrclab.controller.queues import queue_setting
 from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.config import NEVER_NS, NsccConfig
 from mrclab.hosts.mrc.congestion.choice import make_controller
-from mrclab.hosts.mrc.congestion.nscc import NEVER_NS, Nscc, NsccConfig
+from mrclab.hosts.mrc.congestion.nscc import Nscc
 from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.topologies import LinkProfile
 
@@ -437,3 +438,17 @@ def test_under_a_penalty_a_marked_delay_decreases_the_window():
     control.on_ack(1_000, 1_280, 30_000, True, 50_000, penalty=10)
     # 10 * 1280 / 128 = 100, then 0.6 of it.
     assert control.cwnd_bytes == 5_940
+
+
+def test_the_first_window_may_be_smaller_than_the_largest():
+    def made(first_cwnd_bytes):
+        return Nscc(NsccConfig(**KNOBS, first_cwnd_bytes=first_cwnd_bytes), MTU, trim=True)
+
+    assert made(20_000).cwnd_bytes == 20_000
+    assert made(0).cwnd_bytes == made(1_000_000).cwnd_bytes == 100_000
+    again = made(20_000)
+    again.on_inferred_loss(5_000)
+    again.calibrate(again.base_rtt_ns)
+    assert again.cwnd_bytes == 20_000
+    with pytest.raises(ValueError, match="first_cwnd_bytes"):
+        made(-1)

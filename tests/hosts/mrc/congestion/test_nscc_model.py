@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.hosts.mrc.congestion.nscc import Nscc, NsccConfig
+from mrclab.hosts.mrc.config import NsccConfig
+from mrclab.hosts.mrc.congestion.nscc import Nscc
 from tests.support.nscc_model import NsccModel
 
 MTU = 4096

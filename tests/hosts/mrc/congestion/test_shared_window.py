@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.mrc.congestion.choice import NsccControl
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.mrc.events import WindowChanged
 from mrclab.hosts.rdma.events import SendCompleted, Status
 from mrclab.hosts.rdma.paths import RemotePaths

@@ -3,13 +3,14 @@
 import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
+from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
 from mrclab.hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
-from mrclab.hosts.mrc.sending.scoreboard import SentPacket
-from mrclab.hosts.mrc.sending.send_queue import WorkRequest
 from mrclab.hosts.mrc.wire import NackReason, Sack, timestamp
 from mrclab.hosts.rdma.headers import BTH_OFFSET
+from tests.support.endpoint_state import set_receiver_penalty, set_refusal
 from tests.support.mrc_pair import Pair
 from tests.support.mrc_sim import Network, Sim, mark_ce, trim
 
@@ -201,7 +202,7 @@ def test_every_nack_reaches_congestion_control_as_what_it_is():
     (port, first), (way, second), third = a.frames_to_send(0)
     b.receive(port, trim(first), 0)
     b.receive(way, trim(second, last_hop=True), 0)
-    b.set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    set_refusal(b, sim.qpns[1], NackReason.NO_RESOURCE)
     b.receive(*third, 0)
     for nack in b.frames_to_send(0):
         a.receive(*nack, 40_000)
@@ -255,7 +256,7 @@ def penalised(penalty):
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 18), region.address, region.rkey)
     answers = []
     for n, (port, frame) in enumerate(sim.ends[0].frames_to_send(0, None, 4)):
-        sim.ends[1].set_receiver_penalty(sim.qpns[1], penalty if n % 2 else 0)
+        set_receiver_penalty(sim.ends[1], sim.qpns[1], penalty if n % 2 else 0)
         sim.ends[1].receive(port, frame, 0)
         answers += sim.ends[1].frames_to_send(0)
     return sim.ends[0], sim.ends[0].qps[sim.qpns[0]].requester.congestion, answers

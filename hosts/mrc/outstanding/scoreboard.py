@@ -11,7 +11,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.sending.send_queue import WorkRequest
+from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
 
 _FIRST_RING: Final = 64
 """Records that a ring has room for at first; it doubles when more PSNs are unacknowledged."""
@@ -22,7 +22,7 @@ _FIRST_RING: Final = 64
 class SentPacket:
     """One transmission of one PSN."""
 
-    __slots__ = ("ev", "length", "lost_with_ev", "offset", "previous", "psn", "request", "sent_ns", "tries")
+    __slots__ = ("by_window", "ev", "length", "offset", "previous", "psn", "request", "sent_ns", "tries")
 
     def __init__(
         self,
@@ -47,8 +47,9 @@ class SentPacket:
         """Transmissions before this one."""
         self.previous = previous
         """The transmission before this one; it has none itself."""
-        self.lost_with_ev = False
-        """It counted as lost because its EV was retired or a port went down, not by the reordering window."""
+        self.by_window = False
+        """It counted as lost by the reordering window alone. If it was not lost, the window was too short; a
+        loss for another reason (EV retired, port down, timeout) shows nothing about the window."""
 
 
 class Scoreboard:
