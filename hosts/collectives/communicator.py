@@ -56,6 +56,8 @@ class Communicator:
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0
+        self.taken = 0
+        """How many events have come: a driver with many waits looks at them only if this has changed."""
 
     def expose(self, size_bytes: int) -> memoryview:
         """Create and expose a region of this size. Its number is the count of regions created before it."""
@@ -80,6 +82,7 @@ class Communicator:
 
     def take(self, event: ChannelEvent) -> None:
         """Process an event of the channel. Raise PutError for a put that failed."""
+        self.taken += 1
         if isinstance(event, Done):
             self._under_way.discard(event.ticket)
             if event.error is not None:
@@ -92,6 +95,14 @@ class Communicator:
     def has_arrived(self, peer: int, *tags: int) -> bool:
         """Return True if a put of this peer with one of these tags has arrived."""
         return any((peer, tag) in self._arrived for tag in tags)
+
+    def take_arrival(self, peer: int, tag: int) -> Arrived | None:
+        """Return the put of a peer with this tag, once; None if it has not arrived."""
+        return self._arrived.pop((peer, tag), None)
+
+    def under_way(self, ticket: int) -> bool:
+        """Return True if this put is not in the peer's memory yet."""
+        return ticket in self._under_way
 
     def arrival(self, peer: int, tag: int) -> Steps[Arrived]:
         """Wait for the put of a peer with this tag."""

@@ -22,8 +22,8 @@ from mrclab.hosts.collectives.channel import Channel
 from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
 from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
 from mrclab.hosts.collectives.host_channel import Turn
-from mrclab.hosts.collectives.transports import open_channels
-from mrclab.hosts.transports import TRANSPORTS
+from mrclab.hosts.collectives.open_channels import open_channels
+from mrclab.hosts.transports import find_transport
 from mrclab.linux import namespaces
 from mrclab.topologies import Fabric
 
@@ -85,18 +85,20 @@ class Group:
         options: Mapping[str, Any] | None = None,
         capacity_bytes: int = CAPACITY_BYTES,
         name: str = "mrclab",
+        seed: int = 0,
     ) -> Group:
         """Open a host's NIC in its namespace, and connect to this rank's neighbours on the ring.
 
         The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`, and
-        ``options`` go on top of that transport's. Groups that share a store differ by ``name``. Raise
-        KeyError for a transport that does not exist, TypeError or ValueError for an option, OSError or
+        ``options`` go on top of that transport's. Groups that share a store differ by ``name``, and groups
+        of one host by ``seed``. Raise
+        ValueError for a transport that does not exist, TypeError or ValueError for an option, OSError or
         MachineError if the namespace or the NIC cannot be opened, and the store's own errors.
         """
-        chosen = TRANSPORTS[transport]
+        chosen = find_transport(transport)
         with namespaces.inside(namespace):
             (channel,), turn = open_channels(
-                chosen.kind, fabric, host, [rank], {**chosen.options, **(options or {})}, seed=0
+                chosen.kind, fabric, host, [rank], {**chosen.options, **(options or {})}, seed
             )
         group = cls(channel, turn, rank, size, capacity_bytes)
         try:

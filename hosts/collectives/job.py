@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,7 +43,7 @@ class Job(Protocol):
         """Return the job's samples by name."""
 
 
-def columns(rows: list[tuple[int, ...]] | list[tuple[int, int, int, int]], names: tuple[str, ...]) -> Samples:
+def columns(rows: Sequence[tuple[int, ...]], names: tuple[str, ...]) -> Samples:
     """Return rows of integers as one array per column."""
     table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
     return {name: table[:, i] for i, name in enumerate(names)}

@@ -9,13 +9,14 @@ from mrclab.hosts.collectives.collective_jobs import CollectiveJob, TrainingJob
 from mrclab.hosts.collectives.flows import FlowsJob
 from mrclab.hosts.collectives.job import Job
 from mrclab.hosts.collectives.requests import RequestsJob
-from mrclab.hosts.training.job import TransformerJob
+from mrclab.hosts.schemes.registry import find_object
 
 JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
     "flows": lambda params, rank, size, seed: FlowsJob(params, rank),
     "request-response": lambda params, rank, size, seed: RequestsJob(params, rank),
     "training": TrainingJob,
-    "transformer": TransformerJob,
+    "transformer": lambda *args: find_object("mrclab.hosts.training.job:TransformerJob", "")(*args),
+    "graph": lambda *args: find_object("mrclab.hosts.workloads.player:GraphJob", "")(*args),
     "all-reduce": lambda *args: CollectiveJob("all-reduce", *args),
     "all-gather": lambda *args: CollectiveJob("all-gather", *args),
     "all-to-all": lambda *args: CollectiveJob("all-to-all", *args),

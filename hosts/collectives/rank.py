@@ -38,7 +38,7 @@ from mrclab.hosts.collectives.flows import FlowsJob
 from mrclab.hosts.collectives.host_channel import Turn
 from mrclab.hosts.collectives.job import Job, Times, as_int64
 from mrclab.hosts.collectives.jobs import make_job
-from mrclab.hosts.collectives.transports import open_channels
+from mrclab.hosts.collectives.open_channels import open_channels
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
@@ -46,6 +46,8 @@ from mrclab.topologies import fabric_from_text
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15
+LONG_TURNS = ("transformer",)
+"""Jobs that compute for long in one piece: in real time, ranks on the same CPU would wait for them."""
 
 
 @dataclass(slots=True)
@@ -167,6 +169,8 @@ class RankProcess:
     def __init__(self) -> None:
         self._seats: list[Seat] = []
         self._turn: Turn | None = None
+        self._shares_cpu = False
+        """True if other ranks run on the same CPU, in real time as this one."""
         self._denied: list[tuple[int, list[str]]] = []
         """Links to avoid, and from when on, in order of time."""
         self._asked = False
@@ -197,6 +201,8 @@ class RankProcess:
         for seat in seats:
             seat.note()
             seat.advance()
+        if self._shares_cpu:  # ranks there must not wait for the end of a real-time slice of 100 ms
+            os.sched_yield()
         return control_fd in readable, self._over()
 
     def close(self) -> None:
@@ -223,9 +229,11 @@ class RankProcess:
         return {"problem": next(iter(problems), None), "failure": next(iter(failures), None)}
 
     def _open(self, request: Request) -> dict[str, Any]:
-        take_cpu(request["cpu"], realtime=request["alone"])
-        if not request["alone"] and request.get("first", True):
-            # Ranks that share a CPU must not wait for the end of another's real-time slice of 100 ms.
+        computes = request["job"]["kind"] in LONG_TURNS
+        realtime = request.get("first", True) and (request["alone"] or not computes)
+        take_cpu(request["cpu"], realtime=realtime)
+        self._shares_cpu = realtime and not request["alone"]
+        if computes and not request["alone"] and request.get("first", True):
             _go_before_others()
         fabric = fabric_from_text(request["topology_yaml"])
         here, size, seed = request["ranks_here"], request["ranks"], request["seed"]

@@ -451,3 +451,8 @@ def _cut(length: int, streams: int) -> list[tuple[int, int]]:
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]
+
+
+def mptcp_channel(fabric: Fabric, host: str, rank: int, *, streams: int = 1) -> TcpChannel:
+    """Open a channel over MPTCP, with a subflow for each plane. Raise as `TcpChannel` does."""
+    return TcpChannel(fabric, host, rank, streams=streams, mptcp=True)

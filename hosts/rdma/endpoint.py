@@ -92,11 +92,6 @@ class BaseEndpoint:
         """Frames that each port took in."""
         return {number: self.port_states[number].received for number in self.addresses}
 
-    @property
-    def frames_sent(self) -> dict[int, int]:
-        """Frames that each port sent."""
-        return {number: self.port_states[number].sent for number in self.addresses}
-
     def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
         """Return the first of `count` numbers in a row for new queue pairs, drawn from the whole range.
 

@@ -17,6 +17,9 @@ class Path:
     outer_dst: bytes | None
     """Destination of the outer IPv6 header: the uSID container, 16 bytes. None: there is no outer header, and
     switches choose the path by a hash over the fields that carry the EV."""
+    uplink: int | None = None
+    """Number of the uplink that the path takes out of the rack; paths of a plane with one number share that
+    link. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,18 @@ from __future__ import annotations
 class RttEstimator:
     """Smoothed RTT and mean deviation [RFC 6298], in integer ns."""
 
-    __slots__ = ("_last_floor_ns", "_next_floor_ns", "latest_ns", "min_ns", "samples", "srtt_ns", "var_ns")
+    __slots__ = ("_initial_ns", "_last_floor_ns", "_next_floor_ns", "latest_ns", "min_ns", "samples",
+                 "srtt_ns", "var_ns")  # fmt: skip
 
     _FLOOR_SAMPLES = 8
 
     def __init__(self, initial_ns: int) -> None:
+        self._initial_ns = initial_ns
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again, as if there had been no sample."""
+        initial_ns = self._initial_ns
         self.srtt_ns = initial_ns
         self.var_ns = initial_ns // 2
         self.min_ns = initial_ns

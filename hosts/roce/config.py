@@ -107,6 +107,11 @@ class RoceConfig:
     dcqcn: DcqcnConfig | None = DcqcnConfig()
     """None switches DCQCN off: no CNPs, always line rate."""
 
+    @property
+    def kind(self) -> str:
+        """The kind of transport. A property: compiled, a ClassVar of a dataclass would be a field."""
+        return "rocev2"
+
     def __post_init__(self) -> None:
         if self.mtu_bytes not in (256, 512, 1024, 2048, 4096):
             raise ValueError(f"mtu_bytes must be 256, 512, 1024, 2048 or 4096, not {self.mtu_bytes}")

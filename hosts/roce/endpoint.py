@@ -46,6 +46,11 @@ class RoceAttributes:
     udp_port: int
     ports: tuple[PortAddress, ...]
 
+    @property
+    def kind(self) -> str:
+        """The kind of transport. A property: compiled, a ClassVar of a dataclass would be a field."""
+        return "rocev2"
+
 
 @dataclass(frozen=True, slots=True)
 class RoceCounters:
@@ -182,12 +187,6 @@ class Endpoint(BaseEndpoint):
         for qp, (start, end) in zip(qps, parts, strict=True):
             qp.requester.post(now, wr_id, view[start:end], remote_va + start, rkey, imm)
             self.scheduler.wake(self.now_ns, qp)
-
-    def post_receives(self, qpn: int, count: int) -> None:
-        """Post receives for writes with immediate, where `receive_credits` says that they are counted."""
-        for qp in self._connections[qpn]:
-            if qp.responder.credits is not None:
-                qp.responder.credits += count
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Take note of a port that went down or came up.

@@ -104,7 +104,7 @@ class Responder:
 
         self.error = False
         self._message: _Message | None = None
-        self._msn = 0
+        self._msn = self._messages = 0
         self._rqmsn = 0
         self._refused = False
         """The gap has been answered; nothing more until the expected packet comes [IBTA 9.7.5.2.1]."""
@@ -124,6 +124,18 @@ class Responder:
         self._expected = first_psn + (1 << PSN_BITS)
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
         self._route = route
+
+    @property
+    def messages(self) -> int:
+        """How many messages have arrived whole."""
+        return self._messages
+
+    def close(self) -> None:
+        """Take nothing more; what came of an unfinished message will come again elsewhere."""
+        self.error = True
+        if self._message is not None:
+            self.bytes_placed -= self._message.at
+            self._message = None
 
     # What arrives
 
@@ -212,6 +224,7 @@ class Responder:
         self._expected += 1
         if ends:
             self._msn = self._msn + 1 & 0xFFFFFF
+            self._messages += 1
         if with_imm:
             self._emit(ReceiveCompleted(now_ns, self.qpn, imm, message.length, self._rqmsn))
             self._rqmsn = self._rqmsn + 1 & 0xFFFF

@@ -325,7 +325,11 @@ def test_a_flood_of_writes_that_no_receive_waits_for_is_answered_within_bounds()
 def test_a_receiver_that_is_not_ready_is_tried_again_after_its_timer():
     sim = roce(receive_credits=2)
     data, region = stream(sim, [5000] * 5)
-    sim.at(sim.now_ns + 10_000_000, lambda: sim.ends[1].post_receives(sim.qpns[1], 3))
+
+    def post_three() -> None:
+        sim.ends[1].qps[sim.qpns[1]].responder.credits += 3
+
+    sim.at(sim.now_ns + 10_000_000, post_three)
     finish(sim, 5)
     check(sim, [5000] * 5, data, region)
     counters = sim.ends[0].qp_counters(sim.qpns[0])

@@ -1,0 +1,73 @@
+"""The transports of a host by name, for agents, perf, the verbs API and experiments.
+
+`table` has them, each as a row; `kinds` has the cores that they run. A new transport is a row, and a module
+with its core if that is new. Both may be outside of the tree (docs/your-own.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from mrclab.hosts.endpoint import Config
+from mrclab.hosts.transports.kinds import KINDS, Kind, find_kind, make_endpoint
+from mrclab.hosts.transports.table import DEPLOYED, TRANSPORTS, Look, Transport, find_transport
+from mrclab.topologies import Fabric
+
+__all__ = [
+    "DEFAULT",
+    "DEPLOYED",
+    "KINDS",
+    "TRANSPORTS",
+    "Config",
+    "Kind",
+    "Look",
+    "Transport",
+    "endpoint_options",
+    "find_kind",
+    "find_transport",
+    "make_config",
+    "make_endpoint",
+    "merged",
+    "random_of",
+]
+
+DEFAULT = "mrc"
+
+
+def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any] | None = None) -> Config:
+    """Return the configuration of a transport on a host; ``options`` override the transport's own.
+
+    Parameters of DCQCN and NSCC that describe the network come from the topology unless they are given. Raise
+    ValueError for a transport that does not exist or has no NIC of ours, and for a bad value; TypeError for
+    an unknown option.
+    """
+    transport = find_transport(name)
+    if transport.core.config is None:
+        raise ValueError(f"{name} uses the kernel's sockets: it has no endpoint")
+    config: Config = transport.core.config(fabric, host, {**transport.options, **(options or {})})
+    return config
+
+
+def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a transport's options without those of the channel. Raise ValueError for an unknown kind."""
+    stripes = find_kind(kind).stripes
+    return {key: value for key, value in options.items() if not stripes or key != "qps"}
+
+
+def random_of(seed: int, host: str) -> random.Random:
+    """Return the random numbers of a host's endpoint.
+
+    Hosts share none, and neither do repetitions, whose seeds follow one another.
+    """
+    return random.Random(f"{seed}/{host}")
+
+
+def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with others on top; mappings inside both are merged key by key."""
+    result = {**options, **over}
+    for key in options.keys() & over.keys():
+        if isinstance(options[key], Mapping) and isinstance(over[key], Mapping):
+            result[key] = {**options[key], **over[key]}
+    return result

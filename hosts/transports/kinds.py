@@ -1,0 +1,196 @@
+"""The kinds of transports: which core a NIC runs, or which sockets of the kernel.
+
+A kind is a value, `Kind`. `KINDS` has the shipped ones. A kind outside of the tree is named
+``module:OBJECT``, or announced by a package as an entry point of the group ``mrclab.transport_kinds``
+(docs/your-own.md).
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from mrclab.hosts.endpoint import Config, Endpoint
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc import MrcConfig, QpAttributes
+from mrclab.hosts.mrc.config import ENDLESS_RETRIES
+from mrclab.hosts.options import datacenter_mrc, datacenter_rocev2, mrc_config, roce_config
+from mrclab.hosts.rdma.paths import PortAddress
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.roce import RoceAttributes
+from mrclab.hosts.roce.failover import FailoverEndpoint
+from mrclab.hosts.roce.lanes import FailoverAttributes, FailoverConfig
+from mrclab.hosts.schemes.registry import control_of, find_object, policy_of
+from mrclab.topologies import Fabric
+
+GROUP = "mrclab.transport_kinds"
+Routing = Literal["srv6", "ecmp", "structured", "destination", "adaptive", "flowlet", "frr"]
+LOADED: tuple[Routing, ...] = ("adaptive", "flowlet")
+"""Routings in which switches choose by the loads of their ports."""
+Options = Mapping[str, Any]
+
+
+def _no_options(fabric: Fabric, host: str, longer_ns: int) -> Options:
+    return {}
+
+
+def _same(config: Any, options: Options, longer_ns: int) -> Any:
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A protocol, and everything that other modules must know about it.
+
+    A protocol with a NIC of ours has `config` and `endpoint`; one of the kernel's has `channel` instead.
+    """
+
+    name: str
+    routings: tuple[Routing, ...]
+    """How fabrics may forward its packets."""
+    config: Callable[[Fabric, str, Options], Any] | None = None
+    """Return the configuration for a host of a fabric from options. Raise TypeError for an unknown option,
+    ValueError for a bad value. The configuration's class has `kind`, this kind's name."""
+    endpoint: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
+    """Create the endpoint of a NIC with these ports."""
+    objects: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
+    """Create one for a simulator, whose packets cross as objects (`mrclab.hosts.mrc.codec.objects`), if the
+    kind has such packets. They follow segment lists."""
+    attributes: Callable[..., Any] = QpAttributes
+    """The dataclass that two ends exchange before they connect."""
+    fast: Callable[[Fabric, str, int], Options] = _no_options
+    """Return options for links of a data centre's speed, with an RTT so many ns above the topology's."""
+    longer: Callable[[Any, Options, int], Any] = _same
+    """Return the configuration for wires that are that many ns longer in each direction. The options are the
+    given ones, which the result must not change."""
+    by_routing: Mapping[str, Options] = field(default_factory=dict)
+    """Options that a way of forwarding implies."""
+    patient: Options = field(default_factory=dict)
+    """Options with which connections survive faults of minutes, if the kind can."""
+    stripes: bool = False
+    """True if the option `qps` is the channel's: it splits each put over so many queue pairs."""
+    sprays: bool = False
+    """True if its frames carry EVs, and its endpoints report the EVs that they retire."""
+    channel: str = ""
+    """``module:function`` that opens a channel over the kernel's sockets."""
+    trace: Literal["packets", "tcp", ""] = "packets"
+    """How a capture is read: queue pairs' packets, TCP segments, or not at all."""
+
+    @property
+    def has_nic(self) -> bool:
+        """True for a NIC of ours, which virtual time has, too, and which ranks of a host can share."""
+        return self.endpoint is not None
+
+
+def _mrc(ports: Sequence[PortAddress], config: MrcConfig, rng: random.Random) -> Endpoint:
+    return MrcEndpoint(ports, config, rng, control_of(config), policy_of(config))
+
+
+def _mrc_objects(ports: Sequence[PortAddress], config: MrcConfig, rng: random.Random) -> Endpoint:
+    made = (ports, config, rng, control_of(config), policy_of(config))
+    return MrcEndpoint(*made, objects=True, payloads=True)
+
+
+def _longer_mrc(config: MrcConfig, options: Options, longer_ns: int) -> MrcConfig:
+    if not longer_ns or "base_rtt_ns" in options.get("nscc", {}):
+        return config
+    nscc = replace(config.nscc, base_rtt_ns=config.nscc.base_rtt_ns + 2 * longer_ns)
+    return replace(config, nscc=nscc)
+
+
+ROCE_TIMEOUT_EXPONENT = 17
+"""0.54 s; with seven retries a dead path ends a connection after some 4 s. NCCL waits 4.3 s each."""
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            name="mrc",
+            routings=("srv6", "ecmp", "structured", "adaptive", "flowlet", "frr"),
+            config=mrc_config,
+            endpoint=_mrc,
+            objects=_mrc_objects,
+            fast=datacenter_mrc,
+            longer=_longer_mrc,
+            by_routing={
+                **{routing: {"ev_mode": "ecmp"} for routing in ("ecmp", "adaptive", "flowlet")},
+                "structured": {"ev_mode": "structured"},
+            },
+            patient={"timestamps": True, "exponential_retries": ENDLESS_RETRIES},
+            stripes=True,
+            sprays=True,
+        ),
+        Kind(
+            name="rocev2",
+            routings=("srv6", "ecmp", "destination", "adaptive", "flowlet", "frr"),
+            config=roce_config,
+            endpoint=RoceEndpoint,
+            attributes=RoceAttributes,
+            fast=datacenter_rocev2,
+            by_routing={
+                "srv6": {"encapsulation": "srv6"},
+                **{
+                    routing: {"encapsulation": "plain"} for routing in ("ecmp", "destination", *LOADED, "frr")
+                },
+            },
+            patient={"timeout_exponent": ROCE_TIMEOUT_EXPONENT},
+        ),
+        Kind(
+            name="rocev2-failover",
+            routings=("srv6", "ecmp"),
+            config=partial(roce_config, of=FailoverConfig),
+            endpoint=FailoverEndpoint,
+            attributes=FailoverAttributes,
+            fast=datacenter_rocev2,
+            by_routing={"srv6": {"encapsulation": "srv6"}, "ecmp": {"encapsulation": "plain"}},
+            patient={"timeout_exponent": ROCE_TIMEOUT_EXPONENT},
+        ),
+        Kind(
+            name="tcp",
+            routings=("srv6", "ecmp", "frr"),
+            channel="mrclab.hosts.collectives.tcp_channel:TcpChannel",
+            trace="tcp",
+        ),
+        Kind(
+            name="mptcp",
+            routings=("srv6", "ecmp", "frr"),
+            channel="mrclab.hosts.collectives.tcp_channel:mptcp_channel",
+            trace="",
+        ),
+    )
+}
+
+
+def find_kind(name: str) -> Kind:
+    """Return the kind of a name. Raise ValueError, with one line, if there is none."""
+    if name in KINDS:
+        return KINDS[name]
+    found = find_object(name, GROUP)
+    if not isinstance(found, Kind):
+        raise ValueError(f"no kind of transport '{name}': choose {', '.join(KINDS)}, or module:KIND")
+    return found
+
+
+def kind_in_use(name: str) -> Kind:
+    """Return a kind that a peer names: a shipped one, or one whose module is loaded here already.
+
+    Unlike `find_kind` this imports nothing. Raise ValueError.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    module, _, attribute = name.partition(":")
+    found = getattr(sys.modules.get(module), attribute, None) if attribute else None
+    if not isinstance(found, Kind):
+        raise ValueError(f"the peer's transport is '{name}', which this host does not run")
+    return found
+
+
+def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.Random) -> Endpoint:
+    """Create the endpoint for a configuration."""
+    kind = find_kind(config.kind)
+    assert kind.endpoint is not None
+    return kind.endpoint(addresses, config, rng)

@@ -1,0 +1,315 @@
+"""The transports by name: the one table that agents, perf, the verbs API, scenarios and the live page read.
+
+A `Transport` is a kind of core or sockets (`mrclab.hosts.transports.kinds`) with options, the way in which
+the fabric forwards for it, how the fabric differs, and its looks on the live page. A scenario may take one as
+it is (``mrc: {}``), set options on top (``mrc: {options: {max_active_evs: 4}}``), and use one under
+another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from mrclab.hosts.schemes.registry import find_object
+from mrclab.hosts.transports.kinds import LOADED, Kind, Routing, find_kind
+from mrclab.topologies.routed import Timers
+
+GROUP = "mrclab.transports"
+LosslessMode = Literal["", "pfc", "credit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the live page shows a transport."""
+
+    label: str
+    tone: str
+    """A colour of mrclab/live/static/live.css."""
+    dash: tuple[int, ...] = ()
+    """Lengths of dashes and gaps of its curve, pixels; empty: a full line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """One column of a comparison."""
+
+    name: str
+    kind: str
+    """A name of `mrclab.hosts.transports.kinds.KINDS`, or ``module:KIND``."""
+    routing: Routing
+    meaning: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the channel."""
+    one_plane: bool = False
+    """The same NIC bandwidth in one plane: planes become one, and its links as fast as all together."""
+    loss: float = 0.0
+    """The share of frames lost on the way into every NIC, throughout."""
+    detection_ns: int | None = None
+    """The time until a dead link is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
+    never."""
+    faults: bool = True
+    """False: a control, which the scenario's faults leave alone."""
+    lossless: LosslessMode = ""
+    """How links avoid drops: by PFC, by credits; empty: they drop packets that do not fit."""
+    buffer_bytes: int = 0
+    """Of lossless links: the threshold of a pause, or the bytes that credits cover; 0: by the link's
+    speed."""
+    look: Look | None = None
+    """None: the live page does not offer it."""
+
+    @property
+    def core(self) -> Kind:
+        """The kind of core or sockets. Raise ValueError for a name that nothing has."""
+        return find_kind(self.kind)
+
+    @property
+    def only_simulated(self) -> str:
+        """The feature of it that only virtual time has; empty: none."""
+        if self.lossless:
+            return f"lossless links ({self.lossless})"
+        if self.routing in LOADED:
+            return f"{self.routing} routing"
+        return "routing by destination" if self.routing == "destination" else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON types, without empty keys that are younger than the form."""
+        out = asdict(self)
+        del out["look"]
+        for name in ("lossless", "buffer_bytes"):
+            if not out[name]:
+                del out[name]
+        return out
+
+    @property
+    def described(self) -> str:
+        """Its meaning, and how soon its routing notices a dead link."""
+        if self.detection_ns is None:
+            return self.meaning
+        if self.routing != "frr":
+            return f"{self.meaning}, {self.detection_ns / 1e6:g} ms after the cut at most"
+        timers = Timers.detecting_in(self.detection_ns)
+        if timers.bfd_interval_ms:
+            return f"{self.meaning}, and BFD at {timers.bfd_multiplier} x {timers.bfd_interval_ms} ms"
+        return (
+            f"{self.meaning} with a hold time of {timers.hold_s} s (keepalives every {timers.keepalive_s} s)"
+        )
+
+    @property
+    def channel_options(self) -> dict[str, Any]:
+        """The options of the channel, the implied ones of the routing included."""
+        return {**self.core.by_routing.get(self.routing, {}), **self.options}
+
+
+DEPLOYED: Mapping[str, Any] = {
+    "congestion": "nscc",
+    "timestamps": True,
+    "transport_ack": True,
+    "reverse_evs": "set",
+    "max_active_evs": 128,
+    "spare_evs_per_plane": 8,
+}
+"""MRC as it is deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (D1), answers on the
+receiver's own EVs, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
+ours. If a fabric has fewer paths, all are in use, without backups."""
+
+MRC = DEPLOYED
+
+OBLIVIOUS: Mapping[str, Any] = {**MRC, "ev_health": False}
+
+QPS_16: Mapping[str, Any] = {"qps": 16}
+SLOW_LINKS_TIMES: Mapping[str, Any] = {
+    "ack_timeout_exponent": 15,
+    "initial_rtt_ns": 5_000_000,
+    "port_bps": 25_000_000,
+}
+"""For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
+
+SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
+
+NO_WINDOW: Mapping[str, Any] = {"window_bytes": 1 << 30}
+"""NICs have none: on lossless links only the links hold them back."""
+
+SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
+
+LONG_WIRES: Mapping[str, Any] = {
+    **MRC,
+    "ack_timeout_exponent": 19,
+    "initial_rtt_ns": 170_000_000,
+    "port_bps": 6_250_000,
+    "tail_probe_max_ns": 800_000_000,
+    "endpoint_timeout_ns": 400_000_000,
+}
+"""For a round trip of 160 ms on NICs of 4 times 6.25 Mbit/s: 120 packets, as on 400 Gbit/s with 10 us."""
+
+LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 20}
+"""A tenth more than that product. The timeout, 4.3 s, is 26 such round trips; 4 ms, short for a NIC, are 400
+of 10 us."""
+
+TRANSPORTS: Mapping[str, Transport] = {
+    t.name: t
+    for t in (
+        Transport(
+            "mrc",
+            "mrc",
+            "srv6",
+            "MRC: sprays over all planes, retires paths that lose",
+            MRC,
+            look=Look("MRC", "blue"),
+        ),
+        Transport("mrc-ecmp", "mrc", "ecmp", "MRC whose EVs the switches hash, without segment lists", MRC),
+        Transport("mrc-structured", "mrc", "structured", "MRC whose EVs the switches read bit by bit", MRC),
+        Transport(
+            "oblivious",
+            "mrc",
+            "srv6",
+            "MRC's spray with EV health switched off: goes on using paths that lose",
+            OBLIVIOUS,
+            look=Look("spray without health", "pink", (2, 2)),
+        ),
+        Transport("mrc-slow-links", "mrc", "srv6", "MRC with timers for slow links", SLOW_LINKS),
+        Transport(
+            "oblivious-slow-links",
+            "mrc",
+            "srv6",
+            "that, with EV health switched off",
+            {**OBLIVIOUS, **SLOW_LINKS_TIMES},
+        ),
+        Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", MRC, one_plane=True),
+        Transport(
+            "rocev2",
+            "rocev2",
+            "ecmp",
+            "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
+            one_plane=True,
+            look=Look("RoCEv2, one path", "orange", (7, 3)),
+        ),
+        Transport(
+            "rocev2-pfc",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 without a window, on links with PFC: a full switch pauses what sends to it",
+            NO_WINDOW,
+            one_plane=True,
+            lossless="pfc",
+        ),
+        Transport(
+            "rocev2-credits",
+            "rocev2",
+            "destination",
+            "that, on links with InfiniBand's credits, and one path for each destination",
+            NO_WINDOW,
+            one_plane=True,
+            lossless="credit",
+        ),
+        Transport(
+            "rocev2-slow-links",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with a window that a slow link's queue can hold, for want of PFC",
+            SLOW_WINDOW,
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp-slow-links",
+            "rocev2",
+            "ecmp",
+            "that, with 16 queue pairs to each peer",
+            {**SLOW_WINDOW, **QPS_16},
+            one_plane=True,
+        ),
+        Transport("mrc-long-wires", "mrc", "srv6", "MRC with timers for long wires", LONG_WIRES),
+        Transport(
+            "rocev2-long-wires",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with as much in flight as long wires hold",
+            LONG_WINDOW,
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp-long-wires",
+            "rocev2",
+            "ecmp",
+            "that, with 16 queue pairs to each peer",
+            {**LONG_WINDOW, **QPS_16},
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with 16 queue pairs to each peer",
+            QPS_16,
+            one_plane=True,
+        ),
+        Transport(
+            "mrc-adaptive",
+            "mrc",
+            "adaptive",
+            "MRC whose packets switches send to the uplink with the least load, whatever their EV",
+            MRC,
+        ),
+        Transport(
+            "rocev2-adaptive",
+            "rocev2",
+            "adaptive",
+            "RoCEv2 whose packets switches send to the uplink with the least load, each by itself",
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-flowlet",
+            "rocev2",
+            "flowlet",
+            "RoCEv2 whose flows take the uplink with the least load after every pause of a round trip",
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-failover",
+            "rocev2-failover",
+            "ecmp",
+            "RoCEv2 striped over all ports, with NCCL's failover and recovery of ports",
+        ),
+        Transport(
+            "ecmp+controller",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 on an ECMP fabric whose controller withdraws a dead link",
+            one_plane=True,
+            detection_ns=150_000_000,
+        ),
+        Transport(
+            "tcp",
+            "tcp",
+            "ecmp",
+            "Linux TCP over the ECMP fabric",
+            one_plane=True,
+            look=Look("TCP over ECMP", "purple", (10, 3, 2, 3)),
+        ),
+        Transport("mptcp", "mptcp", "ecmp", "Linux MPTCP, a subflow per plane, over the ECMP fabric"),
+        Transport(
+            "frr",
+            "tcp",
+            "frr",
+            "Linux TCP over routers running FRRouting: eBGP",
+            one_plane=True,
+            detection_ns=150_000_000,
+        ),
+    )
+}
+
+
+def find_transport(name: str) -> Transport:
+    """Return the transport of a name: a shipped one, ``module:TRANSPORT``, or a package's entry point.
+
+    Raise ValueError, with one line, if there is none.
+    """
+    if name in TRANSPORTS:
+        return TRANSPORTS[name]
+    found = find_object(name, GROUP)
+    if not isinstance(found, Transport):
+        names = ", ".join(TRANSPORTS)
+        raise ValueError(f"no transport '{name}': there are {names}, and module:TRANSPORT ('use' names it)")
+    find_kind(found.kind)  # refuse a kind that nothing has before anything is started
+    return found

@@ -1,0 +1,251 @@
+"""A workload as a graph: what each rank computes and sends, and what each operation waits for.
+
+A graph comes from an execution trace (`chakra`) or a generator (`llm`); `player` plays it. `matched` pairs
+the ends of every communication and proves that the graph comes to its end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from mrclab.linux.errors import InputError
+
+Kind = Literal["compute", "send", "receive", "collective"]
+COLLECTIVES: Final = (
+    "all-reduce",
+    "reduce",
+    "all-gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all-to-all",
+    "reduce-scatter",
+    "barrier",
+)
+MAX_RANKS: Final = 16_384
+MAX_OPS: Final = 1_000_000
+MAX_BYTES: Final = 1 << 36
+"""Of one operation: 64 GiB."""
+MAX_DURATION_NS: Final = 3600 * 10**9
+CPU, GPU, WAIT = 0, 1, -1
+"""A rank's streams: the first two compute one operation at a time; waits go on all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation of a rank. It begins when all operations of ``after`` are over."""
+
+    number: int
+    kind: Kind
+    name: str = ""
+    after: tuple[int, ...] = ()
+    duration_ns: int = 0
+    """Of an operation that computes."""
+    stream: int = GPU
+    """Where it computes."""
+    size_bytes: int = 0
+    """Size of a message, or of a rank's contribution to a collective."""
+    peer: int = -1
+    """The other rank of a send or a receive."""
+    tag: int = 0
+    """Sends and receives of a pair with the same tag match in order."""
+    collective: str = ""
+    """One of ``COLLECTIVES``."""
+    group: tuple[int, ...] = ()
+    """The ranks of a collective, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The operations of all ranks."""
+
+    name: str
+    ranks: tuple[tuple[Op, ...], ...]
+    jobs: tuple[tuple[str, int], ...] = ()
+    """Names and numbers of ranks of the jobs that it has, in order; empty for one job."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return len(self.ranks)
+
+
+Key = tuple[int, int]
+"""A rank and an operation's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A graph whose communications are paired.
+
+    ``instance`` has a number for each communicating operation, equal at all its ends, counted from 0; ``ops``
+    has, by that number, one operation of those.
+    """
+
+    graph: Graph
+    instance: Mapping[Key, int]
+    ops: tuple[Op, ...] = field(repr=False)
+
+
+def matched(graph: Graph) -> Matched:
+    """Pair the ends of every communication.
+
+    Collectives of a group match in the order in which each rank lists them, as calls on a communicator do;
+    sends and receives by pair and tag. Raise InputError if an end has no partner, if sizes differ, or if
+    operations wait for one another in a circle.
+    """
+    _check_size(graph)
+    found: dict[Key, int] = {}
+    ops: list[Op] = []
+    by_group: dict[tuple[tuple[int, ...], int], list[Key]] = defaultdict(list)
+    ends: dict[tuple[int, int, int], tuple[list[Key], list[Key]]] = defaultdict(lambda: ([], []))
+    table: dict[Key, Op] = {}
+    for rank, listed in enumerate(graph.ranks):
+        met: dict[tuple[int, ...], int] = defaultdict(int)
+        for op in listed:
+            key = (rank, op.number)
+            if key in table:
+                raise _wrong(graph, rank, op, "its number is not unique")
+            table[key] = op
+            if op.kind == "collective":
+                _check_group(graph, rank, op)
+                by_group[op.group, met[op.group]].append(key)
+                met[op.group] += 1
+            elif op.kind in ("send", "receive"):
+                if not 0 <= op.peer < graph.size or op.peer == rank:
+                    raise _wrong(graph, rank, op, f"its peer is {op.peer}: 0 to {graph.size - 1}, another")
+                pair = (rank, op.peer) if op.kind == "send" else (op.peer, rank)
+                ends[(*pair, op.tag)][op.kind == "receive"].append(key)
+    for (group, order), keys in by_group.items():
+        first = table[keys[0]]
+        if len(keys) != len(group):
+            missing = min(set(group) - {rank for rank, _ in keys})
+            raise _wrong(graph, keys[0][0], first, f"rank {missing} has no collective {order} of this group")
+        for key in keys[1:]:
+            other = table[key]
+            if (other.collective, other.size_bytes) != (first.collective, first.size_bytes):
+                raise _wrong(
+                    graph,
+                    key[0],
+                    other,
+                    f"it is {other.collective} of {other.size_bytes} bytes, on rank {keys[0][0]} "
+                    f"{first.collective} of {first.size_bytes}",
+                )
+        found |= dict.fromkeys(keys, len(ops))
+        ops.append(first)
+    for (src, dst, tag), (sent, received) in ends.items():
+        if len(sent) != len(received):
+            key = max(sent, received, key=len)[-1]
+            raise _wrong(
+                graph,
+                key[0],
+                table[key],
+                f"{len(sent)} sends from rank {src} to {dst} with tag {tag} meet {len(received)} receives",
+            )
+        for a, b in zip(sent, received, strict=True):
+            if table[a].size_bytes != table[b].size_bytes:
+                raise _wrong(
+                    graph,
+                    dst,
+                    table[b],
+                    f"it receives {table[b].size_bytes} bytes, rank {src} sends {table[a].size_bytes}",
+                )
+            found[a] = found[b] = len(ops)
+            ops.append(table[a])
+    _check_order(graph, found)
+    return Matched(graph, found, tuple(ops))
+
+
+def _check_size(graph: Graph) -> None:
+    if not 2 <= graph.size <= MAX_RANKS:
+        raise InputError(f"{graph.name}: {graph.size} ranks: 2 to {MAX_RANKS}")
+    count = sum(len(listed) for listed in graph.ranks)
+    if count > MAX_OPS:
+        raise InputError(f"{graph.name}: {count} operations: {MAX_OPS} at most")
+    for rank, listed in enumerate(graph.ranks):
+        for op in listed:
+            if not 0 <= op.size_bytes <= MAX_BYTES:
+                raise _wrong(graph, rank, op, f"{op.size_bytes} bytes: 0 to {MAX_BYTES}")
+            if not 0 <= op.duration_ns <= MAX_DURATION_NS:
+                raise _wrong(graph, rank, op, f"it takes {op.duration_ns / 1e9:g} s: an hour at most")
+
+
+def _check_group(graph: Graph, rank: int, op: Op) -> None:
+    if op.collective not in COLLECTIVES:
+        raise _wrong(graph, rank, op, f"no collective '{op.collective}'")
+    outside = [member for member in op.group if not 0 <= member < graph.size]
+    if outside or len(set(op.group)) != len(op.group):
+        what = f"rank {outside[0]} of its group is not in the trace" if outside else "a rank twice in a group"
+        raise _wrong(graph, rank, op, what)
+    if rank not in op.group:
+        raise _wrong(graph, rank, op, f"rank {rank} is not in its group")
+
+
+def chains(
+    graph: Graph, instance: Mapping[Key, int]
+) -> tuple[dict[Key, Hashable], dict[Hashable, list[Hashable]]]:
+    """Return a node for each operation, and for each node those before it.
+
+    A collective is one node on all its ranks, and waits for what any of them waits for. A receive waits for
+    its send; a send is over without its receive, as a put is. Raise InputError for an operation that waits
+    for one that does not exist.
+    """
+    node: dict[Key, Hashable] = {}
+    before: dict[Hashable, list[Hashable]] = {}
+    for rank, listed in enumerate(graph.ranks):
+        for op in listed:
+            key = (rank, op.number)
+            node[key] = key if op.kind in ("compute", "receive") else instance[key]
+            if op.kind == "receive":
+                before.setdefault(key, []).append(instance[key])
+    for rank, listed in enumerate(graph.ranks):
+        for op in listed:
+            waits = before.setdefault(node[rank, op.number], [])
+            for number in op.after:
+                if (rank, number) not in node:
+                    raise _wrong(graph, rank, op, f"it waits for {number}, which does not exist")
+                waits.append(node[rank, number])
+    return node, before
+
+
+def in_order(before: Mapping[Hashable, list[Hashable]]) -> list[Hashable]:
+    """Return nodes, each after those before it, without nodes on a circle and nodes that wait for one."""
+    waits = {item: len(listed) for item, listed in before.items()}
+    then: dict[Hashable, list[Hashable]] = defaultdict(list)
+    for item, listed in before.items():
+        for earlier in listed:
+            then[earlier].append(item)
+    found = [item for item, count in waits.items() if not count]
+    for item in found:  # it grows meanwhile
+        for later in then[item]:
+            waits[later] -= 1
+            if not waits[later]:
+                found.append(later)
+    return found
+
+
+def _check_order(graph: Graph, instance: Mapping[Key, int]) -> None:
+    """Raise InputError if operations wait for one another in a circle."""
+    node, before = chains(graph, instance)
+    found = set(in_order(before))
+    for rank, listed in enumerate(graph.ranks):
+        for op in listed:
+            if node[rank, op.number] not in found:
+                raise _wrong(graph, rank, op, "it never begins: operations wait for one another in a circle")
+
+
+def _wrong(graph: Graph, rank: int, op: Op, what: str) -> InputError:
+    name = f" ({op.name[:60]})" if op.name else ""
+    return InputError(f"{graph.name}: rank {rank}, operation {op.number}{name}: {what}")
+
+
+def groups_of(ops: Iterable[Op]) -> dict[tuple[int, ...], int]:
+    """Return the groups of collectives, and how many collectives each has."""
+    found: dict[tuple[int, ...], int] = defaultdict(int)
+    for op in ops:
+        if op.kind == "collective":
+            found[op.group] += 1
+    return dict(found)

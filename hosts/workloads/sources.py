@@ -1,0 +1,185 @@
+"""From a scenario's words to a graph: a trace's files, or a generator's parameters, as JSON text.
+
+The text goes to the processes of ranks, each of which reads the trace itself.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from mrclab.hosts.workloads.chakra import ops_of, read_rank
+from mrclab.hosts.workloads.combined import collective_graph, together
+from mrclab.hosts.workloads.graph import MAX_OPS, MAX_RANKS, Graph, Matched, Op, matched
+from mrclab.hosts.workloads.llm import LlmStep, llm_graph
+from mrclab.hosts.workloads.traffic import (
+    DISTRIBUTIONS,
+    Arrivals,
+    Distribution,
+    arrivals_graph,
+    read_distribution,
+    read_matrix,
+)
+from mrclab.linux.errors import DAMAGE, InputError
+
+MAX_FILE_BYTES: Final = 256 << 20
+"""Of a rank's file, unpacked."""
+_SUFFIXES: Final = (".et", ".json")
+_GZIP: Final = b"\x1f\x8b"
+
+
+def llm_source(step: Mapping[str, Any]) -> str:
+    """Return the source of a generated step."""
+    return json.dumps({"llm": dict(step)}, sort_keys=True)
+
+
+def trace_source(path: str, groups: str = "", ranks: int = 0) -> str:
+    """Return the source of a trace: its directory, or the common beginning of its files' names.
+
+    ``groups`` is a JSON file with the ranks of each process group. A trace of one file is played by
+    ``ranks`` ranks alike.
+    """
+    place = str(Path(path).resolve())
+    return json.dumps(
+        {"trace": place, "groups": str(Path(groups).resolve()) if groups else "", "ranks": ranks}
+    )
+
+
+def collective_source(operation: str, ranks: int, size_bytes: int) -> str:
+    """Return the source of one collective."""
+    return json.dumps({"collective": [operation, ranks, size_bytes]})
+
+
+def tenants_source(jobs: Mapping[str, str]) -> str:
+    """Return the source of several jobs on one fabric, from the source of each."""
+    return json.dumps({"tenants": dict(jobs)})
+
+
+def matrix_source(path: str) -> str:
+    """Return the source of a traffic matrix of htsim's."""
+    return json.dumps({"matrix": str(Path(path).resolve())})
+
+
+def arrivals_source(arrivals: Arrivals) -> str:
+    """Return the source of random flows."""
+    return json.dumps({"arrivals": asdict(arrivals)}, sort_keys=True)
+
+
+def distribution_of(name: str) -> Distribution:
+    """Return the distribution of a name or a file. Raise InputError."""
+    if name in DISTRIBUTIONS:
+        return DISTRIBUTIONS[name]
+    if not Path(name).is_file():
+        known = ", ".join(DISTRIBUTIONS)
+        raise InputError(f"no distribution '{name}': {known}, or a file of bytes and percent")
+    return read_distribution(read_file(Path(name)).decode(errors="replace"), name)
+
+
+@lru_cache(maxsize=2)
+def source_of(text: str) -> Matched:
+    """Return the graph of a source. Raise InputError."""
+    return matched(_graph(json.loads(text)))
+
+
+def _graph(source: Mapping[str, Any]) -> Graph:
+    if "llm" in source:
+        return llm_graph(LlmStep(**source["llm"]))
+    if "collective" in source:
+        return collective_graph(*source["collective"])
+    if "tenants" in source:
+        return together({name: _graph(json.loads(of)) for name, of in source["tenants"].items()})
+    if "matrix" in source:
+        path = source["matrix"]
+        return read_matrix(read_file(Path(path)).decode(errors="replace"), path)
+    if "arrivals" in source:
+        given = source["arrivals"]
+        return arrivals_graph(Arrivals(**{**given, "sizes": tuple(map(tuple, given["sizes"]))}))
+    return read_trace(source["trace"], source["groups"], source["ranks"])
+
+
+def read_trace(path: str, groups: str = "", ranks: int = 0) -> Graph:
+    """Read all files of a trace. Raise InputError for a file that is missing, too large or no trace."""
+    files = trace_files(path)
+    known = read_groups(groups) if groups else {}
+    if len(files) == 1 and ranks > 1:
+        if ranks > MAX_RANKS:
+            raise InputError(f"{ranks} ranks: {MAX_RANKS} at most", where=path)
+        only = read_rank(read_file(files[0]), str(files[0]))
+        size = ranks
+        traces = [only] * size
+    else:
+        size = len(files)
+        if ranks not in (0, size):
+            raise InputError(f"it has {size} ranks, not {ranks}", where=path)
+        traces = []
+        for file in files:
+            traces.append(read_rank(read_file(file), str(file)))
+            if sum(len(trace.nodes) for trace in traces) > MAX_OPS:
+                raise InputError(f"more than {MAX_OPS} nodes", where=path)
+    shared: dict[str, tuple[int, ...]] = {}
+    for trace in traces:
+        shared |= {name: members for name, members in trace.groups.items() if name not in shared}
+    shared |= known
+    listed: list[tuple[Op, ...]] = []
+    for rank, trace in enumerate(traces):
+        where = str(files[min(rank, len(files) - 1)])
+        listed.append(tuple(ops_of(trace, size, shared, where)))
+    return Graph(Path(path).name, tuple(listed))
+
+
+def trace_files(path: str) -> list[Path]:
+    """Return the files of a trace in the order of ranks. Raise InputError if one is missing."""
+    given = Path(path)
+    if given.is_file():
+        return [given]
+    folder, stem = (given, "") if given.is_dir() else (given.parent, given.name)
+    found: dict[int, Path] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        number = file.name.removesuffix(file.suffix).rpartition(".")
+        matches = file.suffix in _SUFFIXES and number[2].isdecimal() and (not stem or number[0] == stem)
+        if matches and file.is_file():
+            rank = int(number[2])
+            if rank in found:
+                raise InputError(f"two files of rank {rank}: name their common beginning", where=path)
+            found[rank] = file
+    if not found:
+        raise InputError("no trace: a file, or NAME for NAME.0.et, NAME.1.et and so on", where=path)
+    if len(found) > MAX_RANKS:
+        raise InputError(f"{len(found)} files: {MAX_RANKS} ranks at most", where=path)
+    if set(found) != set(range(len(found))):
+        missing = min(set(range(len(found))) - set(found))
+        raise InputError(f"the file of rank {missing} is missing", where=path)
+    return [found[rank] for rank in range(len(found))]
+
+
+def read_file(path: Path) -> bytes:
+    """Return a file's bytes, unpacked if it is gzip's. Raise InputError if it is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    if data[:2] == _GZIP:
+        try:
+            data = zlib.decompressobj(31).decompress(data, MAX_FILE_BYTES + 1)
+        except zlib.error:
+            raise InputError("it is damaged: gzip cannot unpack it", where=str(path)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InputError(f"more than {MAX_FILE_BYTES >> 20} MiB", where=str(path))
+    return data
+
+
+def read_groups(path: str) -> dict[str, tuple[int, ...]]:
+    """Return process groups from ASTRA-sim's file: `{"1": [0, 1, 2, 3]}`. Raise InputError."""
+    try:
+        document = json.loads(read_file(Path(path)))
+        return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in document.items()}
+    except InputError:
+        raise
+    except DAMAGE:
+        raise InputError('no process groups: {"1": [0, 1]} and so on', where=path) from None
