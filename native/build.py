@@ -37,12 +37,13 @@ FLAGS = (
     *("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes"),
     "-Wno-unused-parameter",
 )
+HOOKS = "hooks.c"
 LIBRARIES = {
     VERBS: (
-        ("device.c", "objects.c", "queues.c", "extended.c", "session.c", "hooks.c", "refused.c"),
+        ("device.c", "objects.c", "queues.c", "extended.c", "session.c", HOOKS, "refused.c"),
         ("-Wl,--version-script={source}/verbs.map", "-ldl"),
     ),
-    MRC: (("mrc.c",), (f"-l:{VERBS}",)),
+    MRC: (("mrc.c", "mrc_ctl.c"), (f"-l:{VERBS}",)),
 }
 MACHINE = "x86_64"
 
@@ -58,7 +59,7 @@ def libraries(build: Path | None = None) -> list[Path]:
         )
     build = build or directory()
     if not build.is_dir():
-        _build(build)
+        build_into(build)
     return sorted(path for path in build.iterdir() if ".so" in path.name)
 
 
@@ -70,7 +71,12 @@ def directory() -> Path:
     return Path(sys.prefix) / "mrclab-native" / digest.hexdigest()[:16]
 
 
-def _build(target: Path, extra: tuple[str, ...] = ()) -> None:
+def build_into(target: Path, extra: tuple[str, ...] = (), *, hooks: bool = True) -> None:
+    """Build the libraries into a new folder, with more options of the compiler, such as sanitizers.
+
+    A sanitizer's runtime calls dlsym before it is ready, so it needs a build without our ``hooks`` of it.
+    Raise MachineError if the compiler or a header is missing, or if they do not compile.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise MachineError("no C compiler is here", "apt install gcc libc6-dev")
@@ -82,7 +88,7 @@ def _build(target: Path, extra: tuple[str, ...] = ()) -> None:
         (folder / "layout.h").write_text(header(), encoding="ascii")
         for name, (sources, options) in LIBRARIES.items():
             argv = [compiler, *FLAGS, *extra, f"-I{folder}", f"-I{SOURCE}", "-o", str(made / name)]
-            argv += [str(SOURCE / source) for source in sources]
+            argv += [str(SOURCE / source) for source in sources if hooks or source != HOOKS]
             _compile([*argv, f"-L{made}", *(option.format(source=SOURCE) for option in options)])
         if MRC in LIBRARIES:
             for alias in ALIASES:

@@ -101,6 +101,8 @@ bool session_died(struct session *session);
 void session_ring(struct session *session);
 /* A request about a queue pair, for lib_mrc.so. */
 int mrclab_call(struct ibv_qp *qp, uint32_t op, const uint64_t *args, int count);
+/* A request of a controller; two values come back. */
+int mrclab_control(struct ibv_context *context, const uint64_t *args, int count, uint64_t *values);
 void *map_shared(int fd, size_t bytes);
 
 /* queues.c */

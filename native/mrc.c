@@ -1,7 +1,7 @@
 /* lib_mrc.so: the functions of OCP's MRC API, over those of libmrclab-verbs.so. Objects of both are the same. */
 #define _GNU_SOURCE
 #include "common.h"
-#include "mrc_abi.h"
+#include "mrc_context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,6 @@
 #define HINT_BITS (7 | 1u << 31)
 #define MAX_HINTS 1024
 
-struct mrc_context {
-    struct ibv_context *verbs;
-};
-
 struct mrc_qp_hint {
     struct mrc_qp_hint_attr attr;
     uint32_t users;
@@ -29,14 +25,6 @@ struct extra {
     struct mrc_qp_attr attr;
     struct mrc_qp_init_attr init;
 };
-
-static int minus(int error)
-{
-    if (!error)
-        return 0;
-    errno = error;
-    return -1;
-}
 
 static struct ibv_cq *verbs_cq(struct mrc_cq *cq) { return (struct ibv_cq *)cq; }
 static struct ibv_qp *verbs_qp(struct mrc_qp *qp) { return (struct ibv_qp *)qp; }
@@ -49,7 +37,7 @@ EXPORT int mrc_query_device(struct ibv_context *verbs, struct mrc_device_attr *a
     if (supported)
         *supported = 1;
     memset(attr, 0, sizeof(*attr));
-    attr->protocol_versions = 1 << 1;
+    attr->protocol_versions = 1 << 0;
     attr->max_wimm = attr->max_wimm_dest = (uint16_t)session->max_wimm;
     attr->max_mpr = (uint8_t)(session->max_mpr / RESOLUTION);
     attr->mpr_resolution = RESOLUTION;
@@ -227,7 +215,7 @@ EXPORT int mrc_query_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, s
     return ibv_query_qp(verbs_qp(qp), attr, mask, NULL);
 }
 
-/* Check what is beyond the device's limits, or cannot be chosen yet. */
+/* Check what is beyond the device's limits. */
 static int check(const struct session *session, const struct mrc_qp_attr *attr, unsigned mask)
 {
     const unsigned known = 0x3FF | (unsigned)MRC_VENDOR;
@@ -240,8 +228,7 @@ static int check(const struct session *session, const struct mrc_qp_attr *attr, 
         (mask & MRC_MAX_WIMM && attr->max_wimm > session->max_wimm) ||
         (mask & MRC_MAX_WIMM_DEST && attr->max_wimm_dest > session->max_wimm) ||
         (mask & MRC_TIMEOUT && attr->timeout > MAX_TIMEOUT) ||
-        (mask & MRC_RETRY && (attr->linear_retry > MAX_LINEAR || attr->exponential_retry > MAX_EXPONENTIAL)) ||
-        (mask & MRC_EV_PROFILE && attr->ev_profile) || (mask & MRC_CC_PROFILE && attr->cc_profile))
+        (mask & MRC_RETRY && (attr->linear_retry > MAX_LINEAR || attr->exponential_retry > MAX_EXPONENTIAL)))
         return EINVAL;
     return 0;
 }
@@ -264,6 +251,10 @@ static void keep(struct extra *extra, const struct mrc_qp_attr *from, unsigned m
         to->linear_retry = from->linear_retry;
         to->exponential_retry = from->exponential_retry;
     }
+    if (mask & MRC_EV_PROFILE)
+        to->ev_profile = from->ev_profile;
+    if (mask & MRC_CC_PROFILE)
+        to->cc_profile = from->cc_profile;
     if (mask & MRC_CAPABILITIES)
         to->capabilities = from->capabilities;
     if (mask & (unsigned)MRC_VENDOR)
@@ -290,12 +281,23 @@ static int limit(struct ibv_qp *qp, const struct mrc_qp_attr *attr, unsigned mas
     return mrclab_call(qp, WIRE_OP_LIMIT_QP, args, 7);
 }
 
+static int choose_profiles(struct ibv_qp *qp, const struct mrc_qp_attr *now, const struct mrc_qp_attr *more,
+                           unsigned mask)
+{
+    const uint64_t args[] = {qp->qp_num, (mask & MRC_EV_PROFILE ? more : now)->ev_profile,
+                             (mask & MRC_CC_PROFILE ? more : now)->cc_profile};
+
+    return mrclab_call(qp, WIRE_OP_PROFILE_QP, args, 3);
+}
+
 EXPORT int mrc_modify_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, struct mrc_qp_attr *more, int more_mask)
 {
     struct ibv_qp *verbs = verbs_qp(qp);
     unsigned bits = more ? (unsigned)more_mask : 0;
     int error = more ? check(&context_of(verbs->context)->session, more, bits) : 0;
 
+    if (!error && bits & (MRC_EV_PROFILE | MRC_CC_PROFILE))
+        error = choose_profiles(verbs, &extra_of(qp)->attr, more, bits);
     if (!error && attr)
         error = ibv_modify_qp(verbs, attr, mask);
     if (!error && more) {

@@ -125,7 +125,8 @@ int session_call(struct session *session, uint32_t op, const uint64_t *args, int
 {
     struct wire_request request = {.op = op, .version = WIRE_VERSION};
 
-    memcpy(&request.a0, args, (size_t)count * sizeof(*args));
+    if (count)
+        memcpy(&request.a0, args, (size_t)count * sizeof(*args));
     if (gid)
         memcpy(request.gid, gid, sizeof(request.gid));
     return exchange(session, &request, NULL, 0, reply, fds, most_fds);
@@ -134,6 +135,16 @@ int session_call(struct session *session, uint32_t op, const uint64_t *args, int
 EXPORT int mrclab_call(struct ibv_qp *qp, uint32_t op, const uint64_t *args, int count)
 {
     return session_call(&context_of(qp->context)->session, op, args, count, NULL, NULL, NULL, 0);
+}
+
+EXPORT int mrclab_control(struct ibv_context *context, const uint64_t *args, int count, uint64_t *values)
+{
+    struct wire_reply reply;
+    int error = session_call(&context_of(context)->session, WIRE_OP_CONTROL, args, count, NULL, &reply, NULL, 0);
+
+    values[0] = reply.v0;
+    values[1] = reply.v1;
+    return error;
 }
 
 void *map_shared(int fd, size_t bytes)

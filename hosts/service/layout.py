@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of this layout: the service refuses a library of another version."""
 
 LIMITS: Final[Mapping[str, int]] = {
@@ -49,8 +49,15 @@ RECORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 OPS: Final = (
     *("HELLO", "QUERY_PORT", "REG_MR", "DEREG_MR", "CREATE_CHANNEL", "DESTROY_CHANNEL"),
     *("CREATE_CQ", "DESTROY_CQ", "CREATE_QP", "MODIFY_QP", "DESTROY_QP", "ALLOW", "LIMIT_QP"),
+    *("PROFILE_QP", "CONTROL"),
 )
 """Requests, numbered from 1."""
+
+CONTROLS: Final = (
+    *("QUERY_DEVICE", "QUERY_PORT", "MODIFY_PORT", "QUERY_FORMAT", "MODIFY_FORMAT", "QUERY_EVS"),
+    *("MODIFY_EVS", "QUERY_CC", "MODIFY_CC", "WATCH_EVS", "POLL_EVS", "PROBE", "PROBED", "FORGET_PROBES"),
+)
+"""Requests of a controller: the first argument of CONTROL, numbered from 1."""
 
 WORDS: Final[Mapping[str, int]] = {
     # The page of a session: a counter of posts, and whether the service and the program sleep.
@@ -99,6 +106,7 @@ def header() -> str:
     lines = ["/* Made from hosts/service/layout.py: do not edit. */", "#pragma once", "#include <stdint.h>"]
     numbers = {"VERSION": VERSION, **LIMITS, **WORDS, **OPCODES, **FLAGS}
     numbers |= {f"OP_{name}": op(name) for name in OPS}
+    numbers |= {f"CONTROL_{name}": number for number, name in enumerate(CONTROLS, 1)}
     lines += [f"#define WIRE_{name} {value}u" for name, value in numbers.items()]
     for name, fields in RECORDS.items():
         lines.append(f"struct wire_{name} {{")

@@ -22,10 +22,18 @@ class ProgramMemory:
     """Reads and writes of one program's memory."""
 
     def __init__(self, mem_fd: int, maps_fd: int, pid: int) -> None:
-        """Take both descriptors. Raise PermissionError if they are not those of process ``pid``."""
+        """Take both descriptors. Raise PermissionError if they are not those of process ``pid``.
+
+        Files are compared, not their paths: a program in a mount namespace of its own below a chroot has
+        paths that begin outside of this process's root.
+        """
         self._mem, self._maps = mem_fd, maps_fd
         for fd, name in ((mem_fd, "mem"), (maps_fd, "maps")):
-            if os.readlink(f"/proc/self/fd/{fd}") != f"/proc/{pid}/{name}":
+            try:
+                own = os.path.samestat(os.fstat(fd), os.stat(f"/proc/{pid}/{name}"))
+            except FileNotFoundError:
+                own = False  # the process has ended
+            if not own:
                 raise PermissionError(errno.EPERM, f"not the program's own {name}")
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from mrclab.hosts.eventlog import EventLog
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import OPS, record
 from mrclab.hosts.service.rings import RingError, fence
 from mrclab.hosts.service.session import Session, SessionOverError
@@ -53,6 +54,7 @@ class NicService:
         self._fabric, self._host = fabric, host
         self._listener, self._log = listener, log
         self._linger_ns = linger_ns
+        self._control = Control(endpoint, fabric, host)
         self._sessions: dict[int, Session] = {}
         """By the descriptor of their connection."""
         self._allowed = {os.geteuid()}
@@ -127,19 +129,25 @@ class NicService:
         return taken
 
     def _dispatch(self, events: list[Event]) -> None:
-        owners = {qpn: qp for session in self._sessions.values() for qpn, qp in session.qps.items()}
+        sessions = list(self._sessions.values())
         for event in events:
-            qp = owners.get(event.qpn)
+            session = next((each for each in sessions if event.qpn in each.qps), None)
             try:
-                if qp is not None:
+                if session is not None:
+                    qp = session.qps[event.qpn]
                     if isinstance(event, SendCompleted):
                         qp.on_sent(event)
                     elif isinstance(event, ReceiveCompleted):
                         qp.on_received(event)
                     elif isinstance(event, QpError):
                         qp.on_error(event)
+                    else:
+                        self._control.observe(event)
             except RingError as error:
-                LOGGER.warning("queue pair %#x: %s", event.qpn, error)
+                assert session is not None
+                LOGGER.warning("session of process %d ends: %s", session.pid, error)
+                self._end(session)
+                sessions.remove(session)
             if self._log is not None:
                 self._log.add(event, event.t_ns)
 
@@ -178,7 +186,7 @@ class NicService:
         except OSError:
             connection.close()
             return
-        session = Session(connection, pid, self._endpoint, self._fabric, self._host)
+        session = Session(connection, pid, self._endpoint, self._fabric, self._host, self._control)
         fds = connection.fileno(), session.doorbell, pidfd
         self._sessions[fds[0]] = session
         self._waits[fds[0]] = lambda: self._request(session, uid)
@@ -196,6 +204,7 @@ class NicService:
         try:
             if uid == os.geteuid() and not session.hello_done() and self._allow(session):
                 return
+            self._control.profiles.set_time(self._device.now())
             session.serve()
         except SessionOverError as over:
             if session.hello_done() and str(over) != "closed":

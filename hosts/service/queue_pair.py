@@ -15,6 +15,7 @@ from typing import Any
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.mrc.connection import QpAttributes
+from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
@@ -77,6 +78,7 @@ class ServiceQp:
     def __init__(
         self,
         endpoint: Endpoint,
+        profiles: NicProfiles,
         rings: WorkRings,
         cqs: tuple[CompletionRing, CompletionRing],
         read: Callable[[int, int, int], bytes],
@@ -91,7 +93,9 @@ class ServiceQp:
         raises MemoryFaultError; completions carry the program's ``cookie``;
         ``raise_event(type, qpn)`` reports an asynchronous event.
         """
-        self._endpoint = endpoint
+        self._endpoint, self._profiles = endpoint, profiles
+        self._ev_profile = 0
+        self._cc_profile: int | None = None
         self.qpn = endpoint.create_qp()
         self.rings = rings
         self.send_cq, self.recv_cq = cqs
@@ -112,6 +116,7 @@ class ServiceQp:
 
     def close(self) -> None:
         """Remove the queue pair."""
+        self._profiles.forget(self.qpn)
         self._endpoint.destroy_qp(self.qpn)
         self.rings.memory.close()
 
@@ -146,7 +151,17 @@ class ServiceQp:
         if mtu_bytes:
             remote = replace(remote, mtu_bytes=min(mtu_bytes, config.mtu_bytes))
         paths = paths_for(self._endpoint, fabric, host, peer)
-        self._endpoint.connect(self.qpn, remote, paths)
+        self._profiles.connect(self.qpn, remote, paths, self._ev_profile, self._cc_profile)
+
+    def choose_profiles(self, ev_profile: int, cc_profile: int) -> None:
+        """Choose profiles by their numbers, 0 for the NIC's own, before the queue pair is connected.
+
+        Raise OSError if it is connected, or if a profile is not ONLINE.
+        """
+        known = ev_profile in self._profiles.evs and (not cc_profile or cc_profile in self._profiles.ccs)
+        if self.state not in (RESET, INIT) or not known:
+            raise OSError(errno.EINVAL, "no such profile is online, or the queue pair is connected")
+        self._ev_profile, self._cc_profile = ev_profile, cc_profile or None
 
     def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
         """Bound what may be open, and set the ACK timer: exponent, linear and exponential retries.
@@ -205,7 +220,10 @@ class ServiceQp:
                 payload = self._gather(data, min(num_sge, LIMITS["MAX_SGE"]))
             posted.length = len(payload)
             value = imm if opcode == _WRITE_IMM else None
-            self._endpoint.post_write(self.qpn, wr_id, payload, remote_addr, rkey, value)
+            if remote_addr + len(payload) > 1 << 64:
+                posted.status = STATUS_CODES[Status.REMOTE_ACCESS_ERROR]  # no peer has such memory
+            else:
+                self._endpoint.post_write(self.qpn, wr_id, payload, remote_addr, rkey, value)
         except MemoryFaultError:
             posted.status = LOC_PROT
         except ValueError:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.service import addresses
+from mrclab.hosts.service.control.control import Caller, Control
 from mrclab.hosts.service.layout import LIMITS, OPS, VERSION, WORDS, record
 from mrclab.hosts.service.memory import (
     LOCAL_WRITE,
@@ -60,9 +61,17 @@ class Session:
     """One connection of a program."""
 
     def __init__(
-        self, connection: socket.socket, pid: int, endpoint: Endpoint, fabric: Fabric, host: str
+        self,
+        connection: socket.socket,
+        pid: int,
+        endpoint: Endpoint,
+        fabric: Fabric,
+        host: str,
+        control: Control,
     ) -> None:
         self.connection, self.pid = connection, pid
+        self._control = control
+        self._caller: Caller | None = None
         self.pidfd = -1
         self._endpoint, self._fabric, self._host = endpoint, fabric, host
         self._memory: ProgramMemory | None = None
@@ -91,10 +100,14 @@ class Session:
             "MODIFY_QP": self._modify_qp,
             "DESTROY_QP": self._destroy_qp,
             "LIMIT_QP": self._limit_qp,
+            "PROFILE_QP": self._profile_qp,
+            "CONTROL": self._controls,
         }
 
     def close(self) -> None:
         """Remove all objects of the program."""
+        if self._caller is not None:
+            self._control.leave(self._caller)
         for qp in self.qps.values():
             qp.close()
         for region in self._regions.values():
@@ -286,6 +299,7 @@ class Session:
 
         qp = ServiceQp(
             self._endpoint,
+            self._control.profiles,
             rings,
             cqs,
             read,
@@ -310,6 +324,17 @@ class Session:
         _, qpn, mpr, max_wimm, exponent, linear, exponential, timer = a[:8]
         self.qps[qpn].limit(mpr, max_wimm, (exponent, linear, exponential) if timer else None)
         return (), b"", ()
+
+    def _profile_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
+        self.qps[a[1]].choose_profiles(a[2], a[3])
+        return (), b"", ()
+
+    def _controls(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
+        if self._caller is None:
+            assert self._memory is not None
+            self._caller = Caller(self.pid, self._memory, self._cqs)
+            self._control.join(self._caller)
+        return self._control.call(self._caller, a[1], a[2:]), b"", ()
 
     def _destroy_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
         qp = self.qps.pop(a[1])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from mrclab.hosts.service.control.abi import STRUCTS
 from mrclab.native.build import ALIASES, MRC, SOURCE, VERBS, libraries
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
@@ -64,11 +66,53 @@ get_async_event ack_async_event req_notify_cq get_cq_event ack_cq_events
 """
 
 
+CONTROL_FUNCTIONS = """
+query_device_ex query_device query_version query_port modify_port modify_ev_fmt_profile query_ev_fmt_profile
+modify_ev_profile query_ev_profile modify_cc_profile query_cc_profile create_ev_event_cq poll_ev_event
+ep_batch_send_wait
+"""
+
+
 @pytest.mark.parametrize("name", [MRC, *ALIASES])
-def test_the_mrc_library_has_the_27_functions_and_no_others(name: str) -> None:
+def test_the_mrc_library_has_the_41_functions_and_no_others(name: str) -> None:
     wanted = {f"mrc_{function}" for function in MRC_FUNCTIONS.split()}
-    assert len(wanted) == 27
+    wanted |= {f"mrc_ctl_{function}" for function in CONTROL_FUNCTIONS.split()}
+    assert len(wanted) == 27 + 14
     assert set(_exports(_library(name))) == wanted
+
+
+OFFSETS = """
+device_attr ev 4 cc 48 cc.algorithms 56 port_mask 64 options 68
+ev_fmt_profile_attr current_state 4 mode 8 op 16 op.fields 24 op.count 32 vendor 40
+ev port 32
+ev_op_entry ev_new 33 state 68 flags 72
+ev_profile_attr fmt_id 16 count 24 min_active 28 events 32 ev_op 40 ev_op.entries 48 ev_op.count 56
+ev_profile_attr fields_op 64 fields_op.fields 72 fields_op.count 80 vendor 88
+cc_profile_attr algorithm 8 config 16 vendor 24
+cc_nscc_cfg adjust_bytes_threshold 4 base_rtt 12 eta 16 max_md_jump 32 max_cwnd 36 qa_gate 40 target_delay 48
+ev_event ev 8 drops 44 state 48
+ep_req sgid 8 dgid 24 mode 40 ev 44 port_status 80
+ep_rsp port 2 rtt_ns 4 adjusted 8
+"""
+"""Of the control API [mrc_ctl.h 1.0.1], in bytes."""
+SIZES = {"device_attr": 72, "port_attr": 4, "ev_fmt_field": 1, "ev_fmt_profile_attr": 168, "ev": 33}
+SIZES |= {"ev_field": 20, "ev_op_entry": 76, "ev_profile_attr": 216, "cc_profile_attr": 152}
+SIZES |= {"cc_nscc_cfg": 52, "ev_event": 56, "ep_req": 88, "ep_rsp": 12}
+
+
+def test_structures_of_the_control_api_lie_as_published(tmp_path: Path) -> None:
+    lines = ['#include "mrc_ctl_abi.h"']
+    for name, size in SIZES.items():
+        assert struct.calcsize(STRUCTS[name]) == size
+        lines.append(f'_Static_assert(sizeof(struct mrc_ctl_{name}) == {size}, "{name}");')
+    for name, *places in (line.split() for line in OFFSETS.strip().splitlines()):
+        for field, offset in zip(places[::2], places[1::2], strict=True):
+            place = f"offsetof(struct mrc_ctl_{name}, {field})"
+            lines.append(f'_Static_assert({place} == {offset}, "{name}.{field}");')
+    source = tmp_path / "layout.c"
+    source.write_text("\n".join(lines))
+    subprocess.run(["cc", "-std=gnu11", "-fsyntax-only", f"-I{SOURCE}", source], check=True)
+    assert set(STRUCTS) == set(SIZES)
 
 
 def test_the_c_room_stays_small() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.entities.protocol import Entities
-from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.status import P4RuntimeError
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 

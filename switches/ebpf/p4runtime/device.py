@@ -28,10 +28,10 @@ from mrclab.switches.ebpf.p4runtime.entities.profiles import GroupEntries, Membe
 from mrclab.switches.ebpf.p4runtime.entities.protocol import Entities
 from mrclab.switches.ebpf.p4runtime.entities.registers import RegisterEntries
 from mrclab.switches.ebpf.p4runtime.entities.replication import ReplicationEntries
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
 from mrclab.switches.ebpf.p4runtime.entities.value_sets import ValueSetEntries
 from mrclab.switches.ebpf.p4runtime.idle import IdleWatch
-from mrclab.switches.ebpf.p4runtime.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.plan.compiled import Compiled

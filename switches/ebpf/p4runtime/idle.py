@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.runtime.entries import Ident
 

@@ -5,11 +5,47 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from mrclab.hosts.service.memory import MemoryFaultError, ProgramMemory, RegionPlace
+from tests.support.paths import ROOT
 
+IN_A_CHROOT = """
+import ctypes, os, socket, sys
+from mrclab.hosts.service.memory import ProgramMemory
+libc = ctypes.CDLL(None, use_errno=True)
+NEWNS, BIND, RECURSIVE, PRIVATE = 0x20000, 1 << 12, 1 << 14, 1 << 18
+def check(code):
+    if code:
+        raise OSError(ctypes.get_errno(), "refused")
+root = sys.argv[1].encode()
+check(libc.unshare(NEWNS))
+check(libc.mount(b"none", b"/", b"none", RECURSIVE | PRIVATE, None))
+check(libc.mount(b"/", root, b"none", BIND | RECURSIVE, None))
+os.chroot(root)
+os.chdir("/")
+ours, theirs = socket.socketpair()
+program = os.fork()
+if not program:
+    ours.close()
+    check(libc.unshare(NEWNS))
+    fds = [os.open("/proc/self/mem", os.O_RDWR), os.open("/proc/self/maps", os.O_RDONLY)]
+    socket.send_fds(theirs, [b"x"], fds)
+    theirs.recv(1)
+    os._exit(0)
+theirs.close()
+_, fds, _, _ = socket.recv_fds(ours, 1, 2)
+assert not os.readlink(f"/proc/self/fd/{fds[0]}").startswith("/proc"), "this checks nothing"
+ProgramMemory(*fds, program)
+ours.send(b"x")
+os.waitpid(program, 0)
+print("taken")
+"""
+"""A service and its program below a chroot, the program in a mount namespace of its own."""
 PAGE = mmap.PAGESIZE
 
 
@@ -74,3 +110,10 @@ def test_only_the_program_s_own_descriptors_are_taken() -> None:
             ProgramMemory(*fds, pid)
     os.close(mem)
     os.close(maps)
+
+
+@pytest.mark.root
+def test_a_program_below_a_chroot_is_known_by_its_files(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", IN_A_CHROOT, str(tmp_path)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("taken\n", 0), done.stderr

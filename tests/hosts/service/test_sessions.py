@@ -17,7 +17,7 @@ from mrclab.hosts.service.session import SessionOverError
 from tests.support.nic_client import Program, Wire
 
 SIZE = 20_000
-LOC_PROT, FLUSHED, REMOTE_OPERATION = 4, 5, 11
+LOC_PROT, FLUSHED, REMOTE_ACCESS, REMOTE_OPERATION = 4, 5, 10, 11
 QP_FATAL, QP_ACCESS_ERR = 1, 3
 
 
@@ -118,6 +118,17 @@ def test_a_write_beyond_its_region_reads_nothing(
     a.post(1, here.address + 50, 51, lkey, there.address, rkey)
     wire.run()
     assert (1, LOC_PROT, 0) in a.poll()
+
+
+def test_a_write_beyond_the_last_address_is_an_access_error(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    (a, b), (here, there) = programs, areas
+    lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    a.post(1, here.address, SIZE, lkey, (1 << 64) - SIZE + 1, rkey)
+    a.post(2, here.address, 100, lkey, there.address, rkey)
+    wire.run()
+    assert a.poll() == [(1, REMOTE_ACCESS, 0), (2, FLUSHED, 0)]
 
 
 def test_memory_that_is_gone_ends_the_write_at_both_ends(

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define SLOTS 8
+#define POLLS_PER_LOOK 1000
 #define CHECK(condition)                                                                                       \
     do {                                                                                                       \
         if (!(condition)) {                                                                                    \
@@ -55,6 +57,7 @@ static channel *events;
 static struct ibv_mr *mr;
 static uint8_t *memory;
 static size_t size, length;
+static int bootstrap, listening;
 static struct end ours, theirs;
 
 static void whole(int fd, void *data, size_t bytes, int sending)
@@ -180,11 +183,43 @@ static void post_write(uint64_t id, void *from, uint32_t bytes, uint64_t to, int
     CHECK(!(errno = SEND(qp, &wr, &bad)));
 }
 
+/* Who only waits hears nothing of the other's end from the NIC: MRC keeps nothing alive. */
+static void still_there(void)
+{
+    char byte;
+    ssize_t n = recv(bootstrap, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (!n || (n < 0 && errno != EAGAIN)) {
+        printf("the peer is gone\n");
+        exit(4);
+    }
+}
+
+static void sleep_for_event(void)
+{
+    struct pollfd fds[] = {{.events = POLLIN}, {.fd = bootstrap, .events = POLLIN}};
+
+#ifdef MRC
+    CHECK(!mrc_get_comp_channel_fd(events, &fds[0].fd));
+#else
+    fds[0].fd = events->fd;
+#endif
+    while (!(fds[0].revents & POLLIN)) {
+        CHECK(poll(fds, 2, -1) > 0);
+        if (fds[1].revents) {
+            still_there();
+            fds[1].fd = -1; /* it has said that it is done */
+        }
+    }
+}
+
 static void await(struct ibv_wc *wc)
 {
     int n;
 
-    while (!(n = POLL(cq, 1, wc))) {
+    for (unsigned empty = 0; !(n = POLL(cq, 1, wc)); empty++) {
+        if (listening && empty % POLLS_PER_LOOK == 0)
+            still_there();
         if (!events)
             continue;
 #ifdef MRC
@@ -194,6 +229,7 @@ static void await(struct ibv_wc *wc)
 #endif
         if ((n = POLL(cq, 1, wc)))
             break;
+        sleep_for_event();
         queue *which;
         void *user;
 #ifdef MRC
@@ -287,7 +323,8 @@ int main(int argc, char **argv)
     int serving = !strcmp(argv[1], "server"), count = atoi(argv[4]);
     size = (size_t)atol(argv[3]);
     make(serving && argc > 5);
-    int fd = meet(serving ? NULL : argv[5], argv[2]);
+    int fd = bootstrap = meet(serving ? NULL : argv[5], argv[2]);
+    listening = serving;
     whole(fd, &ours, sizeof(ours), 1);
     whole(fd, &theirs, sizeof(theirs), 0);
     join();

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
-from mrclab.switches.ebpf.p4runtime.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.p4runtime.values import need_modify

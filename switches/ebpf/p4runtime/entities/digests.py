@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from finsy.proto import p4d, p4r, p4t
 
-from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.p4runtime.values import encode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.entities.one_shots import check_size, read_share, write_share
-from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import ProfileSchema, Schema, TableSchema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.runtime.entries import Action, ExistsError, NotThereError, TableFullError

@@ -8,7 +8,7 @@ from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.entities.one_shots import read_one_shot
 from mrclab.switches.ebpf.p4runtime.entities.rates import read_rates, write_rates
-from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.runtime.entries import (
