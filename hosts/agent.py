@@ -7,7 +7,10 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     log       write events to a file from now on
     receive   prepare to check a stream                           -> where the sender may write
     send      prepare a stream to a peer
-    connect   connect a queue pair to a peer, given the peer's attributes
+    connect   connect a queue pair to a peer, given the peer's attributes, with the profiles
+              ``ev_profile`` and ``cc_profile`` or those with id 1
+    profiles  carry out a request about the NIC's profiles (`mrclab.hosts.mrc.profiles.requests`), as
+              `mrclab profile` does over the NIC's socket           -> its answer
     calibrate measure the RTT of the idle network, for NSCC       -> that RTT
     pace      set the rate cap, in bit/s
     start     start the streams
@@ -19,6 +22,9 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
               the queue pairs in ``paths``
     stop      post no more messages
+    ask       ask NICs (``targets``: host, ev, port from 1), with ``op`` EV_PROBE or PORT_STATUS_UPDATE, in
+              the class ``dscp``; no queue pair is involved         -> the ids of the requests
+    answers   take the answers to `ask` that have come, in order    -> id, port, RTT of each
     deny      avoid these links, and use all others again         -> the EVs that this denies
     wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
               `drained`, all posted data is acknowledged
@@ -31,6 +37,7 @@ first, by default); the others apply to all.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,11 +47,13 @@ from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.clustermapper.denylist import apply_denylist
 from mrclab.hosts.eventlog import EventLog
 from mrclab.hosts.mrc import Endpoint
-from mrclab.hosts.mrc.events import EvRestored
+from mrclab.hosts.mrc.events import EndpointAnswered, EvRestored
+from mrclab.hosts.mrc.wire import EndpointOp
 from mrclab.hosts.nic.base_rtt import calibrate
-from mrclab.hosts.nic.device import Device
-from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.nic.device import LINGER_NS, Device
+from mrclab.hosts.nic.routes import ask_endpoints, paths_for
 from mrclab.hosts.observation import RecentEvents, flow_state, path_states
+from mrclab.hosts.profile_socket import HostProfiles
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event, SendCompleted
 from mrclab.hosts.streams.rounds import Beat, Connection, Rounds
@@ -54,6 +63,9 @@ from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, 
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
 from mrclab.topologies import Fabric, fabric_from_text
+
+MOST_ANSWERS = 4096
+"""Answers to `ask` that are kept until they are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +90,13 @@ class Agent:
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._device: Device | None = None
+        self._profiles: HostProfiles | None = None
         self._host = ""
         self._connections: list[Connection] = []
         self._rounds: Rounds | None = None
         self._log: EventLog | None = None
         self._recent: RecentEvents | None = None
+        self._answers: deque[EndpointAnswered] = deque(maxlen=MOST_ANSWERS)
         self._wait: Wait | None = None
         self._changed = False
         self.operations: Mapping[str, Operation] = {
@@ -100,6 +114,9 @@ class Agent:
             "news": self._news,
             "stop": self._stop,
             "deny": self._deny,
+            "ask": self._ask,
+            "answers": self._answered,
+            "profiles": lambda request: {"answer": self.profiles.requests.carry_out(request["request"])},
             "wait": self._begin_wait,
             "verify": self._verify,
             "end_log": self._end_log,
@@ -141,6 +158,13 @@ class Agent:
             raise RuntimeError("'open' comes first")
         return self._device
 
+    @property
+    def profiles(self) -> HostProfiles:
+        """The NIC's profiles. Raise RuntimeError before it is opened."""
+        if self._profiles is None:
+            raise RuntimeError("'open' comes first")
+        return self._profiles
+
     def close(self) -> None:
         """Complete the log. The NIC closes with the process."""
         if self._log is not None:
@@ -152,9 +176,13 @@ class Agent:
             return True, None
         wait = self._wait
         until_ns, deciding = (None, ()) if wait is None else (wait.deadline_ns, wait.condition.deciding)
-        requested, decided = self._rounds.run(until_ns, [control_fd], deciding)
-        self._changed = self._changed or decided or bool(requested)
-        return bool(requested), self._waited()
+        profiles = self.profiles
+        readable, decided = self._rounds.run(until_ns, [control_fd, *profiles.descriptors()], deciding)
+        if readable:
+            profiles.serve(readable)
+        requested = control_fd in readable
+        self._changed = self._changed or decided or requested
+        return requested, self._waited()
 
     def _open(self, request: Request) -> dict[str, Any]:
         realtime, awake = request.get("realtime", True), request.get("awake", True)
@@ -166,13 +194,42 @@ class Agent:
             self._host,
             make_config(request.get("transport", DEFAULT), self._fabric, self._host, request["config"]),
             random_of(request["seed"], self._host),
+            linger_ns=LINGER_NS if request["cpu"] is not None else 0,
         )
         self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
+        self._profiles = HostProfiles(device, self._host)
         self._rounds = Rounds(device)
+        self._rounds.observe = self._observe
         self._rounds.connections = {connection.qpn: connection for connection in self._connections}
         return {
             "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections],
             "refused": refused,
+        }
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, EndpointAnswered):
+            self._answers.append(event)
+        else:
+            self.profiles.observe(event)
+
+    def _ask(self, request: Request) -> dict[str, Any]:
+        if self._fabric is None:
+            raise RuntimeError("'open' comes first")
+        targets = [(target["host"], target["ev"], target["port"]) for target in request["targets"]]
+        device, dscp, status = self.device, request.get("dscp"), request.get("port_status")
+        op = EndpointOp[request["op"]]
+        asked = ask_endpoints(
+            device.endpoint, self._fabric, self._host, op, targets, device.now(), dscp, status
+        )
+        return {"requests": asked}
+
+    def _answered(self, _request: Request) -> dict[str, Any]:
+        found, self._answers = self._answers, deque(maxlen=MOST_ANSWERS)
+        return {
+            "answers": [
+                {"request": a.request_id, "port": a.port + 1, "rtt_ns": a.rtt_ns, "adjusted": a.adjusted}
+                for a in found
+            ]
         }
 
     def _connection(self, request: Request) -> Connection:
@@ -214,7 +271,8 @@ class Agent:
         peer = attributes_from_dict(request["attributes"])
         paths = paths_for(self.device.endpoint, self._fabric, self._host, request["peer"])
         connection = self._connection(request)
-        self.device.endpoint.connect(connection.qpn, peer, paths)
+        named = request.get("ev_profile"), request.get("cc_profile")
+        self.profiles.connect(connection.qpn, peer, paths, *named)
         connection.peer = request["peer"]
         freeze_heap()
         return {}
@@ -250,6 +308,7 @@ class Agent:
                         device.endpoint, c.qpn, fabric, self._host, c.peer, request["links"], device.now()
                     )
                 )
+                self.profiles.deny_again(c.qpn)
         return {"evs": sorted(denied)}
 
     def _stop(self, _request: Request) -> dict[str, Any]:

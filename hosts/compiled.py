@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping, MutableSequence
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -35,10 +36,11 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
     "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap", "windows"),
-    "mrclab.hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
+    "mrclab.hosts.mrc.evs": ("ev", "ev_set", "ev_sets", "policy", "states"),
+    "mrclab.hosts.mrc.outstanding": ("scoreboard", "send_queue"),
     "mrclab.hosts.mrc.sending": (
-        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard"),
-        *("send_order", "send_queue", "timers", "transport_nak", "window_report"),
+        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "send_order"),
+        *("timers", "transport_nak", "window_report"),
     ),
     "mrclab.hosts.nic": ("delay_line", "device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),
@@ -121,8 +123,7 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Whether this process runs the compiled core."""
-    from mrclab.hosts.rdma import psn
-
+    psn = import_module("mrclab.hosts.rdma.psn")  # a package that itself imports this module
     return not str(psn.__file__).endswith(".py")
 
 

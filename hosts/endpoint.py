@@ -16,6 +16,14 @@ from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 
 
+class Config(Protocol):
+    """The options of an endpoint and of its queue pairs."""
+
+    @property
+    def kind(self) -> str:
+        """A name that `mrclab.hosts.transports.find_kind` finds."""
+
+
 class Endpoint(Protocol):
     """One NIC: its ports, memory and queue pairs. Times are CLOCK_MONOTONIC, ns."""
 

@@ -1,4 +1,4 @@
-"""MRC's options as experiments give them: a mapping in JSON's types.
+"""The options of MRC and RoCEv2 as experiments give them: a mapping in JSON's types.
 
 ``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three of NSCC's parameters describe the network and
 come from the topology unless they are given: the NIC's rate, the time that a byte takes over all links of a
@@ -9,11 +9,12 @@ connected.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from mrclab.hosts.mrc import DscpMap, MrcConfig, SpecReading
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.config import NsccConfig
+from mrclab.hosts.roce import DcqcnConfig, RoceConfig
 from mrclab.hosts.schemes.registry import control_of, policy_of
 from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES
 from mrclab.topologies import Fabric
@@ -48,6 +49,27 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
     config = MrcConfig(**rest, nscc=nscc)
     policy_of(config), control_of(config)  # Refuse a name that nothing has before anything is started.
     return config
+
+
+def roce_config(
+    fabric: Fabric, host: str, options: Mapping[str, Any], of: type[RoceConfig] = RoceConfig
+) -> RoceConfig:
+    """Return the configuration of a RoCEv2 endpoint; DCQCN's line rate is the port's unless it is given.
+
+    ``of`` is RoceConfig or a class derived from it. Raise TypeError for an option that
+    does not exist, ValueError for a bad value.
+    """
+    given = dict(options)
+    dcqcn = given.pop("dcqcn", True)
+    if dcqcn in (False, None):
+        return of(**given, dcqcn=None)
+    settings: Mapping[str, Any] = dcqcn if isinstance(dcqcn, Mapping) else {}
+    unknown = set(settings) - {f.name for f in fields(DcqcnConfig)}
+    if unknown:
+        raise TypeError(f"DCQCN has no option '{min(unknown)}'")
+    port = fabric.host(host).ports[0]
+    config = DcqcnConfig(line_rate_bps=fabric.link(host, port.t0).profile.rate_bps)
+    return of(**given, dcqcn=replace(config, **settings))
 
 
 def link_bps(fabric: Fabric, host: str) -> int:

@@ -24,8 +24,10 @@ from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.endpoint import NicDevice
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.events import EndpointAnswered
+from mrclab.hosts.mrc.wire import EndpointOp
 from mrclab.hosts.nic.device import Device
-from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.nic.routes import ask_endpoints, paths_for
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.transports import Config
@@ -35,6 +37,8 @@ __all__ = [
     "Access",
     "CompletionQueue",
     "Context",
+    "EndpointAnswered",
+    "EndpointOp",
     "MemoryRegion",
     "Opcode",
     "QpState",
@@ -102,6 +106,8 @@ class Context:
         self.device = device
         self.async_events: deque[Event] = deque(maxlen=ASYNC_EVENTS_KEPT)
         """All other events, in order: EVs retired and restored, packets lost, queue pairs failed."""
+        self.responses: deque[EndpointAnswered] = deque(maxlen=ASYNC_EVENTS_KEPT)
+        """Answers to endpoint requests, and requests that had none, in the order of arrival."""
         self._qps: dict[int, QueuePair] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -176,6 +182,29 @@ class Context:
         del self._qps[qp.qp_num]
         self.device.endpoint.destroy_qp(qp.qp_num)
 
+    def ask_endpoints(
+        self,
+        op: EndpointOp,
+        targets: Iterable[tuple[str, int, int]],
+        *,
+        dscp: int | None = None,
+        port_status: int | None = None,
+    ) -> list[int]:
+        """Ask NICs to which there need be no queue pair; return a request id for each of a batch.
+
+        A target is a host, an EV and the port for it, counted from 1. The answers are in ``responses`` after
+        ``progress``, in the order of arrival, each with its port and RTT; that of a request without answer
+        has none. ``dscp`` chooses the class of the requests (by default that of control packets),
+        ``port_status`` the mask of a PORT_STATUS_UPDATE (by default that of this NIC's ports). Raise
+        ValueError on a transport other than MRC, a target that does not exist, or values out of range.
+        """
+        device = self.device
+        asked = ask_endpoints(
+            device.endpoint, self.fabric, self.host, op, targets, device.now(), dscp, port_status
+        )
+        self.device.flush()
+        return asked
+
     def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         """Let the NIC work until something arrived or was due, or until a time (CLOCK_MONOTONIC, ns).
 
@@ -192,6 +221,9 @@ class Context:
             if isinstance(event, SendCompleted | ReceiveCompleted):
                 if qp is not None:
                     qp.complete(event)
+                continue
+            if isinstance(event, EndpointAnswered):
+                self.responses.append(event)
                 continue
             if isinstance(event, QpError) and qp is not None:
                 qp.state = QpState.ERR

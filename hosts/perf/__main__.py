@@ -30,6 +30,7 @@ from mrclab.hosts.nic.base_rtt import calibrate
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.nic.routes import paths_for
 from mrclab.hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
+from mrclab.hosts.profile_socket import HostProfiles
 from mrclab.hosts.streams.stream import RemoteRegion
 from mrclab.hosts.transports import make_config, random_of
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
@@ -44,6 +45,7 @@ class PerfAgent:
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._nic: Nic | None = None
+        self._profiles: HostProfiles | None = None
         self._host = ""
         self._peer = ""
         self._rss_bytes = 0
@@ -79,13 +81,17 @@ class PerfAgent:
 
         Raise PerfError if the job failed, and drop the job.
         """
-        if self._nic is None:
+        if self._nic is None or self._profiles is None:
             return True, None
-        device = self._nic.device
-        requested = bool(device.turn(None, (control_fd,)))
+        device, profiles = self._nic.device, self._profiles
+        readable = device.turn(None, (control_fd, *profiles.descriptors()))
+        requested = control_fd in readable
+        if readable:
+            profiles.serve(readable)
         job = self._job
         try:
             for event in device.events():
+                profiles.observe(event)
                 if job is not None:
                     job.on_event(event)
         except PerfError:
@@ -122,6 +128,7 @@ class PerfAgent:
             make_config(request["transport"], self._fabric, self._host, request["config"]),
             random_of(request["seed"], self._host),
         )
+        self._profiles = HostProfiles(device, self._host)
         buffer = bytearray(max(1, request["bytes"]))
         region = device.endpoint.register_memory(bytearray(max(1, request["bytes"])))
         gc.collect()
@@ -135,13 +142,13 @@ class PerfAgent:
         }
 
     def _connect(self, request: Request) -> dict[str, Any]:
-        if self._fabric is None:
+        if self._fabric is None or self._profiles is None:
             raise RuntimeError("'open' comes first")
         peer = request["peer"]
         endpoint = self.nic.device.endpoint
         paths = paths_for(endpoint, self._fabric, self._host, peer["host"])
         for qpn, attributes in zip(self.nic.qpns, peer["qps"], strict=True):
-            endpoint.connect(qpn, attributes_from_dict(attributes), paths)
+            self._profiles.connect(qpn, attributes_from_dict(attributes), paths)
             now = self.nic.device.now()
             apply_denylist(
                 endpoint, qpn, self._fabric, self._host, peer["host"], request.get("denied", ()), now

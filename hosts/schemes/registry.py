@@ -48,19 +48,25 @@ class Registry:
         """
         if name in self.builtin:
             return None
-        points = {point.name: point.value for point in entry_points(group=self.group)}
-        place = self.shipped.get(name) or points.get(name) or name
-        module, colon, attribute = place.partition(":")
-        if not colon or not module or not attribute:
+        place = self.shipped.get(name, name)
+        found = find_object(place, self.group)
+        if found is None:
             choices = ", ".join(self.names())
             raise ValueError(f"no {self.what} '{name}': {self.option} is one of {choices}, or module:Class")
-        found = _attribute(name, module, attribute)
         if not isinstance(found, type) or not issubclass(found, self.base):
             raise ValueError(f"{self.option}: {place} is no class derived from {self.base.__name__}")
         return found
 
 
-def _attribute(name: str, module: str, attribute: str) -> Any:
+def find_object(name: str, group: str) -> Any:
+    """Return the object of a name: ``module:OBJECT``, or an entry point of a group; None for any other name.
+
+    Raise ValueError, with one line, if there is no such module or object.
+    """
+    points = {point.name: point.value for point in entry_points(group=group)}
+    module, colon, attribute = points.get(name, name).partition(":")
+    if not colon or not module or not attribute:
+        return None
     here = os.getcwd()
     there = here in sys.path or "" in sys.path
     if not there:
@@ -73,7 +79,7 @@ def _attribute(name: str, module: str, attribute: str) -> Any:
         if not there:
             sys.path.remove(here)
     if not hasattr(found, attribute):
-        raise ValueError(f"{module} has no class {attribute}")
+        raise ValueError(f"{module} has no {attribute}")
     return getattr(found, attribute)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
-from mrclab.hosts.mrc.events import EvRetired
+from mrclab.hosts.mrc.events import EndpointAnswered, EvRestored, EvRetired
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
@@ -78,6 +78,8 @@ class Rounds:
         self.log: Log | None = None
         self.beat: Beat | None = None
         """None: wait as long as there is nothing to do."""
+        self.observe: Callable[[Event], None] | None = None
+        """Called with each event about an EV that was retired or restored, and with answers of endpoints."""
 
     def run(
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]
@@ -88,6 +90,7 @@ class Rounds:
         Return which descriptors are readable, and True if there was such an event.
         """
         device, log, connections, beat = self.device, self.log, self.connections, self.beat
+        observe = self.observe
         senders = [c.sender for c in connections.values() if c.sender is not None]
         for _ in range(ROUNDS):
             due = at = until_ns
@@ -116,6 +119,8 @@ class Rounds:
                     log.add(event, now_ns)
                 if beat is not None and isinstance(event, EvRetired) and len(beat.retired_ns) < MOST_GAPS:
                     beat.retired_ns.append(now_ns)
+                if observe is not None and isinstance(event, (EvRetired, EvRestored, EndpointAnswered)):
+                    observe(event)
                 if deciding and isinstance(event, deciding):
                     decided = True
                 connection = connections.get(event.qpn)

@@ -29,8 +29,18 @@ ORDER = struct.Struct("=q")
 ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
 """From it: the loss, and the digest of the parameters."""
 START_TIMEOUT_S = 50.0
+"""Until an accelerator is ready, on a machine with nothing else on its CPUs: it compiles in that time."""
+LONGEST_START_S = 400.0
 LEAST_PRIORITY = 19
 MODULE = "mrclab.hosts.training.accelerator"
+
+
+def patience_s(load: float) -> float:
+    """Return how long to wait for an accelerator, by the number of programs that want each CPU.
+
+    It has the lowest priority: each of its neighbours goes first.
+    """
+    return min(START_TIMEOUT_S * max(1.0, load), LONGEST_START_S)
 
 
 class Accelerator:
@@ -60,11 +70,12 @@ class Accelerator:
 
     def warm_up(self) -> None:
         """Wait until everything is compiled. Raise RuntimeError where the process ends before that."""
-        self._socket.settimeout(START_TIMEOUT_S)
+        limit_s = patience_s(os.getloadavg()[0] / (os.cpu_count() or 1))
+        self._socket.settimeout(limit_s)
         try:
             self._receive()
         except TimeoutError:
-            raise RuntimeError(f"the accelerator is not ready after {START_TIMEOUT_S:g} s") from None
+            raise RuntimeError(f"the accelerator is not ready after {limit_s:.0f} s") from None
 
     @property
     def descriptor(self) -> int | None:

@@ -72,6 +72,11 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
     assert {ROOT.joinpath(*package.split(".")) for package in packages} == folders
 
 
+def test_no_compiled_module_has_a_class_variable_with_an_annotation():
+    # mypyc takes it for a field of the dataclass, and the module cannot be imported.
+    assert [str(file) for file in compiled.sources() if "ClassVar[" in (ROOT / file).read_text()] == []
+
+
 def test_a_build_is_used_until_its_source_changes(apart):
     target = fake_build()
     for package in compiled.COMPILED:

@@ -2,11 +2,12 @@
 
 import json
 import random
+import sys
 
 import pytest
 
 from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
-from mrclab.hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
+from mrclab.hosts.collectives.open_channels import open_channels
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.evs.ev_set import EvSet
@@ -15,17 +16,17 @@ from mrclab.hosts.roce import DcqcnConfig, RoceConfig
 from mrclab.hosts.roce import Endpoint as RoceEndpoint
 from mrclab.hosts.schemes.aimd import Aimd
 from mrclab.hosts.schemes.two_choices import TwoChoices
-from mrclab.hosts.transports import DATACENTER, DEPLOYED, TRANSPORTS, make_config, make_endpoint
+from mrclab.hosts.transports import DEPLOYED, KINDS, TRANSPORTS, find_transport, make_config, make_endpoint
 from mrclab.topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
 
 
-@pytest.mark.parametrize("name", TRANSPORTS)
+@pytest.mark.parametrize("name", [name for name, t in TRANSPORTS.items() if t.core.has_nic])
 def test_every_transport_makes_an_endpoint_whose_attributes_survive_json(name):
     config = make_config(name, FABRIC, "h0")
     endpoint = make_endpoint(nic_addresses(FABRIC, "h0"), config, random.Random(1))
-    assert isinstance(endpoint, RoceEndpoint if TRANSPORTS[name].kind == "rocev2" else MrcEndpoint)
+    assert isinstance(endpoint, RoceEndpoint if TRANSPORTS[name].kind.startswith("rocev2") else MrcEndpoint)
     attributes = endpoint.local_attributes(endpoint.create_qp())
     assert attributes_from_dict(json.loads(json.dumps(attributes_to_dict(attributes)))) == attributes
 
@@ -63,8 +64,10 @@ def test_nscc_knows_the_rate_and_the_rtt_of_its_topology():
 
 
 def test_what_a_transport_has_not_got_is_refused():
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="no transport 'rdma'"):
         make_config("rdma", FABRIC, "h0")
+    with pytest.raises(ValueError, match="tcp uses the kernel's sockets"):
+        make_config("tcp", FABRIC, "h0")
     with pytest.raises(TypeError, match="flavour"):
         make_config("rocev2", FABRIC, "h0", {"flavour": 1})
     with pytest.raises(TypeError, match="DCQCN has no option 'flavour'"):
@@ -82,18 +85,67 @@ def test_an_endpoint_obeys_the_schemes_that_its_options_name():
     assert isinstance(qp.requester.congestion, Aimd)
 
 
-@pytest.mark.parametrize("kind", [*CONTEXTS, *OPENERS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_channel_refuses_options_it_has_not_got(kind: str) -> None:
     with pytest.raises(TypeError, match="flavour"):
         open_channels(kind, FABRIC, "h0", [0], {"flavour": 1}, 1)
 
 
-def test_datacenter_is_what_is_deployed_with_times_of_a_fabric_in_hardware():
-    config = make_config("mrc", FABRIC, "h0", DATACENTER)
-    assert isinstance(config, MrcConfig)
-    assert DEPLOYED.items() <= DATACENTER.items()
-    assert config.nscc.base_rtt_ns == 7_000
-    assert config.nscc.link_bps == make_config("mrc", FABRIC, "h0").nscc.link_bps
-    # A quarter of an RTT of 5 us decides, and 4,096 full packets last longer than any repair at 800 Gbit/s.
-    assert config.min_reorder_ns < 5_000 * config.reorder_rtt_fraction
-    assert config.mpr * config.mtu_bytes * 8 / 800 > 10 * 7_000
+OWN = """
+from dataclasses import replace
+from mrclab.hosts.roce import RoceConfig
+from mrclab.hosts.options import roce_config
+from mrclab.hosts.roce import Endpoint
+from mrclab.hosts.transports import KINDS, TRANSPORTS
+
+class Config(RoceConfig):
+    kind = "own_transport:KIND"
+
+class Own(Endpoint):
+    pass
+
+KIND = replace(KINDS["rocev2"], name=Config.kind, config=lambda *a: roce_config(*a, of=Config), endpoint=Own)
+TRANSPORT = replace(TRANSPORTS["rocev2"], kind=KIND.name, options={"qps": 2})
+LOST = replace(TRANSPORT, kind="own_transport:NOTHING")
+OTHER = 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_transport.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("own_transport", None)
+
+
+def test_a_transport_can_be_outside_of_the_tree(own):
+    transport = find_transport("own_transport:TRANSPORT")
+    assert transport.channel_options == {"encapsulation": "plain", "qps": 2}
+    config = make_config("own_transport:TRANSPORT", FABRIC, "h0")
+    endpoint = make_endpoint(nic_addresses(FABRIC, "h0"), config, random.Random(1))
+    assert type(endpoint).__name__ == "Own"
+    attributes = endpoint.local_attributes(endpoint.create_qp())
+    assert attributes_from_dict(json.loads(json.dumps(attributes_to_dict(attributes)))) == attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("own_transport:OTHER", "no transport 'own_transport:OTHER': there are mrc"),
+        ("own_transport:LOST", "own_transport has no NOTHING"),
+        ("own_transport:NONE", "own_transport has no NONE"),
+        ("no_such_module:A", "cannot import no_such_module"),
+        ("", "no transport ''"),
+    ],
+)
+def test_what_is_no_transport_is_refused_in_one_line(name, words, own):
+    with pytest.raises(ValueError, match=words) as refused:
+        find_transport(name)
+    assert str(refused.value).count("\n") == 0
+
+
+def test_a_peer_cannot_have_a_module_imported(own):
+    with pytest.raises(ValueError, match="does not run"):
+        attributes_from_dict({"transport": "own_transport:KIND", "ports": []})
+    assert "own_transport" not in sys.modules

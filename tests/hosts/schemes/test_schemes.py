@@ -157,7 +157,7 @@ def test_names_are_found_in_the_core_in_the_examples_and_by_module(
         ({"path_policy": "fastest"}, "two-choices"),
         ({"congestion": "bbr"}, "nscc"),
         ({"path_policy": "no_such_module_here:X"}, "no_such_module_here"),
-        ({"path_policy": "mrclab.hosts.schemes.reps:Nothing"}, "no class Nothing"),
+        ({"path_policy": "mrclab.hosts.schemes.reps:Nothing"}, "has no Nothing"),
         ({"path_policy": "mrclab.hosts.schemes.aimd:Aimd"}, "PathPolicy"),
         ({"congestion": ":"}, "module:Class"),
         ({"congestion": ""}, "names of schemes"),

@@ -1,0 +1,35 @@
+"""`mrclab run training --quick`: fewer repetitions, transports and steps, and all faults before the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from mrclab.cli import main
+from mrclab.hosts.training.accelerator import LONGEST_START_S, START_TIMEOUT_S, patience_s
+
+
+def test_the_quick_training_has_two_transports_and_thirty_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "training", "--quick", "--target", "sim", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "steps 30" in said
+    assert "1 repetitions" in said
+    lines = [line.split()[1].rstrip(":") for line in said.splitlines() if line.startswith("transport ")]
+    assert lines == ["mrc", "rocev2"]
+    assert "plane-death on p2 from 2600 ms" in said
+
+
+def test_what_is_set_goes_on_top(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "training", "--quick", "--set", "workload.steps=40", "--target", "sim", "--dry-run"]
+    assert main(words) == 0
+    assert "steps 40" in capsys.readouterr().out
+
+
+def test_a_scenario_without_a_quick_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "link-kill", "--quick", "--dry-run"]) == 2
+    assert "--quick is for training" in capsys.readouterr().err
+
+
+def test_an_accelerator_may_take_longer_where_others_want_the_cpus() -> None:
+    assert patience_s(0.2) == START_TIMEOUT_S
+    assert patience_s(3) == 3 * START_TIMEOUT_S
+    assert patience_s(1000) == LONGEST_START_S
