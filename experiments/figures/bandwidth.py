@@ -6,7 +6,7 @@ from mrclab.experiments.judging.criteria import at_least
 from mrclab.experiments.judging.readings import Result, by_repetition, mean_of
 from mrclab.experiments.judging.scale import fabric_of, nic_mbps
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = "messages of 32 KB reach 770 of 800 Gbit/s"
 LEAST = 770 / 800

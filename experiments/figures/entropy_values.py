@@ -6,7 +6,7 @@ from mrclab.experiments.judging.criteria import within
 from mrclab.experiments.judging.readings import Result, by_repetition, mean_of, transport_of
 from mrclab.experiments.judging.scale import fabric_of, payload_mbps, placement_of
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 from mrclab.topologies import Fabric
 
 PAPER = "128 to 256 EVs a queue pair, spread equally over the planes; beyond some 100 there is little to gain"

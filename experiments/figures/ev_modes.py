@@ -11,7 +11,7 @@ from mrclab.experiments.judging.scale import fabric_of, placement_of
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import MRC_PORT
-from mrclab.experiments.report.statistics import median_interval
+from mrclab.experiments.result.statistics import median_interval
 from mrclab.topologies import Fabric
 from mrclab.topologies.hashed import hashed_path
 from mrclab.topologies.structured import structured_paths

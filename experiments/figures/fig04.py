@@ -15,7 +15,7 @@ from mrclab.experiments.judging.readings import (
     transport_of,
 )
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import mean_interval, rate_ratio_interval
+from mrclab.experiments.result.statistics import mean_interval, rate_ratio_interval
 
 PAPER = (
     "losses a second: 9.2e5 at 3.4 min, 1.5e4 at 4.4, 4.9e3 at 5.9, 1.2e3 to 2e3 from 10 min on; fewer than "

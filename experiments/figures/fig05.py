@@ -6,7 +6,7 @@ from mrclab.experiments.judging.criteria import at_most, like_control, present
 from mrclab.experiments.judging.readings import Result, by_repetition, pooled, trials_of
 from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import mean_interval, quantile_ratio_interval, ratio_interval
+from mrclab.experiments.result.statistics import mean_interval, quantile_ratio_interval, ratio_interval
 
 PAPER = "4.2 flaps of T0-T1 links a minute on average, 13 at most, over 250 minutes without measurable effect"
 UNMEASURABLE = 1.01

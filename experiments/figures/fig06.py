@@ -11,7 +11,7 @@ from mrclab.experiments.judging.phases import phases_of
 from mrclab.experiments.judging.readings import Result, Series, by_repetition, mean_of, series_of
 from mrclab.experiments.judging.scale import capacity_mbps, fabric_of, payload_mbps, placement_of
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import mean_interval, rate_ratio_interval
+from mrclab.experiments.result.statistics import mean_interval, rate_ratio_interval
 
 PAPER = (
     "50K GPUs: 7.0 to 5.1 Pbit/s (-27 %) for about a minute when a transceiver takes a link of each of four "

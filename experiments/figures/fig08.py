@@ -15,7 +15,7 @@ from mrclab.experiments.judging.readings import (
 )
 from mrclab.experiments.judging.scale import fabric_of, packets_a_second
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import Interval, rate_ratio_interval, share_interval
+from mrclab.experiments.result.statistics import Interval, rate_ratio_interval, share_interval
 
 PAPER = (
     "a T1 dead: 12.4 to 10.1 Pbit/s for a minute, then 12 to 12.5; 0.0014 % of packets sent again in that "

@@ -16,7 +16,7 @@ from mrclab.experiments.judging.readings import (
 )
 from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import rate_ratio_interval
+from mrclab.experiments.result.statistics import rate_ratio_interval
 from mrclab.topologies.model import ev_fields
 
 PAPER = "20 % loss on a path: its EV inactive at once, one of its plane takes over; 1532, lowest 1515 Gbit/s"

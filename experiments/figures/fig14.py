@@ -16,7 +16,7 @@ from mrclab.experiments.judging.readings import (
 )
 from mrclab.experiments.judging.scale import capacity_mbps, fabric_of, nic_mbps, payload_mbps
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = "the second flow starts at 65 to 69 s: the first moves from EV-A to EV-B of its plane, by ECN alone"
 MOVED_SOURCE = "theory: both flows have their rates only if the first one sends so much over the other paths"

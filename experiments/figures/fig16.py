@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mrclab.experiments.judging.criteria import at_least, leads
 from mrclab.experiments.judging.readings import Result, by_repetition, sizes_of
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import Interval, ratio_interval
+from mrclab.experiments.result.statistics import Interval, ratio_interval
 
 PAPER = (
     "16 GB, Gbit/s without loss, at 0.1 %, at 1 %: MRC 375, 339, 151; RoCE with 1 QP 223, 193, 32, "

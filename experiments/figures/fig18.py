@@ -8,7 +8,7 @@ from mrclab.experiments.judging.criteria import at_least, leads
 from mrclab.experiments.judging.readings import Result, flows, mean_of
 from mrclab.experiments.judging.scale import payload_mbps
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = (
     "7:1, victim: MRC 389, DCQCN with 1 QP 319 (285 to 343), with 10 QPs 361 on average and 62 at worst; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mrclab.experiments.judging.criteria import at_least, at_most, none_of
 from mrclab.experiments.judging.readings import Result, by_repetition, mean_of, total_of
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = (
     "15:1: with DCQCN's defaults the queue is longer than 20 MB, and PFC begins at about 10 flows; "

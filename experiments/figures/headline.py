@@ -7,7 +7,7 @@ from mrclab.experiments.judging.criteria import at_least, leads
 from mrclab.experiments.judging.readings import Result, times_us, transport_of
 from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import median_interval, quantile_ratio_interval
+from mrclab.experiments.result.statistics import median_interval, quantile_ratio_interval
 
 PAPER = (
     "a failed path is bypassed within a few tens of us; conventional fabrics take seconds to tens of seconds"

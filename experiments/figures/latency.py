@@ -6,7 +6,7 @@ from mrclab.experiments.judging.criteria import at_most
 from mrclab.experiments.judging.readings import Result, pooled
 from mrclab.experiments.judging.scale import fabric_of, placement_of
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import median_interval, quantile_ratio_interval
+from mrclab.experiments.result.statistics import median_interval, quantile_ratio_interval
 from mrclab.hosts.options import wire_time_ns
 
 PAPER = "a write of 2 bytes takes 5.09 us inside a T0 and 6.54 us across a T1"

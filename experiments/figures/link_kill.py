@@ -6,7 +6,7 @@ from mrclab.experiments.judging.criteria import at_most, none_of, present
 from mrclab.experiments.judging.readings import Result, trials_of
 from mrclab.experiments.judging.scale import BYPASS_SOURCE, PAPER_TENS_US, bypass_limit_us, rtt_us
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import interval_of
+from mrclab.experiments.result.statistics import interval_of
 
 PAPER = (
     "section 2.1: failures are detected and bypassed in a few tens of us; the paper's round trip is 13.1 us"

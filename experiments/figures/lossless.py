@@ -7,7 +7,7 @@ from mrclab.experiments.judging.criteria import at_least, leads, none_of, presen
 from mrclab.experiments.judging.readings import Result, flows, mean_of, total_of
 from mrclab.experiments.judging.scale import payload_mbps
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = (
     "7:1, victim: MRC with 8 QPs 389, PFC alone with 1 QP 97, with 8 QPs 25 Gbit/s (figure 21); "

@@ -7,7 +7,7 @@ from mrclab.experiments.judging.phases import LEVEL_MARGIN
 from mrclab.experiments.judging.readings import Result, by_repetition, mean_of, transport_of
 from mrclab.experiments.judging.scale import full_mbps
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
-from mrclab.experiments.report.statistics import ratio_interval
+from mrclab.experiments.result.statistics import ratio_interval
 
 PAPER = (
     "MRC's victim has 389 Gbit/s with 1 QP and with 8 (figures 18 and 21); a permutation runs at 390 a flow "

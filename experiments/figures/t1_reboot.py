@@ -7,7 +7,7 @@ from mrclab.experiments.judging.readings import Result, by_repetition, failures,
 from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
 from mrclab.experiments.judging.stalls import stalls_or_fails
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import mean_interval, ratio_interval
+from mrclab.experiments.result.statistics import mean_interval, ratio_interval
 
 PAPER = (
     "four T1s rebooted during a training run without co-ordination or effect; conventional fabrics stall for "

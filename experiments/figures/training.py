@@ -10,7 +10,7 @@ from mrclab.experiments.judging.readings import Result, by_repetition, failures,
 from mrclab.experiments.judging.scale import fabric_of, placement_of
 from mrclab.experiments.judging.stalls import stalls_or_fails
 from mrclab.experiments.judging.verdict import Verdict, all_hold
-from mrclab.experiments.report.statistics import mean_interval
+from mrclab.experiments.result.statistics import mean_interval
 from mrclab.hosts.mrc.config import ACK_LADDERS
 
 PAPER = (

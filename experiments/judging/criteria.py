@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mrclab.experiments.judging.verdict import Check
-from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL, Interval
+from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, Interval
 
 TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
 MOST_TIMES = 100.0

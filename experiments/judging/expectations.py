@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from mrclab.experiments.judging.criteria import at_least, at_most
 from mrclab.experiments.judging.readings import Result, pooled, times_us, trials_of
 from mrclab.experiments.judging.verdict import Check
-from mrclab.experiments.report.model import EXPECTED, TIMES
-from mrclab.experiments.report.statistics import Interval, interval_of, interval_of_ratio
+from mrclab.experiments.result.model import EXPECTED, TIMES
+from mrclab.experiments.result.statistics import Interval, interval_of, interval_of_ratio
 from mrclab.experiments.spec.expectations import Expectation, Quantity, parse_expectation
 
 

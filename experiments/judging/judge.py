@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from mrclab.experiments.figures.listing import require_figure
 from mrclab.experiments.judging.soundness import broken_evidence, too_few
 from mrclab.experiments.judging.verdict import Check, Verdict
+from mrclab.experiments.spec.listing import require_figure
 
 INVALID = "the run is not valid, so it shows nothing"
 UNKNOWN = "the result does not say whether the run is valid, so it shows nothing"

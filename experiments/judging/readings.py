@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.experiments.report.statistics import Interval, mean_interval
+from mrclab.experiments.result.statistics import Interval, mean_interval
 
 Floats = npt.NDArray[np.float64]
 Result = Mapping[str, Any]

@@ -15,7 +15,7 @@ from typing import Any
 from mrclab.experiments.judging.readings import Result, samples, series_of, transport_of, trials_of
 from mrclab.experiments.judging.scale import bus_factor, most_mbps, nic_mbps_of
 from mrclab.experiments.judging.verdict import Check
-from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL
+from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL
 from mrclab.experiments.spec.model import SIMULATED
 from mrclab.topologies.units import size_bytes
 

@@ -10,7 +10,7 @@ from mrclab.experiments.measure.events import EventLog
 from mrclab.experiments.measure.evidence import RouteChange, Sample
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
-from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric, Path
 from mrclab.topologies.structured import structured_paths
 
@@ -22,7 +22,7 @@ NO_CHANGE = "no route changed while the fault lasted"
 
 def retires_paths(transport: Transport) -> bool:
     """Return True if the senders of a transport detect broken paths themselves."""
-    return transport.kind == "mrc" and bool(transport.options.get("ev_health", True))
+    return transport.core.sprays and bool(transport.options.get("ev_health", True))
 
 
 def retirements_of_log(log: EventLog) -> Retirements:
@@ -72,7 +72,7 @@ def detected(
     ``ways`` are the paths of the hosts that send, ``retired`` the retirements of the senders (MRC), and
     ``changes`` those of routes (routed fabrics). Times come from an endpoint's or a switch's own stamps.
     """
-    if transport.kind == "mrc":
+    if transport.core.sprays:
         return (
             _by_retirements(ways, retired, fault, span)
             if retires_paths(transport)

@@ -14,7 +14,7 @@ from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recording import Recording
 from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
-from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric
 
 Sample = Mapping[str, npt.NDArray[np.int64]]
@@ -25,6 +25,21 @@ class RouteChange(NamedTuple):
 
     noticed_ns: int
     done_ns: int
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The evidence of a workload's processes; see `Evidence` for the fields."""
+
+    samples: tuple[Sample, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    bytes_delivered: int = 0
+    problem: str | None = None
+    failure: str | None = None
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    event_logs: Mapping[str, Path] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
@@ -11,7 +10,7 @@ from typing import Any
 
 from mrclab.faults.kinds import ALL_KINDS
 from mrclab.linux.errors import InputError
-from mrclab.topologies import Fabric, Path
+from mrclab.topologies import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +88,3 @@ def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
         return tuple(FaultRecord.from_dict(entry) for entry in entries)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"not a fault log: {error}", where=str(path)) from None
-
-
-def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
-    """Return the T0-T1 links on any path from one host to the other, in the fabric's order."""
-    on_path = {link for path in fabric.paths(src, dst) for link in path.links}
-    return tuple(link.name for link in fabric.links if link.kind == "fabric" and link.name in on_path)
-
-
-def choose_links(links: Sequence[str], trials: int, seed: int) -> tuple[str, ...]:
-    """Which link each trial breaks: a seeded shuffle, again when all have been used.
-
-    Raise ValueError if there is no link to choose from.
-    """
-    if not links:
-        raise ValueError("no T0-T1 link lies between the two hosts: put them in different racks")
-    chooser = random.Random(seed)
-    chosen: list[str] = []
-    while len(chosen) < trials:
-        chosen += chooser.sample(list(links), len(links))
-    return tuple(chosen[:trials])

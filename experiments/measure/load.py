@@ -38,8 +38,9 @@ class Load:
     the busiest thread of a switch process ran or waited for a CPU; ``busiest_switch`` is its process.
     ``stopped_ns`` is the longest time that a process, ``stopped``, stood still when it mattered.
 
-    Of endpoints that beat: ``share`` is the share of the time in which the busiest thread of an endpoint,
-    ``busiest``, ran or waited for a CPU; ``packets`` the number of data packets sent; ``cost_ns`` the CPU
+    Of endpoints that report: ``share`` is the share of the time in which the busiest thread of an endpoint,
+    ``busiest``, ran or waited for a CPU; of endpoints that share CPUs, in which all of a CPU ran. ``packets``
+    is the number of data packets sent; ``cost_ns`` the CPU
     time per packet, by endpoint, and ``cost`` the largest ratio of one to that of trials before, of
     ``dearest``. ``gaps`` are the longest times between two turns of an endpoint; ``first`` and ``retired_ns``
     are as in `Beats`.
@@ -130,7 +131,8 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
     )
     if before.beats is None or after.beats is None:
         return load
-    share_most, busiest = _busiest(spent, duration)
+    shared = after.beats.cpus
+    share_most, busiest = _fullest(spent, shared, duration) if shared else _busiest(spent, duration)
     packets = after.beats.packets - before.beats.packets
     lasting = [gap for gap in before.beats.gaps if gap.end_ns + AFTERMATH * gap.length_ns > before.t_ns]
     longest = sorted((*lasting, *after.beats.gaps), key=lambda gap: gap.length_ns, reverse=True)[:KEPT_GAPS]
@@ -177,6 +179,24 @@ def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, s
     return most, busiest
 
 
+def _fullest(
+    spent: Sequence[_Spent], cpus: Mapping[str, int], duration_ns: int
+) -> tuple[float | None, str | None]:
+    """Return the largest share of the time in which the processes of a CPU ran, and their names.
+
+    Their waiting is for one another: it says nothing about how full the CPU is.
+    """
+    ran: dict[int, int] = {}
+    for name, ns, _ in spent:
+        if name in cpus:
+            ran[cpus[name]] = ran.get(cpus[name], 0) + ns
+    fullest = max(ran, key=lambda cpu: ran[cpu], default=None)
+    if fullest is None:
+        return None, None
+    names = " and ".join(name for name, cpu in cpus.items() if cpu == fullest)
+    return ran[fullest] / max(duration_ns, 1), names
+
+
 def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
     """Return the CPU time per packet of each process; nothing if there were too few packets."""
     if packets < MIN_PACKETS:
@@ -185,6 +205,16 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
     for name, ns, _ in spent:
         ran[name] = ran.get(name, 0) + ns
     return {name: ns // packets for name, ns in ran.items()}
+
+
+def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
+    """Return the longest gap of an endpoint that a trial may have without being set aside.
+
+    Its times may be too long by as much. None if the endpoints do not beat.
+    """
+    if not load.packets:
+        return None
+    return max(LEAST_GAP_NS, round(GAP_SHARE * (recovered_ns or 0)))
 
 
 def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:

@@ -41,13 +41,15 @@ class Beats:
 
     ``packets`` is how many data packets were sent so far; ``gaps`` and the times of ``retired_ns``, when EVs
     were retired, are those since the last report. ``first`` is true if the endpoints run before all ordinary
-    processes: other programs cannot take a CPU from them.
+    processes: other programs cannot take a CPU from them. ``cpus`` has the CPU of each process that shares it
+    with others: then the work of all of them counts.
     """
 
     packets: int
     gaps: tuple[Gap, ...] = ()
     first: bool = False
     retired_ns: tuple[int, ...] = ()
+    cpus: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

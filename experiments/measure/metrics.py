@@ -73,6 +73,49 @@ def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
     }
 
 
+def graph_metrics(ranks: RankSamples, jobs: Sequence[str] = ()) -> Metrics:
+    """Return ``step_us`` of a played graph, from the first rank's start to the last one's end, and
+    ``exposed_us``, the part in which a rank did not compute: the mean over ranks. With several ``jobs``
+    there is ``step_us@NAME`` of each."""
+    if jobs:
+        found = graph_metrics(ranks)
+        for number, name in enumerate(jobs):
+            own = [rank for rank in ranks if len(rank["job"]) and rank["job"][0] == number]
+            if own:
+                found[f"step_us@{name}"] = graph_metrics(own).get("step_us", [])
+        return found
+    starts, ends, computed = (np.array([r[k] for r in ranks]) for k in ("start_ns", "end_ns", "compute_ns"))
+    if not starts.size:
+        return {}
+    step = ends.max(axis=0) - starts.min(axis=0)
+    exposed = step - computed.mean(axis=0)
+    return {"step_us": (step / 1e3).tolist(), "exposed_us": (exposed / 1e3).tolist()}
+
+
+SIZE_CLASSES = ((10_000, "10kB"), (100_000, "100kB"), (1_000_000, "1MB"), (10_000_000, "10MB"))
+
+
+def completion_metrics(ranks: RankSamples, rate_bps: int, rtt_ns: int) -> Metrics:
+    """Return ``fct_us`` of every flow, from its start to its sender's knowledge that all has arrived, and
+    ``slowdown``: over the time of the flow alone, an idle RTT and its bytes at the NIC's rate (as in HPCC's
+    evaluation). ``slowdown@10kB`` is that of flows up to 10 kB, ``slowdown@100kB`` of larger ones up to
+    that, and so on; ``slowdown@more`` of the largest.
+    """
+    sizes = np.concatenate([r["op_bytes"] for r in ranks])
+    took = np.concatenate([r["op_end_ns"] - r["op_start_ns"] for r in ranks])
+    sends = np.concatenate([r["op"] % 3 == 1 for r in ranks])
+    sizes, took = sizes[sends], took[sends]
+    slowdown = took / (rtt_ns + sizes * 8e9 / rate_bps)
+    found: Metrics = {"fct_us": (took / 1e3).tolist(), "slowdown": slowdown.tolist()}
+    low = 0
+    for high, name in (*SIZE_CLASSES, (1 << 62, "more")):
+        chosen = (sizes > low) & (sizes <= high)
+        if chosen.any():
+            found[f"slowdown@{name}"] = slowdown[chosen].tolist()
+        low = high
+    return found
+
+
 def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
     """Return ``latency_us`` of every request sent after the warm-up."""
     sent, answered = ranks[0]["sent_ns"], ranks[0]["answered_ns"]

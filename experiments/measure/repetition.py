@@ -12,6 +12,14 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from mrclab.experiments.measure.account import (
+    Course,
+    Steps,
+    account_of,
+    course_under,
+    steps_of,
+    transformer_metrics,
+)
 from mrclab.experiments.measure.clock import STEP_NS
 from mrclab.experiments.measure.detection import (
     detected,
@@ -24,15 +32,17 @@ from mrclab.experiments.measure.events import EventLog, load_events, path_events
 from mrclab.experiments.measure.evidence import Evidence, Sample
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.goodput import captured_mbps, completed_mbps
-from mrclab.experiments.measure.load import Load, in_trial
+from mrclab.experiments.measure.load import Load, in_trial, unnoticed_ns
 from mrclab.experiments.measure.metrics import (
     BUS_FACTOR,
     Metrics,
     collective_metrics,
+    completion_metrics,
     delivered_series,
     flow_control_metrics,
     flow_metrics,
     flow_times,
+    graph_metrics,
     late_messages,
     request_metrics,
     training_metrics,
@@ -55,17 +65,12 @@ from mrclab.experiments.measure.standstill import Standstills, chosen_aside, sta
 from mrclab.experiments.measure.tcp_capture import read_segments
 from mrclab.experiments.measure.tcp_trace import build_tcp_trace
 from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
-from mrclab.experiments.measure.trial import Scene, trial_of
+from mrclab.experiments.measure.trial import Scene, trial_of, us
 from mrclab.experiments.measure.validity import Validity, judge, kept_up, overloads, taken_away
+from mrclab.experiments.spec.graph_workloads import FLOW_GRAPHS, GRAPHS
 from mrclab.experiments.spec.json_files import read_form, write_whole
-from mrclab.experiments.training.account import (
-    Course,
-    Steps,
-    account_of,
-    course_under,
-    steps_of,
-    transformer_metrics,
-)
+from mrclab.hosts.options import idle_rtt_ns, link_bps
+from mrclab.hosts.transports.kinds import LOADED
 
 OK = "ok"
 REPETITION_FILE = "repetition.json"
@@ -137,8 +142,9 @@ def measure(evidence: Evidence) -> Repetition:
         for number, scene in enumerate(scenes)
     ]
     if len(loads) == len(trials):
-        for trial, load in zip(trials, loads, strict=True):
+        for trial, load, scene in zip(trials, loads, scenes, strict=True):
             trial["packets_per_s"] = load.packets_per_s
+            trial["unnoticed_us"] = us(unnoticed_ns(load, scene.times.recovered.ns))
     for number, longest_ns in stood.items():
         trials[number]["standstill_us"] = longest_ns / 1e3
         if number in aside:
@@ -193,12 +199,14 @@ def _pairs(e: Evidence) -> list[tuple[str, str]]:
 
 def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     """Return a trace for each pair of hosts, and the errors of the captures."""
-    if not e.captures or e.recording is None or e.transport.kind == "mptcp":
+    if e.transport.routing in LOADED:  # nothing says which way a packet took
+        return (), []
+    if not e.captures or e.recording is None or not e.transport.core.trace:
         return (), []
     clock, fabric = e.recording.clock, e.fabric
     used = {host for pair in _pairs(e) for host in pair}
     paths = {host: path for host, path in e.captures.items() if host in used}
-    if e.transport.kind == "tcp":
+    if e.transport.core.trace == "tcp":
         segments = {host: read_segments(path) for host, path in paths.items()}
         return tuple(
             build_tcp_trace(segments[a], segments[b], fabric.paths(a, b), clock, fabric)
@@ -208,7 +216,7 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     packets = {host: read_pcap(path) for host, path in paths.items()}
     wrong = [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
     wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
-    by_ev = e.transport.kind == "mrc" and e.transport.routing != "srv6"
+    by_ev = e.transport.core.sprays and e.transport.routing != "srv6"
     return tuple(
         build_trace(
             packets[a],
@@ -328,6 +336,14 @@ def _metrics(
     if kind == "training":
         keys = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
         return training_metrics(_finished(e.samples, *keys), int(e.workload["compute_ns"]))
+    if kind in GRAPHS:
+        steps = _finished(e.samples, "start_ns", "end_ns", "compute_ns", "job")
+        found = graph_metrics(steps, tuple(e.workload.get("jobs", ())))
+        if kind in FLOW_GRAPHS:
+            host = e.hosts[0]
+            rate_bps, rtt_ns = link_bps(e.fabric, host), idle_rtt_ns(e.fabric, host)
+            found = completion_metrics(e.samples, rate_bps, rtt_ns) | {"end_us": found.get("step_us", [])}
+        return found
     if training is not None:
         return transformer_metrics(*training)
     if kind == "request-response":
@@ -427,6 +443,12 @@ def _validity(
         notes.append(f"{len(overloaded)} of {made} trials were set aside and made again{at}: {why}")
     if e.failure:
         notes.append(f"repetition {e.number} did not end: {e.failure}")
+    unnoticed = [t["unnoticed_us"] for i, t in enumerate(trials) if i not in aside and t.get("unnoticed_us")]
+    if unnoticed:
+        notes.append(
+            f"a time may be {median(unnoticed) / 1e3:.2g} ms too long by a stop that nobody noticed, "
+            "more than its own error says"
+        )
     kept = [load for i, load in enumerate(loads) if i not in aside]
     if not _timed(e):  # whether every byte arrived does not depend on how soon
         notes += [f"{line}; times are not measured here" for line in overloads(kept)]

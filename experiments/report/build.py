@@ -9,9 +9,9 @@ from typing import Any
 
 from mrclab.experiments.measure import recovery
 from mrclab.experiments.measure.repetition import Repetition
-from mrclab.experiments.report.model import SCHEMA, TIMES
-from mrclab.experiments.report.statistics import CONFIDENCE, RESAMPLES, summarise
-from mrclab.experiments.spec.transports import Transport
+from mrclab.experiments.result.model import SCHEMA, TIMES
+from mrclab.experiments.result.statistics import CONFIDENCE, RESAMPLES, summarise
+from mrclab.hosts.transports.table import Transport
 
 OK = "ok"
 MOST_VALUES = 1000

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mrclab.experiments.report.model import TIMES
-from mrclab.experiments.report.numbers import figure, interval, scaled
-from mrclab.experiments.report.statistics import Difference, difference
 from mrclab.experiments.report.table import LEFT_OUT, narrow_table
+from mrclab.experiments.result.model import TIMES
+from mrclab.experiments.result.numbers import figure, interval, scaled
+from mrclab.experiments.result.statistics import Difference, difference
 from mrclab.linux.errors import InputError
 
 OF_TRIALS = ("rtt_us", "packets_per_s")
@@ -99,6 +99,50 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
     return Group(head("A", a), head(letter, b), *_differences(a, b), table, legend)
 
 
+def render_columns(runs: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+    """Return a table of several results, a column each, by letter: medians, and the ratio to the first.
+
+    Metrics that a result lacks stay empty. Raise InputError if two results share no transport, or no metric.
+    """
+    first, *others = runs
+    for letter in others:
+        compared(runs[first], runs[letter])
+    table = narrow_table()
+    table.add_column("p50", no_wrap=True)
+    for letter in runs:
+        table.add_column(letter, justify="right")
+    for letter in others:
+        table.add_column(f"{letter}/{first}", justify="right", style="dim")
+    for transport in dict.fromkeys(name for run in runs.values() for name in run["transports"]):
+        table.add_section()
+        table.add_row(Text(transport, style="bold"))
+        for metric in _all_metrics(runs, transport):
+            medians = [
+                _median(run, transport, metric) if transport in run["transports"] else None
+                for run in runs.values()
+            ]
+            scale, label = scaled(metric, medians)
+            shown = [figure(None if m is None else m / scale) for m in medians]
+            ratios = [figure(_ratio(m, medians[0])) for m in medians[1:]]
+            table.add_row(f"  {label}", *shown, *ratios)
+    heads = [head(letter, run) for letter, run in runs.items()]
+    return Group(*heads, *(line for o in others for line in _differences(runs[first], runs[o], o)), table)
+
+
+def _all_metrics(runs: Mapping[str, Mapping[str, Any]], transport: str) -> list[str]:
+    """Return the metrics of a transport that at least two results have."""
+    having = [run for run in runs.values() if transport in run["transports"]]
+    names = [
+        name for run in having for name, row in run["transports"][transport]["summary"].items() if row["n"]
+    ]
+    shared = (name for name in dict.fromkeys(names) if names.count(name) > 1)
+    return [name for name in shared if name.partition("@")[0] not in LEFT_OUT]
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return None if value is None or not of else value / of
+
+
 def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the comparison of results, by letter, with the first of them, in JSON types.
 
@@ -172,13 +216,14 @@ def head(letter: str, result: Mapping[str, Any]) -> Text:
     return text
 
 
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Text]:
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "") -> list[Text]:
     """Return the parameters in which two runs differ: a ratio means little without them."""
     ours, theirs = _flat(a["parameters"]), _flat(b["parameters"])
     keys = [k for k in ours if k in theirs and ours[k] != theirs[k] and k != "target"]
     if not keys:
         return []
-    return [Text("differ in " + ", ".join(f"{k} ({ours[k]} and {theirs[k]})" for k in keys), style="yellow")]
+    begin = f"{letter} differs in " if letter else "differ in "
+    return [Text(begin + ", ".join(f"{k} ({ours[k]} and {theirs[k]})" for k in keys), style="yellow")]
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

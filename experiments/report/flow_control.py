@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mrclab.experiments.report.numbers import amount, figure
+from mrclab.experiments.result.numbers import amount, figure
 
 MOST_LINKS = 5
 """So many links of each transport are in the table."""

@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from mrclab.experiments.report.numbers import figure as figure_text
-from mrclab.experiments.report.numbers import us
-from mrclab.experiments.report.palette import (
+from mrclab.experiments.result.numbers import figure as figure_text
+from mrclab.experiments.result.numbers import us
+from mrclab.experiments.result.palette import (
     BLUE,
     DARK,
     GREEN,

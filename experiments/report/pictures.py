@@ -18,10 +18,12 @@ from matplotlib.ticker import FuncFormatter
 
 from mrclab.experiments.report import packet_pictures
 from mrclab.experiments.report.compare import values
-from mrclab.experiments.report.model import TIMES
-from mrclab.experiments.report.numbers import LONG_US
-from mrclab.experiments.report.numbers import figure as number
-from mrclab.experiments.report.palette import (
+from mrclab.experiments.report.queue_pictures import draw_queues
+from mrclab.experiments.report.training_pictures import draw_training
+from mrclab.experiments.result.model import TIMES
+from mrclab.experiments.result.numbers import LONG_US
+from mrclab.experiments.result.numbers import figure as number
+from mrclab.experiments.result.palette import (
     BLUE,
     GREEN,
     GREY,
@@ -33,7 +35,6 @@ from mrclab.experiments.report.palette import (
     plain_log,
     thousands,
 )
-from mrclab.experiments.training.pictures import draw_training
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
@@ -58,14 +59,12 @@ FEWEST_BINS = 100
 
 
 def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Draw the pictures for which a result has data into its directory, and return their names.
-
-    Earlier pictures without data in the result stay: those of older forms were drawn from captures.
-    """
+    """Draw the pictures for which a result has data into its directory, and return their names."""
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         drawn |= packet_pictures.draw(result)
+        drawn |= draw_queues(result)
         drawn |= draw_training(result, {n: style_of(place) for place, n in enumerate(transports)})
         if any(any(series["bytes"]) for found in transports.values() for series in found["series"]):
             drawn["delivered"] = draw_delivered(result)

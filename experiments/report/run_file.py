@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
 from mrclab.experiments.report.build import Run, build
-from mrclab.experiments.report.result import NAME as RESULT
-from mrclab.experiments.report.result import save_result
+from mrclab.experiments.result.file import NAME as RESULT
+from mrclab.experiments.result.file import save_result
 from mrclab.experiments.spec.json_files import read_form, write_whole
 from mrclab.linux.errors import InputError
 

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from mrclab.experiments.report.flow_control import sentences
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.model import EXPECTED, TIMES
-from mrclab.experiments.report.numbers import figure, interval, scaled, us
+from mrclab.experiments.report.training import cells_of, has_training, rows_of, sentence
+from mrclab.experiments.result.model import EXPECTED, TIMES
+from mrclab.experiments.result.numbers import figure, interval, scaled, us
 from mrclab.experiments.spec.model import SIMULATED
-from mrclab.experiments.training.summary import cells_of, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""

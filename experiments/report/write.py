@@ -11,7 +11,7 @@ from typing import Any
 from mrclab.experiments.report.page.content import result_page
 from mrclab.experiments.report.page.index import index_page, row_of
 from mrclab.experiments.report.pictures import draw_all
-from mrclab.experiments.report.result import load_result
+from mrclab.experiments.result.file import load_result
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 

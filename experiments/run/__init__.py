@@ -1,1 +1,1 @@
-"""Run an experiment: bring up its fabric, drive the workload, make the faults, capture, collect."""
+"""The course of an experiment, live and in virtual time: its faults, what is due when, its evidence."""

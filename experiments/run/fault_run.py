@@ -8,16 +8,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.run.injection import Injector
-from mrclab.experiments.run.sequence import SequenceSource
+from mrclab.experiments.run.profile_changes import ProfileSource
+from mrclab.experiments.run.sequence import Deaths, SequenceSource
 from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.faults.model import Moment
 from mrclab.linux.process_deaths import Death
-
-if TYPE_CHECKING:
-    from mrclab.experiments.run.switch_deaths import SwitchDeaths
 
 REVIVE_AFTER_NS = 100_000_000
 """How long a switch that ended by itself stays away."""
@@ -81,6 +80,29 @@ class TimedSource:
             self._injector.prepare(self._coming)
 
 
+class SwitchWatch(Deaths, Protocol):
+    """The interface of a watch over switches that end by themselves."""
+
+    @property
+    def revive_ns(self) -> int | None:
+        """Return when switches that ended are to be started again; None while there are none."""
+
+    def next_death(self, broken: Callable[[str], bool]) -> Death | None:
+        """Return a death that no fault explains; ``broken`` returns whether a place has a fault."""
+
+    def switch(self, death: Death) -> str:
+        """Return the name of the switch that ended."""
+
+    def words(self, death: Death) -> str:
+        """Return the message about a death. Raise SwitchError if the switch cannot be started again."""
+
+    def plan_revival(self, death: Death, at_ns: int) -> None:
+        """Have the switch started again at a time."""
+
+    def revive(self, clock: Clock) -> Iterator[tuple[str, Death, Moment]]:
+        """Start the switches again; yield each with the moment in which it came back."""
+
+
 class FaultRun:
     """All faults of a repetition, and the switches that end by themselves.
 
@@ -93,11 +115,17 @@ class FaultRun:
         injector: Injector,
         timed: Sequence[TimedSource],
         sequences: Sequence[SequenceSource],
-        deaths: SwitchDeaths,
+        deaths: SwitchWatch | None,
+        profiles: ProfileSource | None = None,
     ) -> None:
         self._injector = injector
         self._timed = tuple(timed)
-        self._sources: tuple[TimedSource | SequenceSource, ...] = (*timed, *sequences)
+        self._profiles = () if profiles is None else (profiles,)
+        self._sources: tuple[TimedSource | SequenceSource | ProfileSource, ...] = (
+            *timed,
+            *sequences,
+            *self._profiles,
+        )
         self.sequences = tuple(sequences)
         self._deaths = deaths
         self.failures: list[str] = []
@@ -106,12 +134,23 @@ class FaultRun:
     def next_ns(self) -> int | None:
         """Return when something is due; None while nothing is."""
         dues = [source.next_ns for source in self._sources if not source.over]
-        return min((due for due in (*dues, self._deaths.revive_ns) if due is not None), default=None)
+        revive_ns = None if self._deaths is None else self._deaths.revive_ns
+        return min((due for due in (*dues, revive_ns) if due is not None), default=None)
+
+    @property
+    def waits_for_paths(self) -> bool:
+        """Return True if a trial waits until all paths are back."""
+        return any(sequence.next_ns is None and not sequence.over for sequence in self.sequences)
+
+    def records(self) -> tuple[FaultRecord, ...]:
+        """Return the records of all faults so far, in order."""
+        return self._injector.records()
 
     @property
     def over(self) -> bool:
         """Return True if every fault with an end was made and undone."""
-        return all(source.over for source in self._sources) and not self._deaths.reviving
+        reviving = self._deaths is not None and self._deaths.reviving
+        return all(source.over for source in self._sources) and not reviving
 
     @property
     def late_ns(self) -> int:
@@ -123,28 +162,37 @@ class FaultRun:
         """Return notes for the reader."""
         skipped = sum(source.skipped for source in self._timed)
         found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
-        return (*found, *(note for source in self.sequences for note in source.notes))
+        return (*found, *(note for source in (*self.sequences, *self._profiles) for note in source.notes))
+
+    @property
+    def all_failures(self) -> tuple[str, ...]:
+        """Return why the figures are not to be trusted: deaths of switches, refused changes of profiles."""
+        return (*self.failures, *(failure for source in self._profiles for failure in source.failures))
 
     def act(self, clock: Clock) -> None:
         """Do everything that is due. Raise SwitchError if a switch ended that cannot be started again."""
-        while (death := self._deaths.next_death(self._injector.broken)) is not None:
-            self._on_death(death, clock)
-        if self._deaths.revive_ns is not None and self._deaths.revive_ns <= clock():
-            self._revive(clock)
+        if self._deaths is not None:
+            self._look_for_deaths(self._deaths, clock)
         for source in self._sources:
             source.act(clock)
 
-    def _on_death(self, death: Death, clock: Clock) -> None:
-        self.failures.append(self._deaths.words(death))
-        self._deaths.plan_revival(death, clock() + REVIVE_AFTER_NS)
+    def _look_for_deaths(self, deaths: SwitchWatch, clock: Clock) -> None:
+        while (death := deaths.next_death(self._injector.broken)) is not None:
+            self._on_death(deaths, death, clock)
+        if deaths.revive_ns is not None and deaths.revive_ns <= clock():
+            self._revive(deaths, clock)
+
+    def _on_death(self, deaths: SwitchWatch, death: Death, clock: Clock) -> None:
+        self.failures.append(deaths.words(death))
+        deaths.plan_revival(death, clock() + REVIVE_AFTER_NS)
         for sequence in self.sequences:
             sequence.release()
 
-    def _revive(self, clock: Clock) -> None:
+    def _revive(self, deaths: SwitchWatch, clock: Clock) -> None:
         for sequence in self.sequences:
             if sequence.marks <= len(self._injector):  # else the trial it fell into has no separate record
                 sequence.mark()
-        for switch, death, moment in self._deaths.revive(clock):
+        for switch, death, moment in deaths.revive(clock):
             self._injector.add(
                 FaultRecord(
                     kind="switch-death",
@@ -160,7 +208,8 @@ class FaultRun:
 
     def look_back(self) -> None:
         """Name the switches that ended after the last fault, when it was too late to measure them."""
-        while (death := self._deaths.next_death(self._injector.broken)) is not None:
+        deaths = self._deaths
+        while deaths is not None and (death := deaths.next_death(self._injector.broken)) is not None:
             self.failures.append(
-                f"switch failure: {self._deaths.switch(death)} ended by itself after the last trial"
+                f"switch failure: {deaths.switch(death)} ended by itself after the last trial"
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.transports.table import Transport
 
 
 @dataclass

@@ -49,7 +49,7 @@ class Pace(Protocol):
 
 
 class Marks(Protocol):
-    """The interface of `mrclab.experiments.run.captures.recorder.Recorder` to trials."""
+    """The interface of `mrclab.experiments.live.captures.recorder.Recorder` to trials."""
 
     def mark(self) -> None:
         """Mark a boundary."""
@@ -65,7 +65,7 @@ class Marks(Protocol):
 
 
 class Deaths(Protocol):
-    """The interface of `mrclab.experiments.run.switch_deaths.SwitchDeaths` to trials."""
+    """The interface of `mrclab.experiments.live.switch_deaths.SwitchDeaths` to trials."""
 
     @property
     def reviving(self) -> bool:
@@ -82,6 +82,8 @@ class SequenceSource:
     are trials: a shared machine has such moments, and whether one falls into a trial does not depend on how
     the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
     ``say`` gets a line at the first of them. ``marks`` counts the boundaries between trials.
+
+    If a path was retired in the time to settle, that wait is repeated before the next fault, once.
 
     ``pace`` adapts the rate at each boundary. On its request, the first trials are rehearsals, which do not
     count: they end when the rate was right in one of them, after three at the latest.
@@ -115,6 +117,10 @@ class SequenceSource:
         self._again = len(trials)
         self._state = "ready"
         self._made = 0
+        self._settling_ns = 0
+        """When the last wait for all to settle began."""
+        self._between = False
+        """That wait comes after a trial, not at its end."""
         self.marks = 0
         self.next_ns: int | None = 0
         self.notes: list[str] = []
@@ -143,6 +149,9 @@ class SequenceSource:
                 self._begin(clock)
             elif self._state == "held":
                 self.release()
+            elif self._between:
+                self._between = False
+                self._state, self.next_ns = "ready", 0
             else:
                 self._end()
 
@@ -187,12 +196,21 @@ class SequenceSource:
             self.notes.append(
                 f"trial {self._number}: not every path came back within {RESTORE_TIMEOUT_S:g} s"
             )
-        self._state, self.next_ns = "settling", clock() + self._settle_ns
+        self._settling_ns = clock()
+        self._state, self.next_ns = "settling", self._settling_ns + self._settle_ns
 
     def _end(self) -> None:
         self.mark()
         self._state, self.next_ns = "ready", 0
-        load = in_trial(self._recorder.last_load(), self._injector.records()[-1])
+        load = self._recorder.last_load()
+        self._judge(in_trial(load, self._injector.records()[-1]))
+        if not self.over and any(t_ns >= self._settling_ns for t_ns in load.retired_ns):
+            # It was no fault of ours, but a pause of the peer, say: the next trial would begin without paths.
+            self._between = True
+            self._wait_for_paths()
+
+    def _judge(self, load: Load) -> None:
+        """Take in the load of the trial that ended: does it count, is it made again, at which rate."""
         self._recorder.amend(load)
         if kept_up(load) or self._rehearsing:
             self._recorder.take_as_usual()

@@ -17,8 +17,8 @@ FormT = TypeVar("FormT")
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file, whole or not at all, and return its path."""
-    draft = path.with_name(f"{path.name}.part")
+    """Write a file, whole or not at all, and return its path. Two processes may write it at a time."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     draft.write_text(text, encoding="utf-8", newline="\n")
     os.replace(draft, path)
     return path

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mrclab.controller.queues import ETHERNET_HEADER
-from mrclab.experiments.figures.listing import require_figure
 from mrclab.experiments.spec.expectations import parse_expectation
 from mrclab.experiments.spec.fault_schedule import check_makeable, check_places
 from mrclab.experiments.spec.faults import (
@@ -25,10 +24,13 @@ from mrclab.experiments.spec.faults import (
     TimedFault,
 )
 from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.listing import require_figure
 from mrclab.experiments.spec.placement import Placement, place
-from mrclab.experiments.spec.transports import Transport, TransportEntry, require_simulated
+from mrclab.experiments.spec.profiles import ProfileChange
+from mrclab.experiments.spec.transports import TransportEntry, require_simulated
 from mrclab.experiments.spec.workloads import AGENT_KINDS, Workload
-from mrclab.hosts.collectives.transports import WITH_NIC, check_options
+from mrclab.hosts.collectives.open_channels import check_options
+from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import InputError
 from mrclab.p4src.targets import target_name
 from mrclab.simulator.lossless import LEAST_FRAMES
@@ -36,7 +38,7 @@ from mrclab.topologies import Fabric, build_fabric, load_fabric
 from mrclab.topologies.file import Classes, switch_map
 from mrclab.topologies.limits import require_live
 from mrclab.topologies.shipped import TOPOLOGIES
-from mrclab.topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
+from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 Target = Literal["auto", "ebpf", "bmv2", "sim"]
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2", "sim")
@@ -54,6 +56,10 @@ class Measure(YamlModel):
         False,
         description="keep the captures of every host that takes part: "
         "<transport>-<repetition>/captures/<host>.pcap",
+    )
+    queues: bool = Field(
+        False,
+        description="read the queues of all ports in each bin of `series`, for a heat map (target sim only)",
     )
     links: str = Field("", description="a pattern of T0-T1 links whose bytes are counted in bins of 100 ms")
 
@@ -133,6 +139,9 @@ class Scenario(YamlModel):
     faults: Annotated[tuple[FaultSpec, ...], BeforeValidator(_as_tuple)] = Field(
         (), description="what breaks, in any mixture of the four forms"
     )
+    profiles: Annotated[tuple[ProfileChange, ...], BeforeValidator(_as_tuple)] = Field(
+        (), description="changes of the NICs' EV profiles while a spray runs; see below"
+    )
     measure: Measure = Field(
         default_factory=lambda: Measure.model_validate({}), description="what is measured; see below"
     )
@@ -158,6 +167,12 @@ class Scenario(YamlModel):
         alias="propagation",
         description="delay that longer wires would add one way between any two NICs: "
         "each NIC delays what it receives",
+    )
+
+    slower: Annotated[float, Number(1, 16)] = Field(
+        1.0,
+        description="slow motion: how many times slower all of this runs, rates divided and times multiplied "
+        "by it; a live run of rank processes raises it itself if the CPUs are too slow",
     )
 
     virtual: Virtual = Field(
@@ -203,6 +218,11 @@ class Scenario(YamlModel):
             except ValueError as error:
                 raise wrong(f"{error}", "expect") from None
         lasts_ns = self.workload.lasts_ns
+        for number, change in enumerate(self.profiles):
+            if self.workload.kind != "spray":
+                raise wrong("profiles are changed under a spray", "profiles", number)
+            if lasts_ns is not None and change.at_ns >= lasts_ns:
+                raise wrong("the workload is over by then", "profiles", number, "at")
         for number, fault in enumerate(self.faults):
             if isinstance(fault, TimedFault | Drain) and lasts_ns is not None and fault.at_ns >= lasts_ns:
                 raise wrong(
@@ -219,7 +239,7 @@ class Scenario(YamlModel):
         return self
 
     def _check_transport(self, transport: Transport) -> None:
-        kernel = transport.kind not in WITH_NIC
+        kernel = not transport.core.has_nic
         if self.propagation_ns and kernel:
             raise wrong(f"the NIC of {transport.name} is the kernel's, which has none", "propagation")
         if self.workload.kind not in AGENT_KINDS:
@@ -263,6 +283,10 @@ class Scenario(YamlModel):
             del out["expect"]
         if self.virtual == USUAL_VIRTUAL:
             del out["virtual"]
+        if self.slower == 1:
+            del out["slower"]
+        if not self.profiles:
+            del out["profiles"]
         return out
 
     def fabric(self) -> Fabric:
@@ -344,7 +368,7 @@ class Scenario(YamlModel):
             raise InputError(
                 f"workload.ranks: {ranks} of {places}: 2 to {hosts * each}, or 0 for all", where=where
             )
-        kernels = [t.name for t in self.transports if t.kind not in WITH_NIC]
+        kernels = [t.name for t in self.transports if not t.core.has_nic]
         if each > 1 and kernels:
             raise InputError(
                 f"workload.ranks_per_host: a kernel's NIC takes one rank only, as that of {kernels[0]}",

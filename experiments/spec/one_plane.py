@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mrclab.experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
-from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.transports.table import Transport
 
 
 def place_in_one_plane(place: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mrclab.experiments.spec.graph_workloads import GRAPH_KINDS, GRAPHS
 from mrclab.experiments.spec.workloads import COLLECTIVES
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
@@ -71,6 +72,8 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         pairs = _all_pairs(hosts)
         rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}
         return Placement(hosts, kind, rest, pairs, None)
+    if kind in GRAPHS:
+        return _graph(kind, params, fabric, seed)
     if kind == "request-response":
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
@@ -95,6 +98,30 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         for number, (a, b) in enumerate(pairs)
     ]
     return Placement(hosts, "flows", {"flows": flows}, pairs, params["duration_ns"])
+
+
+def _graph(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
+    """Place the ranks of a graph. Raise InputError if the fabric has too few hosts."""
+    from mrclab.hosts.workloads.player import plan_of  # it imports numpy, see below
+
+    each = params["ranks_per_host"]
+    job = {
+        "source": GRAPH_KINDS[kind].model_construct(kind=kind, **params).source(fabric, seed),
+        "algorithms": params["algorithms"],
+        "local": each if params["placement"] == "packed" else 1,
+        "steps": params["steps"],
+        "warmup_steps": params["warmup_steps"],
+    }
+    plan = plan_of(job)
+    size = plan.graph.graph.size
+    names = in_turns(fabric) if params["placement"] == "spread" else tuple(h.name for h in fabric.hosts)
+    seats = tuple(host for host in names for _ in range(each))
+    if size > len(seats):
+        raise InputError(
+            f"workload: {size} ranks, {len(seats)} places on {fabric.name}: "
+            f"take a larger topology, or ranks_per_host: {-(-size // len(names))}"
+        )
+    return Placement(seats[:size], "graph", job, plan.pairs(), None)
 
 
 def _all_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
@@ -135,6 +162,8 @@ def _flows(
         return _join(params, fabric), ((0, 1), (2, 3))
     if kind == "permutation":
         hosts = in_turns(fabric)[: params["ranks"] or None]
+        if params.get("one_way", False):  # earlier results do not have it
+            return hosts, tuple(_one_way(hosts, fabric, seed))
         return hosts, tuple(_derangement(len(hosts), fabric, hosts, seed))
     return _incast(params, fabric)
 
@@ -150,6 +179,14 @@ def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
     if len(set(hosts)) < len(hosts):
         raise InputError(f"workload: two flows have four ends, not {', '.join(hosts)}")
     return hosts
+
+
+def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[int, int]]:
+    """Return flows from the hosts of the first half, by rack, to those of the other half, one each."""
+    order = sorted(range(len(hosts)), key=lambda place: (fabric.host(hosts[place]).rack, place))
+    half = len(order) // 2
+    receivers = random.Random(seed).sample(order[len(order) - half :], half)
+    return list(zip(order[:half], receivers, strict=True))
 
 
 def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:

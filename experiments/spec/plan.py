@@ -12,8 +12,8 @@ from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.one_plane import faults_met
 from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.spec.random_faults import random_faults
-from mrclab.experiments.spec.transports import Transport
 from mrclab.experiments.spec.workloads import Mesh
+from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric, one_plane
 
 MOST_FAULTS = 20

@@ -1,11 +1,11 @@
 """The published forms of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
 
-``python -m mrclab.experiments.spec.published`` writes both.
+``mrclab schema scenario`` prints the schema, ``python -m mrclab.experiments.spec.published`` writes the
+tables.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +15,16 @@ from pydantic.fields import FieldInfo
 
 from mrclab.experiments.spec.faults import FORMS
 from mrclab.experiments.spec.model import Measure, Scenario, Virtual
-from mrclab.experiments.spec.transports import NAMED, TransportEntry
+from mrclab.experiments.spec.profiles import ProfileChange
+from mrclab.experiments.spec.transports import TransportEntry
 from mrclab.experiments.spec.workloads import KINDS
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies.yaml_model import YamlModel
 
 TABLES: dict[str, type[YamlModel]] = {
     "scenario": Scenario,
     "transport": TransportEntry,
+    "profiles": ProfileChange,
     "measure": Measure,
     "virtual": Virtual,
     **{f"fault {form}": model for form, model in FORMS.items()},
@@ -41,7 +44,7 @@ def scenario_schema() -> dict[str, Any]:
     transports.pop("minProperties", None)
     transports.pop("type", None)
     transports["anyOf"] = [
-        {"type": "array", "items": {"enum": list(NAMED)}, "minItems": 1},
+        {"type": "array", "items": {"enum": list(TRANSPORTS)}, "minItems": 1},
         {
             "type": "object",
             "additionalProperties": {"anyOf": [{"type": "null"}, {"const": False}, entry]},
@@ -109,19 +112,13 @@ def with_tables(page: str) -> str:
     return _MARK.sub(lambda m: f"{m[1]}{key_table(TABLES[m['name']])}{m[3]}", page)
 
 
-def schema_path() -> Path:
-    """Return the path of the published schema in a checkout."""
-    return Path(__file__).with_name("schema") / "scenario.schema.json"
-
-
 def page_path() -> Path:
     """Return the path of the page with the tables in a checkout."""
     return Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 
 
 def main() -> None:
-    """Write the published schema and the tables."""
-    schema_path().write_text(json.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8", newline="\n")
+    """Write the tables."""
     page_path().write_text(
         with_tables(page_path().read_text(encoding="utf-8")), encoding="utf-8", newline="\n"
     )

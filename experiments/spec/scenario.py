@@ -8,16 +8,15 @@ mistake is one line that names the file, the line and the key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mrclab.experiments.spec.model import TARGETS, Scenario
 from mrclab.experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
 from mrclab.experiments.spec.shipped import SCENARIOS
+from mrclab.experiments.spec.slow_motion import slowed
 from mrclab.experiments.spec.workloads import AUTO
 from mrclab.p4src.targets import target_name
-from mrclab.topologies import Fabric
 from mrclab.topologies.yaml_lines import YamlDocument, read_yaml
 from mrclab.topologies.yaml_model import validated
 
@@ -93,6 +92,8 @@ def parse_scenario(
     found = validated(Scenario, whole)
     for other in others:  # a mistake in a part shows even if the part is not used
         validated(Scenario, other)
+    if found.slower != 1:
+        found = slowed(found.model_copy(update={"slower": 1.0}), found.slower)
     return found
 
 
@@ -127,10 +128,3 @@ def _with_trials(document: YamlDocument, trials: int) -> YamlDocument:
     for number in sequences:
         document = document.with_value(("faults", number, "trials"), trials, "--trials")
     return document
-
-
-def ends_of(workload: Mapping[str, Any], fabric: Fabric) -> tuple[str, str]:
-    """Return the sending and the receiving host of a recorded workload, ``auto`` resolved."""
-    first, last = fabric.far_ends()
-    src, dst = workload["src"], workload["dst"]
-    return first if src == AUTO else src, last if dst == AUTO else dst

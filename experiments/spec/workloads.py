@@ -10,6 +10,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from mrclab.experiments.spec.graph_workloads import (
+    Llm,
+    Matrix,
+    OneCollective,
+    RandomArrivals,
+    Tenants,
+    TraceReplay,
+    WorkloadModel,
+)
 from mrclab.hosts.streams.messages import OVERHEAD_BYTES
 from mrclab.hosts.streams.stream import MAX_MESSAGE_BYTES
 from mrclab.topologies.units import SIZE_PATTERN
@@ -17,20 +26,6 @@ from mrclab.topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, 
 
 AUTO = "auto"
 WEEK_NS = 7 * 24 * 3600 * 10**9
-
-
-class _Workload(YamlModel):
-    kind: str
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """Return all keys but the kind, by field name."""
-        return self.model_dump(exclude={"kind"})
-
-    @property
-    def lasts_ns(self) -> int | None:
-        """Return how long the workload sends; None: until it is done, or until the faults are over."""
-        return getattr(self, "duration_ns", None) or None
 
 
 Src = Annotated[str, Field(description="a host; auto: the first of the first rack")]
@@ -45,7 +40,7 @@ _DURATION = Field(10**9, alias="duration", description="how long it sends, after
 _MESSAGE = Field(8192, description="size of a message")
 
 
-class _Flow(_Workload):
+class _Flow(WorkloadModel):
     src: Src = AUTO
     dst: Dst = AUTO
     message_bytes: Message = _MESSAGE
@@ -82,7 +77,7 @@ class Join(_Flow):
     )
 
 
-class RequestResponse(_Workload):
+class RequestResponse(WorkloadModel):
     """A request from ``src``, an answer from ``dst``, the next request."""
 
     kind: Literal["request-response"]
@@ -93,12 +88,15 @@ class RequestResponse(_Workload):
     duration_ns: Duration = _DURATION
 
 
-class Permutation(_Workload):
+class Permutation(WorkloadModel):
     """Every host sends to one other and receives from one."""
 
     kind: Literal["permutation"]
     ranks: Annotated[int, WholeNumber(0, 1024)] = Field(
         0, description="how many hosts take part, rack by rack in turns; 0: all"
+    )
+    one_way: bool = Field(
+        False, description="half of the hosts send to the other half: nobody both sends and receives"
     )
     message_bytes: Message = _MESSAGE
     rate_bps: Paced = _RATE
@@ -108,7 +106,7 @@ class Permutation(_Workload):
     duration_ns: Duration = _DURATION
 
 
-class Incast(_Workload):
+class Incast(WorkloadModel):
     """Many hosts send to one."""
 
     kind: Literal["incast"]
@@ -127,7 +125,7 @@ class Incast(_Workload):
     duration_ns: Duration = _DURATION
 
 
-class _Job(_Workload):
+class _Job(WorkloadModel):
     ranks: Annotated[int, WholeNumber(0, 1024)] = Field(
         0, description="how many ranks take part, on hosts rack by rack in turns; 0: all"
     )
@@ -199,7 +197,7 @@ class Training(_Job):
     steps: Annotated[int, WholeNumber(1, 1_000_000)] = Field(50, description="how many steps")
 
 
-class Transformer(_Workload):
+class Transformer(WorkloadModel):
     """Training of a small transformer, data-parallel: the gradients of all ranks are summed in each step."""
 
     kind: Literal["transformer"]
@@ -243,7 +241,7 @@ class Transformer(_Workload):
         return self
 
 
-class Spray(_Workload):
+class Spray(WorkloadModel):
     """A steady, paced stream of WRITEs with immediate data that one NIC sprays over all paths."""
 
     kind: Literal["spray"]
@@ -277,7 +275,7 @@ class Spray(_Workload):
         return self
 
 
-class Mesh(_Workload):
+class Mesh(WorkloadModel):
     """Streams between all pairs of some hosts, both ways; every byte is accounted for."""
 
     kind: Literal["mesh"]
@@ -311,6 +309,12 @@ Workload = Annotated[
     | AllToAll
     | Training
     | Transformer
+    | TraceReplay
+    | Llm
+    | Matrix
+    | RandomArrivals
+    | OneCollective
+    | Tenants
     | Spray
     | Mesh,
     Field(discriminator="kind"),
@@ -327,6 +331,12 @@ KINDS: dict[str, type[YamlModel]] = {
     "all-to-all": AllToAll,
     "training": Training,
     "transformer": Transformer,
+    "trace": TraceReplay,
+    "llm": Llm,
+    "matrix": Matrix,
+    "arrivals": RandomArrivals,
+    "collective": OneCollective,
+    "tenants": Tenants,
     "spray": Spray,
     "mesh": Mesh,
 }

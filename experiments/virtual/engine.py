@@ -1,4 +1,7 @@
-"""Runs a scenario in virtual time: transport after transport, in this process."""
+"""Runs a scenario in virtual time: transport after transport, in this process.
+
+`mrclab.run_jobs` runs the repetitions in several processes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from mrclab.experiments.run.outcome import Outcome, repetition_directory
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.transports import require_simulated
 from mrclab.experiments.virtual.repetition import VirtualRepetition
-from mrclab.topologies import one_plane
+from mrclab.hosts.transports.table import Transport
+from mrclab.topologies import Fabric, one_plane
 
 
 def run_scenario(
@@ -23,7 +27,7 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raise InputError.
+    """Run every transport; live targets have `mrclab.experiments.live.engine.run_scenario`. Raise InputError.
 
     ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
     """
@@ -43,18 +47,30 @@ def run_scenario(
         done += each * (scenario.repetitions - len(numbers))
         step(done)
         say(f"{transport.name}: {transport.described}")
-        used = one_plane(fabric) if transport.one_plane else fabric
         for number in numbers:
-            runner = VirtualRepetition(scenario, transport, used, out, one_more)
-            found = _measured(runner, number)
+            found = repeat(scenario, transport, fabric, number, out, one_more)
             outcome.began = True
-            directory = repetition_directory(out, transport.name, number)
-            if not scenario.measure.capture:
-                shutil.rmtree(directory / "captures", ignore_errors=True)
-            save_repetition(directory, found)
             outcome.add(transport.name, found)
             if not scenario.sequences:
                 one_more()
+
+
+def repeat(
+    scenario: Scenario,
+    transport: Transport,
+    fabric: Fabric,
+    number: int,
+    out: Path,
+    step: Callable[[], None],
+) -> Repetition:
+    """Run, measure and save one repetition of a transport; call ``step`` after each trial."""
+    used = one_plane(fabric) if transport.one_plane else fabric
+    found = _measured(VirtualRepetition(scenario, transport, used, out, step), number)
+    directory = repetition_directory(out, transport.name, number)
+    if not scenario.measure.capture:
+        shutil.rmtree(directory / "captures", ignore_errors=True)
+    save_repetition(directory, found)
+    return found
 
 
 def _measured(runner: VirtualRepetition, number: int) -> Repetition:

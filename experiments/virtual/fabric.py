@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
 from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
 from mrclab.experiments.spec.model import USUAL_VIRTUAL, Virtual
-from mrclab.experiments.spec.transports import Transport, require_simulated_transport
-from mrclab.hosts.collectives.transports import endpoint_options
-from mrclab.hosts.mrc import MrcConfig
+from mrclab.experiments.spec.transports import require_simulated_transport
+from mrclab.experiments.virtual.nics import attach_nic, queue_policy
 from mrclab.hosts.nic.ports import send_buffer_bytes
-from mrclab.hosts.nic.routes import nic_addresses
 from mrclab.hosts.options import fast_links, idle_rtt_ns
-from mrclab.hosts.rdma.endpoint import BaseEndpoint
-from mrclab.hosts.transports import datacenter_options, make_config, make_endpoint, merged, random_of
+from mrclab.hosts.transports.table import Transport
 from mrclab.p4src.contract import TICKS_PER_US
-from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.lossless import Lossless
 from mrclab.simulator.mechanisms import registry_of
 from mrclab.simulator.network import Choice, Network
@@ -26,11 +21,14 @@ from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric
 from mrclab.topologies.spec import LinkKind
 
-CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
+CHOICES: Mapping[str, Choice] = {
+    "ecmp": "hash",
+    "structured": "ev",
+    "destination": "destination",
+    "adaptive": "adaptive",
+    "flowlet": "flowlet",
+}
 """The basis of the switches' choice of path, for each routing without segment lists."""
-
-TIMERS_IN_RTT = 8
-"""How often in an idle RTT an endpoint is polled for its next timer, on fast links."""
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
@@ -63,10 +61,14 @@ class VirtualFabric:
         seed: int,
         propagation_ns: int = 0,
         virtual: Virtual = USUAL_VIRTUAL,
+        *,
+        captured: bool = True,
     ) -> None:
         """Build the fabric; every frame to a NIC is ``propagation_ns`` longer on its way.
 
-        ``virtual`` describes hosts and links. Raise InputError for a transport that only a kernel has.
+        ``virtual`` describes hosts and links. If no frame is ``captured``, packets cross as objects, as far
+        as the transport has such packets: the same run in less time. Raise InputError for a transport that
+        only a kernel has.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns
@@ -75,10 +77,7 @@ class VirtualFabric:
         self.seed = seed
         self._propagation_ns = propagation_ns
         self.fast = fast_links(fabric)
-        policy = QueuePolicy()
-        if self.fast:
-            longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
-            policy = QueuePolicy.of_rtt(longest_ns + 2 * propagation_ns)
+        policy = queue_policy(fabric, propagation_ns)
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
         """The longest time of a packet on its way, except for faults that delay it."""
         if transport.lossless or virtual.links == "buckets":
@@ -87,24 +86,27 @@ class VirtualFabric:
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
         self.network = Network(fabric, policy, seed, lossless, buffers)
+        wires = lossless is None and buffers is None
+        follows_segments = transport.routing == "srv6" and transport.core.objects is not None
+        self.objects = not captured and wires and follows_segments
+        """Packets cross as objects."""
+        ends = (fabric.hosts[0].name, fabric.hosts[-1].name)
+        self.network.flowlet_ns = max(idle_rtt_ns(fabric, host) for host in ends)
         if transport.routing in CHOICES:
             self.network.route(choice=CHOICES[transport.routing])
         self.faults = registry_of(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any]) -> Nic:
         """Return a NIC at a host with the transport's endpoint; ``options`` go on top of the transport's."""
-        kind = self.transport.kind
-        options = {**options, **endpoint_options(kind, self.transport.channel_options)}
-        if self.fast:
-            usual = datacenter_options(kind, self.fabric, host, 2 * self._propagation_ns)
-            options = merged(usual, options)
-        config = make_config(kind, self.fabric, host, options)
-        if isinstance(config, MrcConfig) and "base_rtt_ns" not in options.get("nscc", {}):
-            base_rtt_ns = config.nscc.base_rtt_ns + 2 * self._propagation_ns
-            config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))
-        endpoint: Any = make_endpoint(nic_addresses(self.fabric, host), config, random_of(self.seed, host))
-        assert isinstance(endpoint, BaseEndpoint)
-        for port in self.fabric.host(host).ports:
-            self.network.links[port.t0, host].delay_ps += self._propagation_ns * PS_PER_NS
-        grain_ns = idle_rtt_ns(self.fabric, host) // TIMERS_IN_RTT if self.fast else 0
-        return self.network.attach(host, endpoint, self._processing_ns, grain_ns)
+        core = self.transport.core
+        assert core.config is not None, "refused when this fabric was made"
+        return attach_nic(
+            self.network,
+            core,
+            host,
+            {**options, **self.transport.channel_options},
+            self.seed,
+            processing_ns=self._processing_ns,
+            propagation_ns=self._propagation_ns,
+            objects=self.objects,
+        )

@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.experiments.measure.evidence import Sample
-from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.measure.evidence import Collected, Sample
+from mrclab.experiments.run.alone import training_alone
 from mrclab.experiments.spec.fault_schedule import denylists
 from mrclab.experiments.spec.one_plane import faults_met
-from mrclab.experiments.training.alone import training_alone
 from mrclab.experiments.virtual.device import VirtualDevice
 from mrclab.experiments.virtual.workload import VirtualSetting
 from mrclab.hosts.collectives.channel import Channel
 from mrclab.hosts.collectives.host_channel import on_one_host
 from mrclab.hosts.collectives.job import Times
 from mrclab.hosts.collectives.jobs import make_job
+from mrclab.hosts.collectives.open_channels import channel_qps
 from mrclab.hosts.collectives.rank import Seat
-from mrclab.hosts.collectives.transports import channel_qps
 from mrclab.hosts.collectives.verbs_channel import VerbsChannel
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.verbs import Context

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from mrclab.experiments.measure.evidence import Evidence, RouteChange
+from mrclab.experiments.measure.evidence import Collected, Evidence, RouteChange
 from mrclab.experiments.measure.faults import FaultRecord, save_faults
 from mrclab.experiments.measure.load import Load
-from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.run.course import LONGEST_WAIT_NS, Course
 from mrclab.experiments.run.fault_run import TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.late_detection import LateDetection
 from mrclab.experiments.run.link_meter import PERIOD_NS, LinkMeter
-from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.run.traffic import busiest_link
-from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from mrclab.experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
+from mrclab.experiments.spec.faults import BUSIEST, RandomFaults
+from mrclab.experiments.spec.graph_workloads import GRAPHS
 from mrclab.experiments.spec.links import metered
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.one_plane import faults_met
-from mrclab.experiments.spec.random_faults import random_faults
-from mrclab.experiments.spec.transports import Transport
-from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.experiments.virtual.captures import PcapRecorder, recording_of
 from mrclab.experiments.virtual.fabric import CHOICES, VirtualFabric
 from mrclab.experiments.virtual.flow_meter import FlowMeter
+from mrclab.experiments.virtual.queue_meter import QueueMeter
 from mrclab.experiments.virtual.ranks import VirtualRanks
 from mrclab.experiments.virtual.spray import VirtualSpray
 from mrclab.experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
 from mrclab.faults.model import Fault
+from mrclab.hosts.transports.table import Transport
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric
 
 WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
-LONGEST_WAIT_NS = 10**9
 UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
 """Number of bins, or more, in which the links' bytes are counted; a bin has 100 ms at most."""
@@ -60,16 +58,6 @@ class NoLoad:
 
     def take_as_usual(self) -> None:
         """Do nothing."""
-
-
-class NoDeaths:
-    """A watch over switch processes: none ends by itself."""
-
-    reviving = False
-
-    def require_death(self) -> None:
-        """Raise: there is no such death."""
-        raise RuntimeError("a simulated switch does not end by itself")
 
 
 class Reconvergence(LateDetection):
@@ -101,7 +89,6 @@ class VirtualRepetition:
         self._fabric = fabric
         self._out = out
         self._step = step
-        self._specs = faults_met(scenario.faults, transport)
         self._captures: dict[str, PcapRecorder] = {}
 
     def run(self, number: int) -> Evidence:
@@ -111,7 +98,14 @@ class VirtualRepetition:
         directory = self._out / f"{transport.name}-{number}"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        running = VirtualFabric(self._fabric, transport, seed, scenario.propagation_ns, scenario.virtual)
+        running = VirtualFabric(
+            self._fabric,
+            transport,
+            seed,
+            scenario.propagation_ns,
+            scenario.virtual,
+            captured=self._captured(),
+        )
         placement = scenario.placement(self._fabric, seed)
         setting = VirtualSetting(running, scenario, placement, seed, directory)
         workload = WORKLOADS.get(scenario.workload.kind, VirtualRanks)(setting)
@@ -120,7 +114,7 @@ class VirtualRepetition:
             for link in self._fabric.links:
                 if link.kind == "host":
                     running.faults.apply(Fault("loss", link.name, "down", transport.loss))
-        run = _Run(setting, workload, self._specs, self._step)
+        run = _Run(setting, workload, self._step)
         try:
             run.carry_out()
             workload.stop()
@@ -130,11 +124,17 @@ class VirtualRepetition:
         save_faults(directory / "faults.json", run.injector.records())
         return self._evidence(setting, run, workload.collect(), number)
 
+    def _captured(self) -> bool:
+        """Return whether a live run would capture: times of faults are read from captures."""
+        # A graph's measure is its step: captures of hundreds of pairs would tell nothing more.
+        graph = self._scenario.workload.kind in GRAPHS
+        measured = not graph and any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
+        return self._scenario.measure.capture or measured
+
     def _record(self, setting: VirtualSetting) -> None:
         """Capture at every host that takes part, if a live run would."""
-        measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         self._captures = {}
-        if not self._scenario.measure.capture and not measured:
+        if not self._captured():
             return
         folder = setting.directory / "captures"
         folder.mkdir()
@@ -148,72 +148,44 @@ class VirtualRepetition:
         return int(fabric.in_flight_ns + LINKS_OF_A_PATH * longest_ns)
 
     def _evidence(self, setting: VirtualSetting, run: _Run, collected: Collected, number: int) -> Evidence:
-        scenario = self._scenario
-        wanted = None
-        if self._specs and all(isinstance(spec, SequentialFaults) for spec in self._specs):
-            wanted = sum(entry.trials for entry in scenario.sequences)
-        faults = run.injector.records()
-        flows = setting.placement.params.get("flows", ())
-        return Evidence(
-            transport=self._transport,
-            number=number,
-            seed=setting.seed,
-            fabric=self._fabric,
-            hosts=setting.placement.hosts,
-            pairs=setting.placement.pairs,
-            workload=scenario.workload.model_dump(mode="json"),
-            measure_ns=run.measure_ns,
-            end_ns=run.end_ns,
-            length_ns=setting.placement.length_ns,
-            series_ns=scenario.measure.series_ns,
-            warmup_ns=scenario.warmup_ns,
-            in_flight_ns=self._in_flight_ns(setting.fabric, faults),
-            flow_bytes=tuple(int(flow["message_bytes"]) for flow in flows),
-            faults=faults,
+        span, changes = (run.measure_ns, run.end_ns), run.routes.changes
+        found = run.course.evidence(
+            number, setting.directory, span, run.faults, collected, run.meter, changes, None
+        )
+        return replace(
+            found,
+            in_flight_ns=self._in_flight_ns(setting.fabric, found.faults),
             captures={host: capture.path for host, capture in self._captures.items()},
             recording=recording_of(self._captures),
-            event_logs=collected.event_logs,
-            samples=collected.samples,
-            route_changes=tuple(run.routes.changes),
-            wanted=wanted,
-            links=run.meter.series(run.measure_ns),
             counters={**collected.counters, **run.flow.counters()},
             flow_control=run.flow.found,
-            bytes_delivered=collected.bytes_delivered,
-            problem=collected.problem,
-            failure=collected.failure,
-            notes=(*collected.notes, *run.notes()),
-            failures=(*collected.failures, *run.failures()),
-            data=setting.directory.name,
-            details=collected.details,
+            details={**collected.details, **run.queue_details()},
         )
 
 
 class _Run:
-    """The workload and its faults, as time passes."""
+    """A world of virtual time with a workload: see `mrclab.experiments.run.course`."""
 
-    def __init__(
-        self,
-        setting: VirtualSetting,
-        workload: VirtualWorkload,
-        specs: tuple[FaultSpec, ...],
-        step: Callable[[], None],
-    ) -> None:
+    deaths = None
+    pace = None
+
+    def __init__(self, setting: VirtualSetting, workload: VirtualWorkload, step: Callable[[], None]) -> None:
         self._setting = setting
-        self._workload = workload
-        self._specs = specs
+        self.workload = workload
         self._network = setting.fabric.network
         self._clock = self._network.clock
+        self.marks = NoLoad()
         self.routes = Reconvergence(self._network, setting.fabric.transport, setting.seed)
         self.injector = Injector(setting.fabric.faults, self.routes.note)
+        self.change_profile = workload.change_profile if isinstance(workload, VirtualSpray) else None
+        transport, placement = setting.fabric.transport, setting.placement
+        self.course = Course(setting.scenario, transport, self._network.fabric, placement, setting.seed)
         self._step = step
-        self._timed: list[TimedSource] = []
-        self._sequences: list[SequenceSource] = []
         self.measure_ns = self.end_ns = 0
-        self.meter = self._meter(0)
         self.flow = FlowMeter(self._network, setting.scenario.measure.series_ns)
 
-    def _now_ns(self) -> int:
+    def clock(self) -> int:
+        """Return the virtual time, ns."""
         return self._clock.now_ns
 
     def _meter(self, measure_ns: int) -> LinkMeter:
@@ -222,6 +194,10 @@ class _Run:
         period_ns = max(1, min(PERIOD_NS, length_ns // LINK_BINS))
         return LinkMeter(self._network.fabric, links, self._bytes_sent, measure_ns, period_ns)
 
+    def _queue_meter(self, measure_ns: int) -> QueueMeter:
+        measure = self._setting.scenario.measure
+        return QueueMeter(self._network, measure_ns, measure.series_ns, wanted=measure.queues)
+
     def _bytes_sent(self) -> dict[str, int]:
         """Return the bytes that every port has sent, by the name of its interface."""
         return {f"{near}-eth{port.number}": port.bytes for (near, _), port in self._network.links.items()}
@@ -229,99 +205,53 @@ class _Run:
     def carry_out(self) -> None:
         """Run the workload with its faults."""
         length_ns = self._setting.placement.length_ns
-        self.measure_ns = self._workload.start()
-        planned = self._plan()
+        self.measure_ns = self.workload.start()
+        planned = self.course.planned()
         if any(fault.place == BUSIEST for fault in planned):
             self.injector.busiest = self._find_busiest()
         self._run_to(self.measure_ns)
-        self._sources(planned)
+        timed = TimedSource(self.injector, planned, self.measure_ns)
+        self.faults = self.course.faults(self, self.injector, timed, self._step)
         self.meter = self._meter(self.measure_ns)
+        self.queues = self._queue_meter(self.measure_ns)
         self.flow.begin()
         if length_ns is not None:
             # Packets sent until then may arrive much later; that time is not the workload's.
             self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
-        self._loop(length_ns)
-        self.end_ns = self._now_ns()
+        self.course.run(self, self.faults, self.meter, self.measure_ns)
+        self.end_ns = self.clock()
         self.flow.end()
         self.injector.undo_all()
 
-    def _used(self) -> tuple[str, ...]:
-        return tuple(self._setting.placement.links_used(self._network.fabric))
-
-    def _plan(self) -> tuple[PlannedFault, ...]:
-        length_ns = self._setting.placement.length_ns or self._setting.scenario.limit_ns
-        fabric, seed = self._network.fabric, self._setting.seed
-        return schedule(self._specs, fabric, seed, length_ns, self._used())
-
-    def _sources(self, planned: tuple[PlannedFault, ...]) -> None:
-        setting, fabric = self._setting, self._network.fabric
-        self._timed = [TimedSource(self.injector, planned, self.measure_ns)]
-        for number, spec in enumerate(self._specs):
-            if isinstance(spec, RandomFaults):
-                length_ns = setting.placement.length_ns or setting.scenario.limit_ns
-                drawn = random_faults(fabric, setting.placement.hosts, spec, setting.seed, length_ns, number)
-                self._timed.append(TimedSource(self.injector, drawn, self.measure_ns))
-            elif isinstance(spec, SequentialFaults):
-                trials = trials_of(spec, number, fabric, setting.seed, self._used())
-                self._sequences.append(
-                    SequenceSource(
-                        self.injector,
-                        trials,
-                        spec.settle_ns,
-                        self._workload,
-                        NoLoad(),
-                        NoDeaths(),
-                        self._step,
-                    )
-                )
-
     def _find_busiest(self) -> str:
         """Return the link that carries most at the end of the warm-up."""
-        self._run_to(self.measure_ns - (self.measure_ns - self._now_ns()) // BUSIEST_PART)
+        self._run_to(self.measure_ns - (self.measure_ns - self.clock()) // BUSIEST_PART)
         before = self._bytes_sent()
         self._run_to(self.measure_ns)
-        return busiest_link(self._network.fabric, before, self._bytes_sent(), self._used())
+        return busiest_link(self._network.fabric, before, self._bytes_sent(), self.course.links_used)
 
     def _run_to(self, t_ns: int) -> None:
         """Let time pass up to then, whatever stops the clock before."""
-        while self._now_ns() < t_ns and not self._workload.over:
+        while self.clock() < t_ns and not self.workload.over:
             self._clock.run(t_ns * PS_PER_NS)
 
-    def _loop(self, length_ns: int | None) -> None:
-        """Do everything that is due until the workload is over or time is up."""
-        scenario = self._setting.scenario
-        agents = scenario.workload.kind in AGENT_KINDS
-        deadline: int | None = self.measure_ns + scenario.limit_ns
-        if agents:
-            deadline = None if length_ns is None else self.measure_ns + length_ns
-        sources: list[TimedSource | SequenceSource] = [*self._timed, *self._sequences]
-        while not self._workload.over:
-            if agents and deadline is None and all(source.over for source in sources):
-                return
-            dues = [source.next_ns for source in sources if not source.over]
-            dues += [self.routes.next_ns, self.meter.next_ns, deadline]
-            if any(s.next_ns is None and not s.over for s in self._sequences):
-                # One waits until all paths are back; the workload stops the clock when that may be so.
-                dues.append(self._now_ns() + (LONGEST_WAIT_NS if self._workload.restored is None else 0))
-            due = min((t for t in dues if t is not None), default=self._now_ns() + LONGEST_WAIT_NS)
-            self._clock.run(max(due * PS_PER_NS, self._clock.now_ps))
-            for source in sources:
-                source.act(self._now_ns)
-            self.routes.act(self._now_ns())
-            self.meter.act(self._now_ns)
-            if deadline is not None and self._now_ns() >= deadline:
-                return
+    def wait(self, until_ns: int, paths: bool) -> None:
+        """Let time pass. A workload stops the clock when all paths may be back."""
+        if paths:
+            wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
+            until_ns = min(until_ns, self.clock() + wait_ns)
+        self._clock.run(max(until_ns * PS_PER_NS, self._clock.now_ps))
 
-    def notes(self) -> tuple[str, ...]:
-        """Return notes for the reader."""
-        skipped = sum(source.skipped for source in self._timed)
-        found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
-        return (*found, *(note for source in self._sequences for note in source.notes))
+    @property
+    def next_ns(self) -> int | None:
+        """Return when the queues are read next."""
+        return self.queues.next_ns
 
-    def failures(self) -> tuple[str, ...]:
-        """Return why the figures are not to be trusted."""
-        return tuple(
-            f"the workload was over after {source.done} of {source.wanted} trials"
-            for source in self._sequences
-            if not source.over
-        )
+    def act(self) -> None:
+        """Read the queues if that is due; the workload itself works when the clock runs."""
+        self.queues.act(self.clock())
+
+    def queue_details(self) -> dict[str, Any]:
+        """Return the readings of queues, if the scenario asks for them."""
+        wanted = self._setting.scenario.measure.queues
+        return {"queues": self.queues.found(self.measure_ns)} if wanted else {}

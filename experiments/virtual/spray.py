@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from mrclab.experiments.run.drivers.driver import Collected
-from mrclab.experiments.run.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
+from mrclab.experiments.live.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
+from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.spec.workloads import Spray
 from mrclab.experiments.virtual.device import VirtualDevice
 from mrclab.experiments.virtual.workload import VirtualSetting
 from mrclab.hosts.eventlog import LogFile
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.mrc.events import EvRestored
+from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
+from mrclab.hosts.mrc.profiles.requests import DEFAULT_ID, ProfileRequests, default_profiles
 from mrclab.hosts.nic.routes import paths_for
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event
@@ -29,6 +32,8 @@ class StreamProgram:
         self.device = VirtualDevice(nic)
         self.endpoint = cast(Endpoint, nic.endpoint)
         self.qpn = self.endpoint.create_qp()
+        self.profiles = NicProfiles(self.endpoint)
+        default_profiles(self.profiles)
         self.sender: StreamSender | None = None
         self.receiver: StreamReceiver | None = None
         self.log: LogFile | None = None
@@ -106,7 +111,8 @@ class VirtualSpray:
         for near, far in (ends, ends[::-1]):
             attributes = far.endpoint.local_attributes(far.qpn)
             paths = paths_for(near.endpoint, fabric.fabric, near.nic.name, far.nic.name)
-            near.endpoint.connect(near.qpn, attributes, paths)
+            cc = DEFAULT_ID if near.profiles.ccs else None
+            near.profiles.connect(near.qpn, attributes, paths, DEFAULT_ID, cc)
         events = setting.directory / "events"
         events.mkdir(parents=True, exist_ok=True)
         self._logs = {}
@@ -122,6 +128,14 @@ class VirtualSpray:
         sender.start()
         self._sender.nic.wake_now()
         return self._clock.now_ns + self._setting.scenario.warmup_ns
+
+    def change_profile(self, host: str, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Send a host's NIC a request about its profiles, and return the answer."""
+        end = self._sender if host == self._sender.nic.name else self._receiver
+        return ProfileRequests(end.profiles, host, self._now_ns).carry_out(request)
+
+    def _now_ns(self) -> int:
+        return self._clock.now_ns
 
     def ask_restored(self, timeout_s: float) -> None:
         """Begin to wait until the sender considers no path broken."""

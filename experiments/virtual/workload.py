@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.virtual.fabric import VirtualFabric

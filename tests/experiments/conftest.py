@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.measure.faults import choose_links, fabric_links_between
 from mrclab.topologies import Fabric, load_fabric
+from tests.support.chosen_links import choose_links, fabric_links_between
 from tests.support.synthetic_run import Story, tell
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
-from mrclab.experiments.report.model import TIMES
-from mrclab.experiments.report.numbers import amount, figure, unit_of, us, words_of
 from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
 from mrclab.experiments.report.page.inline import picture
 from mrclab.experiments.report.page.render import drawn, render
@@ -19,7 +17,9 @@ from mrclab.experiments.report.page.replay_svg import draw_replay
 from mrclab.experiments.report.page.shared import head_of, judgement, micro
 from mrclab.experiments.report.pictures import SPREAD, sizes_of
 from mrclab.experiments.report.table import check_word, headline, reasons, rules
-from mrclab.experiments.training.summary import cells_of, rows_of, sentence
+from mrclab.experiments.report.training import cells_of, rows_of, sentence
+from mrclab.experiments.result.model import TIMES
+from mrclab.experiments.result.numbers import amount, figure, unit_of, us, words_of
 from mrclab.topologies import Fabric
 
 _CAPTIONS = {
@@ -36,6 +36,8 @@ _CAPTIONS = {
     "broken paths go flat.",
     "ev-activity": "Paths in use: a row for each entropy value (EV), which stands for one path. The sender "
     "stops using the EVs whose paths died, and takes them back after probes have come through.",
+    "queues": "How long a frame would wait at each port, over time, in the first repetition: a row for each "
+    "of the ports with the longest queues.",
     "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
     "one is their mean. Grey: a standstill, in which no data frame left or came for much longer than usual.",
     "times-cdf": "How the times spread: the share of faults that were through with each step by then. "
@@ -77,6 +79,8 @@ _ROUTING = {
     "ecmp": "a hash in the switches (ECMP)",
     "structured": "bits of the EV, which switches read",
     "destination": "the destination: one path for each",
+    "adaptive": "the load of the uplinks, for each packet",
+    "flowlet": "the load of the uplinks, after each pause of a flow",
     "frr": "routers (FRRouting)",
 }
 _TILES = ("recovered_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.model import TIMES
-from mrclab.experiments.report.numbers import UNITS
 from mrclab.experiments.report.table import failed, judged
+from mrclab.experiments.result.model import TIMES
+from mrclab.experiments.result.numbers import UNITS
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from mrclab.experiments.judging.criteria import (
     within,
 )
 from mrclab.experiments.judging.verdict import Check, Verdict
-from mrclab.experiments.report.statistics import Interval
+from mrclab.experiments.result.statistics import Interval
 
 HALF = Interval(0.5, 0.4, 0.6, 3)
 

@@ -1,0 +1,4 @@
+"""Tests of the measurements.
+
+More than 16 modules: one for each thing that is measured.
+"""

@@ -17,7 +17,7 @@ from mrclab.experiments.measure.detection import (
 from mrclab.experiments.measure.evidence import RouteChange
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Measured, Span
-from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
@@ -38,7 +38,7 @@ def of(
     columns = np.array(retired or [], np.int64).reshape(-1, 2)
     sample = {"event_retired_ns": columns[:, 0], "event_retired_ev": columns[:, 1]}
     ranks = retirements_of_ranks(HOSTS, [sample, {}])
-    return detected(NAMED[transport], ways_between(TINY, PAIRS), ranks, changes, CUT, SPAN)
+    return detected(TRANSPORTS[transport], ways_between(TINY, PAIRS), ranks, changes, CUT, SPAN)
 
 
 def test_mrc_detects_with_the_first_broken_ev() -> None:

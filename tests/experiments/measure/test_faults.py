@@ -6,13 +6,12 @@ import pytest
 
 from mrclab.experiments.measure.faults import (
     FaultRecord,
-    choose_links,
-    fabric_links_between,
     load_faults,
     save_faults,
 )
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
+from tests.support.chosen_links import choose_links, fabric_links_between
 
 
 def test_the_middle_and_half_width_cover_the_interval() -> None:

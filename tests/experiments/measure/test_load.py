@@ -16,6 +16,7 @@ from mrclab.experiments.measure.load import (
     compared,
     in_trial,
     load_between,
+    unnoticed_ns,
 )
 from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, ThreadTimes
 from mrclab.experiments.measure.validity import judge, kept_up, too_fast
@@ -54,6 +55,29 @@ def test_endpoints_are_judged_by_their_share_and_by_their_cost() -> None:
     assert judge([full]).reasons == (
         "in 1 of 1 trials sender ran or waited for a CPU 95% of the time (limit 92%)",
     )
+
+
+def test_the_longest_gap_that_nobody_notices_grows_with_the_recovery() -> None:
+    load = load_between(BEFORE, after(40 * MS, 0))
+    assert unnoticed_ns(load, None) == unnoticed_ns(load, 1 * MS) == LEAST_GAP_NS
+    assert unnoticed_ns(load, 50 * MS) == 5 * MS
+    gap = Gap("sender", FAULT.t_after_ns, FAULT.t_after_ns + 5 * MS - 1)
+    assert kept_up(in_trial(replace(load, gaps=(gap,)), FAULT, 51 * MS))
+    assert unnoticed_ns(replace(load, packets=None), 50 * MS) is None
+
+
+def test_endpoints_that_share_a_cpu_are_judged_by_how_full_it_is() -> None:
+    names = ("rank 0", "rank 1", "rank 2")
+    places = {"rank 0": 0, "rank 1": 1, "rank 2": 0}
+    idle = {(name, number): ThreadTimes(0, 0) for number, name in enumerate(names)}
+    spent = {(name, number): ThreadTimes(48 * MS, 50 * MS) for number, name in enumerate(names)}
+    load = load_between(
+        Snapshot(0, 0, 0, 0, idle, beats=Beats(0)),
+        Snapshot(100 * MS, 99, 0, 100, spent, beats=Beats(0, first=True, cpus=places)),
+    )
+    assert (load.share, load.busiest) == (0.96, "rank 0 and rank 2")
+    assert too_fast(replace(load, wait=None))
+    assert load.gaps == ()
 
 
 def test_other_programs_are_a_rule_only_if_they_can_take_a_cpu_from_endpoints() -> None:

@@ -10,10 +10,10 @@ import pytest
 from mrclab.experiments.measure import events
 from mrclab.experiments.measure.events import Event, EventLog, path_events
 from mrclab.experiments.measure.evidence import Evidence, Sample
-from mrclab.experiments.spec.transports import NAMED
 from mrclab.hosts.collectives.verbs_channel import VerbsChannel
 from mrclab.hosts.mrc.events import EvReplaced, EvRetired, EvSkipped, RetireReason
 from mrclab.hosts.rdma.events import LossReason, PacketLost
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies import Fabric
 
 COLUMNS = {
@@ -32,7 +32,7 @@ SAMPLE: Sample = {
 @pytest.fixture
 def evidence(lab: Fabric) -> Evidence:
     return Evidence(
-        NAMED["mrc"],
+        TRANSPORTS["mrc"],
         0,
         1,
         lab,

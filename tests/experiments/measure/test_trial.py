@@ -28,7 +28,7 @@ from mrclab.experiments.measure.recovery import (
 from mrclab.experiments.measure.trace import NEVER, Trace, build_trace, unwrap
 from mrclab.experiments.measure.trial import Scene as FaultScene
 from mrclab.experiments.measure.trial import trial_of
-from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies import Fabric, load_fabric
 from mrclab.topologies import Path as NetworkPath
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
@@ -68,7 +68,7 @@ def analyse(
     retired = {src: retirements_of_log(events)}
     found = []
     for fault, span in zip(faults, spans(faults, *trace.span_ns, in_flight_ns), strict=True):
-        seen = detected(NAMED["mrc"], {(src, dst): trace.paths}, retired, (), fault, span)
+        seen = detected(TRANSPORTS["mrc"], {(src, dst): trace.paths}, retired, (), fault, span)
         result = times([trace], fault, span, seen, retired)
         found.append(Found(result, trial_of(FaultScene((trace,), fault, span, result, logs))))
     return found

@@ -13,8 +13,8 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.recording import load_recording
 from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.report.build import Run, build
-from mrclab.experiments.report.result import save_result
-from mrclab.experiments.spec.transports import NAMED
+from mrclab.experiments.result.file import save_result
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.topologies import Fabric
 from tests.support.synthetic_run import Story
 
@@ -24,7 +24,7 @@ def evidence(story: Story, told: Path, lab: Fabric) -> Evidence:
     """A spray from h0 to h6 with a dozen cuts."""
     end_ns = max(record.t_ns for record in story.wire.receiver)
     return Evidence(
-        transport=NAMED["mrc"],
+        transport=TRANSPORTS["mrc"],
         number=0,
         seed=1,
         fabric=lab,
@@ -61,7 +61,7 @@ PARAMETERS = {
 @pytest.fixture(scope="session")
 def spray(evidence: Evidence) -> dict[str, Any]:
     """The result of one transport with captures and packets' pictures."""
-    run = Run("link-kill", PARAMETERS, "ebpf", "lab", 1, (NAMED["mrc"],), {"cpus_usable": 2})
+    run = Run("link-kill", PARAMETERS, "ebpf", "lab", 1, (TRANSPORTS["mrc"],), {"cpus_usable": 2})
     return build(run, {"mrc": [measure(evidence)]})
 
 
@@ -82,7 +82,7 @@ def both(evidence: Evidence, lab: Fabric) -> dict[str, Any]:
     }
     tcp = replace(
         evidence,
-        transport=NAMED["tcp"],
+        transport=TRANSPORTS["tcp"],
         captures={},
         recording=None,
         event_logs={},
@@ -92,7 +92,7 @@ def both(evidence: Evidence, lab: Fabric) -> dict[str, Any]:
         workload={"kind": "stream"},
         details={},
     )
-    transports = (NAMED["mrc"], NAMED["tcp"])
+    transports = (TRANSPORTS["mrc"], TRANSPORTS["tcp"])
     run = Run("two", PARAMETERS, "ebpf", "lab", 1, transports, {}, claim="a claim", figure="headline")
     return build(run, {"mrc": [measure(evidence)], "tcp": [measure(tcp)]})
 

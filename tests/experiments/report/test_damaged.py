@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from mrclab.experiments.report.compare import render_compare
-from mrclab.experiments.report.result import load_result, refused_if_damaged
 from mrclab.experiments.report.table import render_result
+from mrclab.experiments.result.file import load_result, refused_if_damaged
 from mrclab.linux.errors import InputError
 
 VALUES = [None, "x", -1, 1e300, [], {}, [[]], {"x": 1}, True]

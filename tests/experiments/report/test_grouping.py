@@ -12,9 +12,9 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.numbers import us
 from mrclab.experiments.report.page.content import result_page
 from mrclab.experiments.report.table import faults_text, headline
+from mrclab.experiments.result.numbers import us
 
 TWO: dict[str, Any] = {"transports": {"mrc": {}, "frr-bfd": {}}}
 BUSY = "in 1 of 1 trials the CPUs were {}% busy (limit 95%)"

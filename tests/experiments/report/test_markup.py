@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.report.result import load_result, refused_if_damaged, save_result
 from mrclab.experiments.report.write import write_all, write_index
+from mrclab.experiments.result.file import load_result, refused_if_damaged, save_result
 from mrclab.linux.errors import InputError
 
 MARK = "zq"

@@ -1,4 +1,4 @@
-"""What measurements find and results hold: form 2, and older forms turned into it."""
+"""What measurements find and results hold."""
 
 from __future__ import annotations
 
@@ -17,19 +17,10 @@ from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recovery import NOT_CAPTURED
 from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
 from mrclab.experiments.report.build import time_summary
-from mrclab.experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
-from mrclab.experiments.report.result import load_result, save_result
-from mrclab.experiments.report.upgrade import OLD_RULE, upgrade
+from mrclab.experiments.result.file import load_result, save_result
+from mrclab.experiments.result.model import SCHEMA, TIMES, Result, result_schema
 from mrclab.linux.errors import InputError
 from tests.support.synthetic_run import Story
-
-DATA = Path(__file__).parent / "data"
-OLD = sorted(DATA.glob("*-1.json"))
-
-
-def old(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
-    return found
 
 
 def test_a_whole_run_gives_the_answers_that_it_was_made_from(spray: dict[str, Any], story: Story) -> None:
@@ -46,15 +37,11 @@ def test_a_whole_run_gives_the_answers_that_it_was_made_from(spray: dict[str, An
 
 
 @pytest.mark.slow
-def test_results_fulfil_the_schema_and_the_published_one_is_made_from_the_models(
-    spray: dict[str, Any], both: dict[str, Any]
-) -> None:
+def test_results_fulfil_the_schema(spray: dict[str, Any], both: dict[str, Any]) -> None:
     for result in (spray, both):
         plain = json.loads(json.dumps(result, allow_nan=False))
         Result.model_validate(plain)
         jsonschema.validate(plain, result_schema())
-    published = Path(__file__).parents[3] / "experiments/report/schema/result.schema.json"
-    assert published.read_text() == schema_text()
 
 
 def test_the_schema_holds_what_the_contract_names(spray: dict[str, Any]) -> None:
@@ -142,30 +129,6 @@ def test_results_are_written_whole_and_read_again(spray: dict[str, Any], tmp_pat
     path = save_result(tmp_path, spray)
     assert load_result(tmp_path) == load_result(path) == json.loads(json.dumps(spray))
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
-
-
-@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
-def test_older_forms_become_todays(path: Path) -> None:
-    found = upgrade(json.loads(path.read_text()))
-    Result.model_validate(found)
-    assert any("was written in form mrclab." in note for note in found["validity"]["notes"])
-    assert upgrade(found) == found
-
-
-def test_nothing_is_lost_or_made_up_on_the_way() -> None:
-    before, found = old("link-kill-1"), upgrade(old("link-kill-1"))
-    for then, now in zip(before["trials"], found["trials"], strict=True):
-        pairs = {"first_hit_us": "first_loss_us", "detect_us": "detected_us", "switch_us": "rerouted_us",
-                 "whole_us": "recovered_us", "whole_since_hit_us": "recovered_since_loss_us"}  # fmt: skip
-        assert [then[a] for a in pairs] == [now[b] for b in pairs.values()]
-        assert now["felt"] is bool(then["lost_packets"])
-        assert now["detected_error_us"] == then["detect_error_us"]
-    assert found["summary"]["recovered_us"]["n"] == len(before["trials"])
-    before, found = old("comparison-1"), upgrade(old("comparison-1"))
-    for then, now in zip(before["trials"], found["trials"], strict=True):
-        assert (now["felt"], now["rule"], now["recovered_us"]) == (None, OLD_RULE, then["whole_us"])
-    before, found = old("soak-1"), upgrade(old("soak-1"))
-    assert found["transports"]["mrc"]["details"][0]["totals"] == before["totals"]
 
 
 @pytest.mark.parametrize("data", [[], {"schema": "x"}, {"schema": "mrclab.result/1"}])

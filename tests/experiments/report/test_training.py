@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.report.result import save_result
-from mrclab.experiments.report.statistics import summarise
 from mrclab.experiments.report.table import render_result
+from mrclab.experiments.report.training import rows_of, sentence
 from mrclab.experiments.report.write import write_all
-from mrclab.experiments.training.summary import rows_of, sentence
+from mrclab.experiments.result.file import save_result
+from mrclab.experiments.result.statistics import summarise
 from tests.experiments.report.test_table import said
 
 STALL_US = 3e6

@@ -14,12 +14,12 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
 from mrclab.experiments.report.build import Run, build
-from mrclab.experiments.report.model import Result
-from mrclab.experiments.report.result import load_result
 from mrclab.experiments.report.run_file import load_repetitions, load_run, rebuild, save_run
+from mrclab.experiments.result.file import load_result
+from mrclab.experiments.result.model import Result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.scenario import load_scenario
-from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError
 
 WHY = "the switch server (process 7) was ended by SIGKILL"
@@ -35,7 +35,16 @@ def cut(evidence: Evidence) -> Evidence:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return Run("link-kill", PARAMETERS, "ebpf", "lab", 1, (NAMED["mrc"], NAMED["tcp"]), {}, figure="headline")
+    return Run(
+        "link-kill",
+        PARAMETERS,
+        "ebpf",
+        "lab",
+        1,
+        (TRANSPORTS["mrc"], TRANSPORTS["tcp"]),
+        {},
+        figure="headline",
+    )
 
 
 @pytest.mark.slow

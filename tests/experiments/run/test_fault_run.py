@@ -187,6 +187,17 @@ def test_every_record_has_its_load_where_a_switch_ends_unasked(turns: int, lost:
     assert bench.recorder.marks - 1 == len(bench.injector)
 
 
+def test_a_path_retired_while_all_settles_is_waited_for_before_the_next_fault() -> None:
+    # A trial takes 250 ms: 100 of the fault, 150 to settle. Only the first retirement is the fault's.
+    disturbed = replace(QUIET, retired_ns=(10 * MS, 240 * MS))
+    late = replace(QUIET, retired_ns=(500 * MS, 10_000 * MS))
+    usual, longer = Bench([replace(QUIET, retired_ns=(10 * MS,))] * 3), Bench([disturbed, QUIET, late])
+    for bench in (usual, longer):
+        assert bench.finish() == "abc"
+        assert bench.recorder.marks - 1 == len(bench.injector)
+    assert longer.now_ns - usual.now_ns == 150 * MS, "nothing follows the last trial"
+
+
 def test_paths_that_do_not_come_back_are_noted() -> None:
     bench = Bench([QUIET] * 3)
     paths: Any = bench.sequence._paths

@@ -36,6 +36,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
     ),
     "link-kill": {
         "sack_threshold_bytes": "a SACK for every four small packets",
+        "sack_at_gap": "for every packet while one before it is missing",
         "max_active_evs": "here all of 256 paths are in use, and none is a backup",
         "spare_evs_per_plane": "here all of 256 paths are in use, and none is a backup",
     },

@@ -15,8 +15,8 @@ from mrclab.experiments.spec.fault_schedule import (
 )
 from mrclab.experiments.spec.faults import Drain, SequentialFaults, TimedFault
 from mrclab.experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
-from mrclab.experiments.spec.transports import NAMED
 from mrclab.faults.kinds import KINDS
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, load_fabric, one_plane
 
@@ -146,10 +146,10 @@ def test_trials_come_round_before_they_repeat_and_follow_from_the_seed(lab: Fabr
 
 def test_a_control_meets_no_faults(lab: Fabric) -> None:
     entry = TimedFault.model_validate({"kind": "blackhole", "where": "p1-t0-0:p1-t1-0"})
-    mrc = NAMED["mrc"]
+    mrc = TRANSPORTS["mrc"]
     assert faults_met([entry], mrc) == (entry,)
     assert faults_met([entry], replace(mrc, faults=False)) == ()
-    (moved,) = faults_met([entry], NAMED["rocev2"])
+    (moved,) = faults_met([entry], TRANSPORTS["rocev2"])
     assert isinstance(moved, TimedFault)
     assert moved.where == ("p0-t0-0:p0-t1-0",)
 
@@ -177,7 +177,7 @@ def test_a_fault_may_be_for_transports_over_planes_or_in_one() -> None:
         TimedFault.model_validate({"kind": "plane-death", "where": where, "over": over})
         for where, over in (("p2", "planes"), ("p1", "one-plane"), ("p0", "any"))
     )
-    mrc, rocev2 = NAMED["mrc"], NAMED["rocev2"]
+    mrc, rocev2 = TRANSPORTS["mrc"], TRANSPORTS["rocev2"]
     assert faults_met([whole, one, both], mrc) == (whole, both)
     met = faults_met([whole, one, both], rocev2)
     assert [fault.over for fault in met] == ["one-plane", "any"]

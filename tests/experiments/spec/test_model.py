@@ -14,11 +14,11 @@ from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.overlay import parse_overrides
 from mrclab.experiments.spec.placement import place
 from mrclab.experiments.spec.plan import plan_text
-from mrclab.experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
+from mrclab.experiments.spec.published import page_path, scenario_schema, with_tables
 from mrclab.experiments.spec.scenario import load_scenario, parse_scenario
 from mrclab.experiments.spec.shipped import SCENARIOS
-from mrclab.experiments.spec.transports import NAMED
 from mrclab.hosts.transports import DEPLOYED
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError
 from mrclab.run_figures import listed_figures
 from mrclab.topologies import fabric_from_text, fabric_text, one_plane
@@ -212,10 +212,6 @@ def test_ranks_fill_a_host_before_the_next() -> None:
     assert set(placement.params) == {"sizes_bytes", "iterations", "warmup_iterations", "dtype"}
 
 
-def test_the_published_schema_is_fresh() -> None:
-    assert json.loads(schema_path().read_text(encoding="utf-8")) == scenario_schema()
-
-
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
     """Return a validator for the published schema, which is a schema itself."""
@@ -274,7 +270,7 @@ def test_nonsense_is_refused_in_one_line(value: Any, key: str) -> None:
 
 
 def test_every_named_transport_says_what_it_is() -> None:
-    assert all(t.meaning and t.name == name for name, t in NAMED.items())
+    assert all(t.meaning and t.name == name for name, t in TRANSPORTS.items())
 
 
 def test_a_name_that_is_no_scenario_lists_those_there_are() -> None:

@@ -77,7 +77,7 @@ def test_a_duration_may_be_hours() -> None:
 def test_trials_are_faults_in_sequence_or_else_repetitions() -> None:
     assert sequence(load_scenario("link-kill", trials=7)).trials == 7
     assert load_scenario("headline", trials=7).repetitions == 7
-    assert load_scenario("headline", trials=2).steps == 14
+    assert load_scenario("headline", trials=2).steps == 16
 
 
 def test_a_topology_s_part_and_the_overrides_are_laid_over_in_order(tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ def test_a_run_has_what_it_is_there_for_and_repeats_itself(name: str, tmp_path: 
     assert digest(tmp_path / "other", carry_out(name, tmp_path / "other", seed=2)) != seen
 
 
+def test_without_captures_packets_cross_as_objects_and_the_run_is_the_same(tmp_path: Path) -> None:
+    seen = []
+    for capture in (True, False):
+        found = carry_out("trimming", tmp_path / str(capture), capture=capture)
+        assert (found.problem, found.failure) == (None, None)
+        assert found.counters["frames_trimmed"] > 0
+        logs = [path.read_bytes() for _, path in sorted(found.event_logs.items())]
+        samples = [{name: values.tolist() for name, values in sample.items()} for sample in found.samples]
+        seen.append(
+            (found.bytes_delivered, dict(found.counters), dict(found.links), found.end_ns, logs, samples)
+        )
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.slow
 def test_a_seed_gives_the_same_bytes_in_any_process_compiled_or_not() -> None:
     """Strings and bytes hash differently in each process, so the order of a set would show."""

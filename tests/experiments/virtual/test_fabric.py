@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.spec.transports import NAMED
 from mrclab.experiments.virtual.fabric import VirtualFabric
 from mrclab.hosts.options import idle_rtt_ns
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.simulator.pfc import PfcInlet
 from mrclab.simulator.served import ServedPort
 from mrclab.topologies import Fabric, build_fabric
@@ -26,14 +26,14 @@ RATE_BPS = 400 * 10**9
 
 
 def endpoints(fabric: Fabric, transport: str, **kwargs: Any) -> Iterator[Any]:
-    built = VirtualFabric(fabric, NAMED[transport], kwargs.pop("seed", 1), **kwargs)
+    built = VirtualFabric(fabric, TRANSPORTS[transport], kwargs.pop("seed", 1), **kwargs)
     for host in fabric.hosts:
         yield built.nic(host.name, {}).endpoint
 
 
 def test_a_buffer_holds_what_the_link_carries_in_an_idle_round_trip() -> None:
     """The propagation of the port's own link is part of the round trip, and is counted once."""
-    built = VirtualFabric(FABRIC, NAMED["rocev2-pfc"], 1)
+    built = VirtualFabric(FABRIC, TRANSPORTS["rocev2-pfc"], 1)
     port = built.network.links["h0", "p0-t0-0"]
     assert isinstance(port, ServedPort)
     assert isinstance(port.inlet, PfcInlet)

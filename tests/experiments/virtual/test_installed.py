@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from mrclab.experiments.report.result import load_result
+from mrclab.experiments.result.file import load_result
 from tests.support.paths import ROOT
 from tests.support.privilege import AS_NOBODY
 

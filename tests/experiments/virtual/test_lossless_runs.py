@@ -14,9 +14,9 @@ from rich.console import Console
 from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.report.build import Run, build
 from mrclab.experiments.report.flow_control import rows_of, sentences
-from mrclab.experiments.report.model import result_schema
 from mrclab.experiments.report.page.content import result_page
 from mrclab.experiments.report.table import render_result
+from mrclab.experiments.result.model import result_schema
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.scenario import parse_scenario
@@ -189,7 +189,7 @@ def test_a_storm_needs_links_that_can_be_paused() -> None:
     [
         ({"tcp": {"lossless": "pfc"}}, "kernel's NIC"),
         ({"rocev2": {"buffer": "64 KiB"}}, "give lossless, too"),
-        ({"mrc": {"routing": "destination"}}, "for rocev2"),
+        ({"mrc": {"routing": "destination"}}, "does not work with routing destination"),
     ],
 )
 def test_what_makes_no_sense_is_refused(entry: dict[str, Any], what: str) -> None:

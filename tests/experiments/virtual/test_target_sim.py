@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mrclab.experiments.measure.repetition import Repetition
-from mrclab.experiments.report.result import load_result
+from mrclab.experiments.result.file import load_result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.overlay import parse_overrides
@@ -319,3 +319,41 @@ def test_a_control_meets_no_fault(tmp_path: Path) -> None:
     }
     found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
     assert [len(found[name][0].faults) for name in ("mrc", "control")] == [1, 0]
+
+
+def test_an_operator_drains_a_plane_in_virtual_time(tmp_path: Path) -> None:
+    """Its EVs are denied and allowed again while the spray runs: traffic leaves and comes back whole."""
+    (found,) = run(
+        tmp_path,
+        workload={"kind": "spray", "rate": "20 Gbit/s", "message_bytes": 16384, "duration": "600 us"},
+        profiles=[
+            {"do": "deny", "ports": [2], "at": "200 us"},
+            {"do": "allow", "ports": [2], "at": "400 us", "hosts": "h*"},
+        ],
+        warmup="100 us",
+        measure={"links": "p1-t0-0:p1-t1-*"},
+    )
+    assert (found.problem, found.failure) == (None, None)
+    assert (found.counters["lost"], found.counters["retransmitted"]) == (0, 0)
+    noted = [note for note in found.validity.notes if "profiles" in note]
+    assert noted == [
+        f"profiles at {at} ms: {host}: {do}, 4 EVs"
+        for at, do in (("0.2", "deny"), ("0.4", "allow"))
+        for host in ("h0", "h2")
+    ]
+    assert found.links["bin_us"] == 20
+    carried = [sum(bins) for bins in zip(*found.links["bytes"].values(), strict=True)]
+    assert min(carried[:10]) > 0
+    assert carried[11:20] == [0] * 9, "nothing but what was on its way is on the plane"
+    assert min(carried[21:29]) > 0
+
+
+def test_a_change_of_profiles_that_fails_makes_a_run_invalid(tmp_path: Path) -> None:
+    (found,) = run(
+        tmp_path,
+        workload={"kind": "spray", "rate": "2 Gbit/s", "message_bytes": 4096, "duration": "50 us"},
+        profiles=[{"do": "replace", "evs": ["0x1@1", "0x2@1"], "at": "10 us", "hosts": "h0"}],
+        warmup="10 us",
+    )
+    assert not found.validity.valid
+    assert any("EINVAL" in reason for reason in found.validity.reasons)

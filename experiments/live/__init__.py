@@ -1,0 +1,1 @@
+"""Experiments on a live fabric: bring it up, drive the workload, capture, collect."""

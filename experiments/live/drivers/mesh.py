@@ -1,0 +1,353 @@
+"""The mesh: streams between all pairs of hosts, both ways, and not a byte may be missing.
+
+Each stream numbers and hashes its messages and computes the expected contents of memory
+(mrclab.hosts.streams.stream). At the end every message must have completed once at both ends, in order; the
+responders must have placed exactly as many bytes as were posted, so none twice; and the receivers' whole
+memory must be as the messages left it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import psutil
+
+from mrclab.experiments.live.drivers.agents import ANSWER_S, Agents, transport_config
+from mrclab.experiments.live.drivers.driver import Setting, Steady
+from mrclab.experiments.live.switch_deaths import by_switch
+from mrclab.experiments.measure.evidence import Collected
+from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
+from mrclab.experiments.spec.workloads import Mesh
+from mrclab.hosts.remote import AgentError, RemoteAgent
+from mrclab.topologies import fabric_text
+
+SAMPLE_NS = 5_000_000_000
+SAY_S = 60
+STUCK_S = 180.0
+"""Generous: a machine that is busy with something else may starve a mesh for long."""
+DRAIN_S = 120.0
+LOG_BYTES = 32 << 20
+"""Kept of each agent's event log."""
+GROWTH_BYTES = 8 << 20
+"""An agent leaks if its memory grows by more than this over the last two thirds of a run."""
+GROWTH_SAMPLES = 12
+NEVER_ENDING = 25
+MIB = 1 << 20
+
+
+class MeshFailedError(Exception):
+    """Something that must not happen: its kind and place."""
+
+
+@dataclass
+class Memory:
+    """Resident bytes of a process, sampled: (seconds since the start, bytes)."""
+
+    samples: list[tuple[float, int]] = field(default_factory=list)
+
+    def steady(self) -> list[tuple[float, int]]:
+        """Return the samples after the first third, in which a process warms up."""
+        if not self.samples:
+            return []
+        end = self.samples[-1][0]
+        return [sample for sample in self.samples if sample[0] >= end / 3]
+
+    @property
+    def growth_bytes(self) -> int | None:
+        """Return by how much the regression line rises over the steady part; None with too few samples."""
+        steady = self.steady()
+        if len(steady) < GROWTH_SAMPLES:
+            return None
+        n = len(steady)
+        mean_t = sum(t for t, _ in steady) / n
+        mean_b = sum(b for _, b in steady) / n
+        spread = sum((t - mean_t) ** 2 for t, _ in steady)
+        slope = sum((t - mean_t) * (b - mean_b) for t, b in steady) / spread
+        return round(slope * (steady[-1][0] - steady[0][0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON types: at most 200 samples, spread evenly."""
+        step = max(1, len(self.samples) // 200)
+        return {
+            "first_bytes": self.samples[0][1],
+            "last_bytes": self.samples[-1][1],
+            "max_bytes": max(b for _, b in self.samples),
+            "growth_bytes": self.growth_bytes,
+            "samples": [[round(t, 1), b] for t, b in self.samples[::step]],
+        }
+
+
+@dataclass
+class Watched:
+    """A stream and the last status of both ends."""
+
+    stream: MeshStream
+    sender: Mapping[str, Any] = field(default_factory=dict)
+    receiver: Mapping[str, Any] = field(default_factory=dict)
+    progressed_s: float = 0.0
+
+    def check_end(self) -> str | None:
+        """Return the error found after everything has drained, or None."""
+        sent, got = self.sender, self.receiver
+        if not sent["drained"] or sent["posted"] != sent["completed"]:
+            return f"{sent['completed']} of {sent['posted']} messages completed at the sender"
+        if sent["posted"] != got["received"]:
+            return f"{got['received']} of {sent['posted']} messages arrived"
+        if sent["posted_bytes"] != got["bytes_delivered"]:
+            return f"{got['bytes_delivered']} of {sent['posted_bytes']} bytes arrived"
+        placed = got["counters"]["bytes_placed"]
+        if placed != sent["posted_bytes"]:
+            return f"{placed} bytes were placed for {sent['posted_bytes']} that were sent"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON types."""
+        return {
+            "stream": self.stream.name,
+            "messages": self.sender.get("posted", 0),
+            "bytes": self.sender.get("posted_bytes", 0),
+            "delivered_messages": self.receiver.get("received", 0),
+            "delivered_bytes": self.receiver.get("bytes_delivered", 0),
+            "sender": dict(self.sender.get("counters", {})),
+            "receiver": dict(self.receiver.get("counters", {})),
+        }
+
+
+class MeshDriver(Steady):
+    """An agent on each host, and all streams between them."""
+
+    def __init__(self, setting: Setting) -> None:
+        assert isinstance(setting.scenario.workload, Mesh)
+        self._setting = setting
+        self._workload = setting.scenario.workload
+        self._agents = Agents(setting)
+        hosts = setting.placement.hosts
+        self.watched = [Watched(stream) for stream in mesh_streams(self._workload, hosts, setting.seed)]
+        self.memory: dict[str, Memory] = {}
+        self._drops: dict[str, Counter[str]] = {host: Counter() for host in hosts}
+        """Frames that each NIC refused, most for a bad ICRC, and frames that its socket lost."""
+        self._problem: str | None = None
+        self._started = 0.0
+        self._duration_s = 0.0
+        self._said_s = 0.0
+        self.pids: dict[str, int] = {}
+        self.processes = len(hosts)
+        self.over = False
+        self.next_ns: int | None = None
+
+    def __enter__(self) -> Self:
+        self._agents.start()
+        try:
+            self._connect()
+        except BaseException:
+            self._agents.close()
+            raise
+        self.pids = {host: agent.pid for host, agent in self._agents.by_host.items()}
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._agents.close()
+
+    def priority(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that changes nothing: agents have no priority here."""
+        return contextlib.nullcontext()
+
+    def _connect(self) -> None:
+        fabric = self._setting.running.fabric
+        text = fabric_text(fabric)
+        agents = self._agents.by_host
+        config = {
+            "mtu_bytes": self._workload.payload_bytes,
+            "timestamps": True,
+            "exponential_retries": NEVER_ENDING,
+        }
+        for agent in agents.values():
+            agent.send(
+                "open",
+                topology=fabric.name,
+                topology_yaml=text,
+                host=agent.host,
+                config=transport_config(self._setting, config),
+                seed=self._setting.seed,
+                cpu=None,
+                realtime=False,
+                qps=(len(agents) - 1) * self._workload.qps,
+            )
+        attributes = {host: agent.receive()["qps"] for host, agent in agents.items()}
+        self._agents.begin_logs(completions=False, keep_bytes=LOG_BYTES)
+        for stream in (watched.stream for watched in self.watched):
+            plan, (near, far) = asdict(stream.plan), stream.qps
+            remote = agents[stream.dst].call("receive", qp=far, plan=plan)
+            agents[stream.src].call("send", qp=near, plan=plan, remote=remote)
+        for stream in (watched.stream for watched in self.watched):
+            near, far = stream.qps
+            peer = {"peer": stream.dst, "attributes": attributes[stream.dst][far]}
+            agents[stream.src].call("connect", qp=near, **peer)
+
+    def start(self) -> int:
+        """Begin; return when the warm-up is over."""
+        for agent in self._agents.by_host.values():
+            agent.call("start")
+        self._started = time.monotonic()
+        begin_ns = time.monotonic_ns()
+        self.next_ns = begin_ns
+        return begin_ns + self._setting.scenario.live_warmup_ns
+
+    def descriptors(self) -> Collection[RemoteAgent]:
+        """Return all agents: an agent's end is noticed as well."""
+        return self._agents.by_host.values()
+
+    def receive(self, ready: Sequence[object]) -> None:
+        """Take answers. An agent that has ended is the failure of the mesh."""
+        try:
+            self._agents.receive(ready)
+        except AgentError as error:
+            self._problem, self.over = str(error), True
+
+    def act(self, clock: Callable[[], int]) -> None:
+        """Take a sample if one is due: every stream's progress, every process's memory."""
+        if self.next_ns is None or self.next_ns > clock():
+            return
+        self.next_ns = max(self.next_ns + SAMPLE_NS, clock())
+        if self._agents.waiting:
+            return  # an agent that has a question to answer takes no other
+        try:
+            self._sample()
+        except (MeshFailedError, AgentError) as error:
+            self._problem, self.over = str(error), True
+
+    def _sample(self) -> None:
+        now_s = time.monotonic() - self._started
+        self._ask_states(now_s)
+        pids = {**self.pids, "controller": os.getpid(), **by_switch(self._setting.running)}
+        for name, pid in pids.items():
+            self.memory.setdefault(name, Memory()).samples.append((now_s, resident_bytes(pid)))
+        for watched in self.watched:
+            if not watched.sender["drained"] and now_s - watched.progressed_s > STUCK_S:
+                raise MeshFailedError(f"{watched.stream.name}: nothing completed for {STUCK_S:.0f} s")
+        if now_s - self._said_s >= SAY_S or not self._said_s:
+            self._said_s = max(now_s, 1e-9)
+            delivered = sum(w.receiver["bytes_delivered"] for w in self.watched)
+            rss = max(self.memory[host].samples[-1][1] for host in self.pids)
+            self._setting.say(
+                f"{now_s:6.0f} s: {delivered / 1e6:,.0f} MB checked, largest agent {rss / MIB:.0f} MiB"
+            )
+
+    def _ask_states(self, now_s: float) -> None:
+        for watched in self.watched:
+            (near, far), before = watched.stream.qps, watched.sender.get("completed")
+            ends = []
+            for host, qp in ((watched.stream.src, near), (watched.stream.dst, far)):
+                agent = self._agents.by_host[host]
+                agent.send("status", qp=qp)
+                ends.append(agent.receive(ANSWER_S))
+                self._drops[host].update(socket=ends[-1]["socket_drops"])
+                self._drops[host]["frames"] = ends[-1]["frame_drops"]
+            watched.sender, watched.receiver = ends
+            if watched.sender["completed"] != before:
+                watched.progressed_s = now_s
+            for problem in (watched.sender["failed"], watched.receiver["problem"]):
+                if problem is not None:
+                    raise MeshFailedError(f"{watched.stream.name}: {problem}")
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until no agent considers a path broken, at most ``timeout_s``."""
+        self._agents.ask_restored(timeout_s)
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+        return self._agents.restored
+
+    def stop(self) -> None:
+        """Send no more, wait until all has arrived, and check every byte."""
+        self._duration_s = time.monotonic() - self._started
+        if self._problem is not None:
+            return
+        try:
+            self._check()
+        except (MeshFailedError, AgentError) as error:
+            self._problem = str(error)
+
+    def _check(self) -> None:
+        agents = self._agents.by_host
+        for agent in agents.values():
+            agent.call("stop")
+        for agent in agents.values():
+            agent.send("wait", what="drained", timeout_s=DRAIN_S)
+        drained = {host: agent.receive(DRAIN_S + 30)["holds"] for host, agent in agents.items()}
+        self._ask_states(time.monotonic() - self._started)
+        for watched in self.watched:
+            problem = watched.check_end()
+            if problem is not None:
+                raise MeshFailedError(f"{watched.stream.name}: {problem}")
+        if not all(drained.values()):
+            raise MeshFailedError(f"not drained: {', '.join(h for h, done in drained.items() if not done)}")
+        for host, agent in agents.items():
+            for number, problem in enumerate(agent.call("verify")["problems"]):
+                if problem is not None:
+                    raise MeshFailedError(f"{host} qp {number}: {problem}")
+        for host in agents:
+            growth = self.memory[host].growth_bytes if host in self.memory else None
+            if growth is not None and growth > GROWTH_BYTES:
+                raise MeshFailedError(
+                    f"{host}: its memory grew by {growth / MIB:.1f} MiB while nothing changed"
+                )
+
+    def collect(self) -> Collected:
+        """Return what came out."""
+        lost: dict[str, int] = {}
+        if self._problem is None:
+            lost = self._agents.end_logs()
+        return Collected(
+            bytes_delivered=sum(int(w.receiver.get("bytes_delivered", 0)) for w in self.watched),
+            problem=self._problem,
+            event_logs=dict(self._agents.event_logs),
+            details={
+                "duration_s": round(self._duration_s, 3),
+                "totals": totals(self.watched),
+                "streams": [watched.to_dict() for watched in self.watched],
+                "memory": {name: memory.to_dict() for name, memory in self.memory.items()},
+                "drops": {host: dict(drops) for host, drops in self._drops.items()},
+                "log_events_lost": sum(lost.values()),
+            },
+        )
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process has resident; 0 if it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def totals(streams: Sequence[Watched]) -> dict[str, int]:
+    """Return the sums over all streams: messages, bytes and packets."""
+    sent = [watched.sender.get("counters", {}) for watched in streams]
+    got = [watched.receiver.get("counters", {}) for watched in streams]
+
+    def total(ends: Sequence[Mapping[str, int]], key: str) -> int:
+        return sum(end.get(key, 0) for end in ends)
+
+    return {
+        "messages": sum(w.sender.get("posted", 0) for w in streams),
+        "bytes": sum(w.sender.get("posted_bytes", 0) for w in streams),
+        "delivered_messages": sum(w.receiver.get("received", 0) for w in streams),
+        "delivered_bytes": sum(w.receiver.get("bytes_delivered", 0) for w in streams),
+        "placed_bytes": total(got, "bytes_placed"),
+        "packets_sent": total(sent, "sent"),
+        "packets_retransmitted": total(sent, "retransmitted"),
+        "packets_lost": total(sent, "lost"),
+        "losses_spurious": total(sent, "spurious"),
+        "duplicates_received": total(got, "duplicates"),
+        "trims_received": total(got, "trims_received"),
+        "sacks_sent": total(got, "sacks_sent"),
+        "nacks_sent": total(got, "nacks_sent"),
+    }

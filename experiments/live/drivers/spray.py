@@ -1,0 +1,261 @@
+"""The spray: a steady, paced stream of writes from one NIC to another, driven by two agents."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any, Self
+
+from mrclab.experiments.live.drivers.agents import Agents, transport_config
+from mrclab.experiments.live.drivers.driver import Setting
+from mrclab.experiments.live.drivers.pace import Pace
+from mrclab.experiments.live.waiting import sleep
+from mrclab.experiments.measure.evidence import Collected
+from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, take_snapshot
+from mrclab.experiments.spec.workloads import Spray
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.p4src.targets import capabilities_of
+from mrclab.topologies import fabric_text
+
+DRAIN_TIMEOUT_S = 10.0
+# The warm-up looks at so much of the stream until the rate is right, but no more often than this.
+LOOKS, LOOK_NS = 3, 150_000_000
+# An agent makes a turn at least every BEAT_NS, and reports times between two turns that are above GAP_NS.
+BEAT_NS, GAP_NS = 200_000, 500_000
+
+
+class SprayDriver:
+    """Two agents and the stream between them."""
+
+    processes = 2
+    next_ns: int | None = None
+    over = False
+
+    def __init__(self, setting: Setting) -> None:
+        assert isinstance(setting.scenario.workload, Spray)
+        self._setting = setting
+        self._workload = setting.scenario.workload
+        self._agents = Agents(setting)
+        self._pace = Pace(self._workload.rate_bps, self._workload.busy)
+        self._looks: list[Mapping[str, Any]] = []
+        self._rates_bps: list[int] = []
+        self._refused: list[str] = []
+        self._states: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        self.pids: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._agents.start()
+        try:
+            self._connect()
+            self._agents.begin_logs()
+        except BaseException:
+            self._agents.close()
+            raise
+        self.pids = {"sender": self._sender.pid, "receiver": self._receiver.pid}
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._agents.close()
+
+    @property
+    def _sender(self) -> RemoteAgent:
+        return self._agents.by_host[self._setting.placement.hosts[0]]
+
+    @property
+    def _receiver(self) -> RemoteAgent:
+        return self._agents.by_host[self._setting.placement.hosts[1]]
+
+    def priority(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that changes nothing: agents leave room on their CPUs."""
+        return contextlib.nullcontext()
+
+    def _connect(self) -> None:
+        """Open both NICs, have the two queue pairs exchange their attributes, and prepare the stream."""
+        workload, fabric, seed = self._workload, self._setting.running.fabric, self._setting.seed
+        config = nic_options(workload)
+        plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, seed))
+        text = fabric_text(fabric)
+        # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
+        cpus = sorted(os.sched_getaffinity(0))
+        opened = {
+            agent.host: agent.call(
+                "open",
+                topology=fabric.name,
+                topology_yaml=text,
+                host=agent.host,
+                config=transport_config(self._setting, config),
+                seed=seed,
+                cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
+            )
+            for number, agent in enumerate((self._sender, self._receiver))
+        }
+        remote = self._receiver.call("receive", plan=plan)
+        self._sender.call("send", plan=plan, remote=remote)
+        for agent, peer in ((self._receiver, self._sender), (self._sender, self._receiver)):
+            agent.call("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
+        self._refused = sorted({answer["refused"] for answer in opened.values() if answer["refused"]})
+
+    def start(self) -> int:
+        """Begin, warm up, and settle on a rate; return the time then."""
+        self._sender.call("start")
+        self.beats()  # from now on the agents beat
+        sleep(self._setting.scenario.live_warmup_ns)
+        for _ in range(LOOKS if self._workload.busy else 0):
+            before = self._snapshot()
+            sleep(LOOK_NS)
+            load = load_between(before, self._snapshot())
+            made_bps = (load.packets_per_s or 0) * self._workload.payload_bytes * 8
+            self._note(load, "warm-up")
+            if self._pace.look(made_bps, load.share or 0.0):
+                break
+            self._sender.call("pace", rate_bps=self._pace.bps)
+        return time.monotonic_ns()
+
+    def _snapshot(self) -> Snapshot:
+        return take_snapshot(self.pids, beats=self.beats())
+
+    def _note(self, load: Load, part: str) -> None:
+        """Record the endpoints' load at a rate."""
+        self._looks.append(
+            {
+                "part": part,
+                "asked_packets_per_s": round(self._pace.bps / 8 / self._workload.payload_bytes),
+                "packets_per_s": load.packets_per_s,
+                "share": load.share,
+                "busiest": load.busiest,
+                "cost_ns": dict(load.cost_ns),
+            }
+        )
+
+    @property
+    def rehearses(self) -> bool:
+        """Return True if the rate is adapted."""
+        return bool(self._workload.busy)
+
+    def beats(self) -> Beats | None:
+        """Return the agents' reports; None while one of them has a question to answer first."""
+        if self._agents.waiting:
+            return None
+        both = {"sender": self._sender, "receiver": self._receiver}
+        answers = {name: agent.call("beat", every_ns=BEAT_NS, gap_ns=GAP_NS) for name, agent in both.items()}
+        gaps = tuple(Gap(name, a, b) for name, answer in answers.items() for a, b in answer["gaps"])
+        sender = answers["sender"]
+        return Beats(int(sender["sent"]), gaps, self._first, tuple(sender["retired_ns"]))
+
+    @property
+    def _first(self) -> bool:
+        """Return True if other programs cannot take a CPU from the endpoints, nor from the forwarding
+        processes."""
+        return not self._refused and capabilities_of(self._setting.running.target_name).forwards_in_kernel
+
+    def adapt(self, load: Load) -> bool:
+        """Adapt the rate after a trial; return True if that trial's rate was not too high."""
+        self._rates_bps.append(self._pace.bps)
+        if not self._workload.busy:
+            return True
+        self._note(load, "trial")
+        before = self._pace.bps
+        right = self._pace.after(load)
+        if self._pace.bps != before:
+            self._sender.call("pace", rate_bps=self._pace.bps)
+        return right
+
+    def descriptors(self) -> Collection[RemoteAgent]:
+        """Return both agents: an agent's end is noticed as well."""
+        return self._agents.by_host.values()
+
+    def receive(self, ready: Sequence[object]) -> None:
+        """Take answers. Raise AgentError if an agent has ended."""
+        self._agents.receive(ready)
+
+    def act(self, clock: Callable[[], int]) -> None:
+        """Do nothing: agents work by themselves."""
+
+    def change_profile(self, host: str, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Send a host's NIC a request about its profiles, and return the answer."""
+        answer: Mapping[str, Any] = self._agents.by_host[host].call("profiles", request=request)["answer"]
+        return answer
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until the sender considers no path broken, at most ``timeout_s``."""
+        self._agents.ask_restored(timeout_s)
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+        return self._agents.restored
+
+    def stop(self) -> None:
+        """Send no more, and wait until all sent packets have arrived."""
+        self._sender.call("stop")
+        self._sender.call("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
+        self._states = self._sender.call("status"), self._receiver.call("status")
+
+    @property
+    def _usual_bps(self) -> int:
+        """Return the median rate of the trials; without trials the rate that was settled on."""
+        return round(median(self._rates_bps or [self._pace.bps]))
+
+    def collect(self) -> Collected:
+        """Return what came out."""
+        assert self._states is not None, "stop comes first"
+        sender, receiver = self._states
+        problem, failure = verdict(sender, receiver)
+        lost = self._agents.end_logs()
+        return Collected(
+            counters={key: int(value) for key, value in sender["counters"].items()},
+            bytes_delivered=int(receiver["bytes_delivered"]),
+            problem=problem,
+            failure=failure,
+            notes=tuple(self._refused),
+            failures=tuple(
+                f"event log: {count} events of {host} are missing" for host, count in lost.items()
+            ),
+            event_logs=dict(self._agents.event_logs),
+            details={
+                "endpoints": {"sender": sender, "receiver": receiver},
+                "stream": {**stream_details(self._workload, self._usual_bps), "looks": self._looks},
+            },
+        )
+
+
+def nic_options(workload: Spray) -> dict[str, Any]:
+    """Return the workload's options of the two NICs."""
+    options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
+    if workload.burst:
+        burst_bytes = workload.burst * workload.payload_bytes
+        options |= {
+            "rate_bps": workload.rate_bps,
+            "rate_burst_bytes": burst_bytes,
+            "rate_quantum_bytes": burst_bytes - workload.payload_bytes + 1,
+        }
+    return options
+
+
+def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return an error in the data, and why the stream did not come to its end; None without one."""
+    if receiver["problem"] is not None:
+        return str(receiver["problem"]), None
+    if sender["failed"] is not None:
+        return None, f"the sender gave up: {sender['failed']}"
+    if not sender["drained"] or sender["posted"] != receiver["received"]:
+        return f"{receiver['received']} of {sender['posted']} messages arrived", None
+    return None, None
+
+
+def stream_details(workload: Spray, rate_bps: int) -> dict[str, Any]:
+    """Return the sent traffic, for the result: ``rate_bps`` is of payload."""
+    return {
+        "rate_bps": rate_bps,
+        "packets_per_s": round(rate_bps / 8 / workload.payload_bytes),
+        "payload_bytes": workload.payload_bytes,
+        "burst_packets": workload.burst,
+        "adapted": bool(workload.busy) and rate_bps < workload.rate_bps,
+        "wanted_share": workload.busy,
+    }

@@ -1,0 +1,44 @@
+"""A run's needs of the machine, for all its transports, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mrclab.experiments.spec.model import Scenario
+from mrclab.hosts.training.xla import require_jax
+from mrclab.hosts.transports.table import Transport
+from mrclab.linux.errors import MachineError
+
+
+def require_workload(scenario: Scenario) -> None:
+    """Check the needs of a scenario's workload, on any target. Raise MachineError, which names the mend."""
+    if scenario.workload.kind == "transformer":
+        require_jax()
+
+
+def require_all(scenario: Scenario) -> None:
+    """Check the needs of all transports of a scenario. Raise MachineError, which names the mend."""
+    require_transports(scenario.transports, scenario.target)
+
+
+def require_transports(transports: Iterable[Transport], target: str) -> None:
+    """Check the switches' target, FRRouting and the kernel's protocols, as far as the transports use them.
+
+    Raise MachineError for the first transport that cannot run, and names it if there are several.
+    """
+    from mrclab.experiments.live.fabrics import require_mptcp  # here, because virtual time does not need them
+    from mrclab.switches.target import require_target
+    from mrclab.testbed.frr.daemons import find_daemons
+
+    transports = tuple(transports)
+    if any(transport.routing != "frr" for transport in transports):
+        require_target(target)
+    for transport in transports:
+        try:
+            if transport.routing == "frr":
+                find_daemons()
+            if transport.kind == "mptcp":
+                require_mptcp()
+        except MachineError as error:
+            who = f"{transport.name} cannot run here: " if len(transports) > 1 else ""
+            raise MachineError(f"{who}{error.missing}", error.mend) from None

@@ -1,0 +1,339 @@
+"""One repetition on a fabric that is up: the workload, its faults, and the evidence of both."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from mrclab.experiments.live.captures.recorder import CaptureSource, Recorder, tcpdump_at
+from mrclab.experiments.live.captures.tap import TapSource
+from mrclab.experiments.live.drivers.driver import Driver, Setting
+from mrclab.experiments.live.drivers.mesh import MeshDriver
+from mrclab.experiments.live.drivers.ranks import RankDriver
+from mrclab.experiments.live.drivers.spray import SprayDriver
+from mrclab.experiments.live.routing import Reaction
+from mrclab.experiments.live.switch_deaths import SwitchDeaths, by_switch
+from mrclab.experiments.live.waiting import sleep_until
+from mrclab.experiments.measure.clock import measure_offset
+from mrclab.experiments.measure.evidence import Collected, Evidence
+from mrclab.experiments.measure.faults import save_faults
+from mrclab.experiments.measure.load import Load
+from mrclab.experiments.run.alone import TRANSFORMER
+from mrclab.experiments.run.course import Course
+from mrclab.experiments.run.fault_run import FaultRun, TimedSource
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.link_meter import LinkMeter
+from mrclab.experiments.run.progress import COURSE, CourseLog
+from mrclab.experiments.run.traffic import busiest_link, bytes_sent
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults
+from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.workloads import AGENT_KINDS
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault, Place
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.transports.table import Transport
+from mrclab.linux.errors import SwitchError, reason
+from mrclab.linux.life.signals import Ended
+from mrclab.linux.scheduling import usable_cpus
+from mrclab.p4src.targets import capabilities_of
+from mrclab.testbed.running import RunningFabric, Say
+
+FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
+
+DRIVERS: dict[str, Callable[[Setting], Driver]] = {"spray": SprayDriver, "mesh": MeshDriver}
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The cooperating parts of a repetition."""
+
+    course: Course
+    driver: Driver
+    recorder: Recorder
+    injector: Injector
+    reaction: Reaction
+    faults: FaultRun
+    meter: LinkMeter
+
+
+class LiveWorld:
+    """A running fabric, its workload's processes and CLOCK_MONOTONIC: see `mrclab.experiments.run.course`."""
+
+    def __init__(self, driver: Driver, routes: Reaction, marks: Recorder, deaths: SwitchDeaths) -> None:
+        self.workload = self.pace = driver
+        self.routes = routes
+        self.marks = marks
+        self.deaths = deaths
+        self.clock = time.monotonic_ns
+        self.change_profile = driver.change_profile if isinstance(driver, SprayDriver) else None
+
+    @property
+    def next_ns(self) -> int | None:
+        """Return when the driver has something to do."""
+        return self.workload.next_ns
+
+    def wait(self, until_ns: int, paths: bool) -> None:
+        """Wait for a message of a process, a death of a switch or a change of routes, until then at most."""
+        waiting: list[RemoteAgent | SwitchDeaths | int] = [
+            *self.workload.descriptors(),
+            self.deaths,
+            *self.routes.descriptors(),
+        ]
+        ready, _, _ = select.select(waiting, [], [], max(0, until_ns - self.clock()) / 1e9)
+        self.workload.receive(ready)
+
+    def act(self) -> None:
+        """Let the driver do what is due."""
+        self.workload.act(self.clock)
+
+
+class RepetitionRunner:
+    """Runs repetitions of one transport, one after another."""
+
+    def __init__(
+        self,
+        running: RunningFabric,
+        scenario: Scenario,
+        transport: Transport,
+        out: Path,
+        say: Say,
+        step: Step,
+    ) -> None:
+        self._running = running
+        self._scenario = scenario
+        self._transport = transport
+        self._out = out
+        self._say = say
+        self._step = step
+        self.interrupted: BaseException | None = None
+        """The cause of the run's end in the middle of the last repetition; None: it was not ended."""
+
+    def run(self, number: int) -> Evidence:
+        """Run a repetition and return its evidence. Raise AgentError, CaptureError, SwitchError.
+
+        The cause of an early end, a signal included, is in ``interrupted``: the evidence until then is
+        returned. A directory that an earlier attempt left is removed.
+        """
+        self.interrupted = None
+        scenario, transport = self._scenario, self._transport
+        seed = scenario.seed + number
+        name = f"{transport.name}-{number}"
+        directory = self._out / name
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        logs = self._out / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        placement = scenario.placement(self._running.fabric, seed)
+        log = logs / f"{name}-hosts.log"
+        setting = Setting(self._running, scenario, transport, placement, seed, directory, log, self._say)
+        with contextlib.ExitStack() as stack:
+            driver: Driver = DRIVERS.get(scenario.workload.kind, RankDriver)(setting)
+            stack.enter_context(driver)
+            stack.enter_context(self._lossy_links())
+            recorder = Recorder(
+                directory,
+                self._sources(setting),
+                self._watched(driver),
+                self._looked_at(driver),
+                driver.beats,
+            )
+            with recorder, SwitchDeaths(self._running, recorder) as deaths:
+                with driver.priority():
+                    parts, measure_ns, end_ns = self._carry_out(setting, driver, recorder, deaths)
+                with self._interruptible():
+                    driver.stop()
+                    parts.faults.look_back()
+            collected = self._collected(driver, directory)
+        save_faults(directory / "faults.json", parts.injector.records())
+        return self._evidence(setting, parts, collected, number, (measure_ns, end_ns))
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Treat an exception in the ``with`` as the end of the run: the evidence until then is kept."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt, Ended) as error:
+            # A switch that ended is the reason for the failures that it caused.
+            why = self._running.ended()
+            found = SwitchError(why) if why and isinstance(error, Exception) else error
+            self.interrupted = self.interrupted or found
+
+    def _collected(self, driver: Driver, directory: Path) -> Collected:
+        """Return the evidence of the workload's processes; of an interrupted repetition the available
+        part."""
+        if self.interrupted is None:
+            return driver.collect()
+        try:
+            return driver.collect()
+        except Exception as error:
+            logs = {path.stem: path for path in (directory / "events").glob("*.jsonl")}
+            return Collected(event_logs=logs, failures=(f"what the hosts counted is lost: {error}",))
+
+    def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
+        """Return where to capture: at every host that takes part, if faults are measured or on request.
+
+        Taps if the kernel forwards anyway, else tcpdump. At a control, too: they cost time.
+        """
+        measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
+        if not self._scenario.measure.capture and not measured:
+            return {}
+        hosts = dict.fromkeys(setting.placement.hosts)
+        network, fabric = self._running.network, self._running.fabric
+        if not capabilities_of(self._running.target_name).forwards_in_kernel:
+            return {host: tcpdump_at(network, host) for host in hosts}
+        offset_ns = measure_offset().offset_ns
+        return {
+            host: TapSource(
+                network.names.host(host), tuple(port.ifname for port in fabric.host(host).ports), offset_ns
+            )
+            for host in hosts
+        }
+
+    def _watched(self, driver: Driver) -> dict[str, int]:
+        """Return the processes whose waiting for a CPU counts."""
+        pids = dict(driver.pids)
+        forwards = not capabilities_of(self._running.target_name).forwards_in_kernel
+        if self._scenario.workload.kind in AGENT_KINDS and forwards:
+            pids |= by_switch(self._running)  # else the target's process only programs: the kernel forwards
+        return pids
+
+    def _looked_at(self, driver: Driver) -> dict[str, int]:
+        """Return the processes whose standstills are not visible otherwise.
+
+        An endpoint that beats reports it itself. A process that only programs switches stamps its writes,
+        and nothing else of it is measured.
+        """
+        pids = {} if driver.rehearses else dict(driver.pids)
+        if capabilities_of(self._running.target_name).forwards_in_kernel:
+            return pids
+        return {**pids, **by_switch(self._running)}
+
+    @contextlib.contextmanager
+    def _lossy_links(self) -> Iterator[None]:
+        """Have every NIC lose a share of its received packets, if the transport has a ``loss``."""
+        faults, made = self._running.faults, []
+        links = [link.name for link in self._running.fabric.links if link.kind == "host"]
+        try:
+            for name in links if self._transport.loss else ():
+                faults.apply(Fault("loss", name, "down", self._transport.loss))
+                made.append(name)
+            yield
+        finally:
+            for name in made:
+                faults.undo(name)
+
+    def _carry_out(
+        self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
+    ) -> tuple[_Parts, int, int]:
+        """Run the workload with its faults; return its parts, and when the measurement began and ended."""
+        fabric = self._running.fabric
+        course = Course(self._scenario, self._transport, fabric, setting.placement, setting.seed)
+        reaction = Reaction(self._running, self._transport, setting.seed)
+        trains = setting.placement.job == TRANSFORMER
+        log = CourseLog(setting.directory / COURSE if trains else None)
+        injector = Injector(self._running.faults, partial(_note, reaction, deaths, log))
+        planned = course.planned()
+        self._prepare(injector, planned)
+        timed = TimedSource(injector, planned, measure_ns := driver.start())
+        log.begin(measure_ns)
+        agents = self._scenario.workload.kind in AGENT_KINDS
+        if any(fault.place == BUSIEST for fault in planned):
+            injector.busiest = self._find_busiest(course.links_used, measure_ns)
+            self._prepare(injector, planned)
+        sleep_until(measure_ns - FIRST_FAULTS_NS)
+        timed.make_first()
+        sleep_until(measure_ns)
+        if agents:  # ranks measure from a given time; agents do not, so all this may have taken longer
+            measure_ns = timed.start_ns = time.monotonic_ns()
+        world = LiveWorld(driver, reaction, recorder, deaths)
+        faults = course.faults(world, injector, timed, self._step, self._say)
+        links = metered(fabric, self._scenario.measure.links)
+        meter = LinkMeter(fabric, links, partial(bytes_sent, self._running.network), measure_ns)
+        parts = _Parts(course, driver, recorder, injector, reaction, faults, meter)
+        if not course.only_sequences:
+            recorder.mark()
+        with self._interruptible():
+            course.run(world, faults, meter, measure_ns)
+        end_ns = time.monotonic_ns()
+        if not course.only_sequences or self.interrupted is not None:
+            recorder.mark()
+        with self._interruptible():
+            injector.undo_all()
+            reaction.undo_all()
+        return parts, measure_ns, end_ns
+
+    def _prepare(self, injector: Injector, planned: Sequence[PlannedFault]) -> None:
+        """Prepare faults, all at the same time, and wait until each can be made at once."""
+        for fault in planned:
+            injector.prepare(fault)
+        for fault in planned:
+            injector.wait_prepared(fault)
+
+    def _find_busiest(self, used: Sequence[str], measure_ns: int) -> str:
+        """Return the link that carries most at the end of the warm-up."""
+        sleep_until(measure_ns - BUSIEST_NS)
+        before = bytes_sent(self._running.network)
+        sleep_until(max(measure_ns - BUSIEST_NS // 2, time.monotonic_ns() + BUSIEST_NS // 4))
+        after = bytes_sent(self._running.network)
+        return busiest_link(self._running.fabric, before, after, used)
+
+    def _evidence(
+        self, setting: Setting, parts: _Parts, collected: Collected, number: int, span: tuple[int, int]
+    ) -> Evidence:
+        scenario, recorder = self._scenario, parts.recorder
+        interrupted = None if self.interrupted is None else reason(self.interrupted)
+        changes = parts.reaction.changes()
+        found = parts.course.evidence(
+            number, setting.directory, span, parts.faults, collected, parts.meter, changes, interrupted
+        )
+        ended = self._running.ended() if interrupted is None else None
+        loads, notes = self._loads(recorder.recording.loads, parts.driver.processes)
+        if scenario.slower > 1:
+            notes = (f"all runs {scenario.slower:.3g} times slower than written (docs/scenarios.md)", *notes)
+        return replace(
+            found,
+            warmup_ns=scenario.live_warmup_ns,
+            captures=recorder.files,
+            recording=recorder.recording,
+            loads=loads,
+            notes=(*found.notes, *notes),
+            failures=(*found.failures, *([f"{ended} during the repetition"] if ended else [])),
+        )
+
+    def _loads(self, loads: tuple[Load, ...], processes: int) -> tuple[tuple[Load, ...], tuple[str, ...]]:
+        """Return the loads to judge by, and a note if more processes work than there are CPUs."""
+        cpus = usable_cpus()
+        waits = [load.wait for load in loads if load.wait is not None]
+        if processes <= cpus or not waits:
+            return loads, ()
+        # They are bound to wait for one another. Their throughput is limited once no CPU is ever idle.
+        note = f"{processes} hosts share {cpus} CPUs: one waited {max(waits):.0%} of its time for one"
+        return tuple(replace(load, wait=None) for load in loads), (note,)
+
+
+def _note(
+    reaction: Reaction,
+    deaths: SwitchDeaths,
+    course: CourseLog,
+    fault: PlannedFault,
+    t_ns: int,
+    undone: bool,
+) -> None:
+    reaction.note(fault, t_ns, undone)
+    course.note(fault, t_ns, undone)
+    if undone and KINDS[fault.kind].place in (Place.SWITCH, Place.PLANE):
+        deaths.watch_again()
+
+
+def drop_captures(out: Path, evidence: Evidence) -> None:
+    """Delete the captures of a repetition that was measured."""
+    shutil.rmtree(out / f"{evidence.transport.name}-{evidence.number}" / "captures", ignore_errors=True)

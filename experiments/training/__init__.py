@@ -1,1 +1,0 @@
-"""Training: its steps, their course under a watchdog, and their presentation."""

@@ -1,0 +1,150 @@
+"""A repetition whose switches end: it is not valid, however late that is."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from mrclab.experiments.live.drivers.driver import Setting, Steady
+from mrclab.experiments.live.repetition import DRIVERS, RepetitionRunner
+from mrclab.experiments.measure.evidence import Collected
+from mrclab.experiments.measure.repetition import measure
+from mrclab.experiments.measure.validity import Validity
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.p4src.targets import CAPABILITIES
+from mrclab.testbed.lab import Lab
+
+SCENARIO = """\
+name: short
+topology: tiny
+transports: [mrc]
+workload: {kind: stream}
+warmup: 1 ms
+"""
+ENDED = "the switch server was killed"
+
+
+class Server:
+    """Stands in for the target ebpf: its one process programs all switches."""
+
+    name = "ebpf"
+    capabilities = CAPABILITIES["ebpf"]
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def processes(self) -> dict[str, int]:
+        return {"all": self._process.pid}
+
+    def ended(self) -> str | None:
+        return None if self._process.poll() is None else ENDED
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Network:
+    """Stands in for a network whose own processes go on running."""
+
+    def ended(self) -> str | None:
+        return None
+
+
+class NoFaults:
+    """Stands in for the registry of faults, of which none is made."""
+
+    def drop_prepared(self) -> None:
+        pass
+
+
+class Workload(Steady):
+    """Stands in for a driver: a workload that is over at once, unless a death is to end it."""
+
+    during: ClassVar[Mapping[str, Callable[[], None]]] = {}
+    """What to do in a call, by its name."""
+    pids: ClassVar[Mapping[str, int]] = {}
+    processes = 1
+    next_ns: int | None = None
+    restored: bool | None = True
+
+    def __init__(self, setting: Setting) -> None:
+        self.over = "act" not in self.during
+
+    def _do(self, call: str) -> None:
+        self.during.get(call, lambda: None)()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def priority(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def start(self) -> int:
+        if not self.over:
+            self.next_ns = time.monotonic_ns()
+        return time.monotonic_ns()
+
+    def descriptors(self) -> Collection[Any]:
+        return ()
+
+    def receive(self, ready: Sequence[object]) -> None:
+        pass
+
+    def act(self, clock: Callable[[], int]) -> None:
+        self.next_ns = None
+        self._do("act")
+
+    def ask_restored(self, timeout_s: float) -> None:
+        pass
+
+    def stop(self) -> None:
+        self._do("stop")
+
+    def collect(self) -> Collected:
+        self._do("collect")
+        return Collected()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with subprocess.Popen(["sleep", "infinity"]) as process:
+        made = Server(process)
+        yield made
+        made.kill()
+
+
+def validity(server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None) -> Validity:
+    """Run a repetition whose switch server is killed in a call of its workload."""
+    scenario = parse_scenario(SCENARIO, "file.yaml")
+    lab: Any = Lab.__new__(Lab)
+    lab.network, lab.target, lab.fabric, lab.faults = Network(), server, scenario.fabric(), NoFaults()
+    monkeypatch.setitem(DRIVERS, "stream", Workload)
+    monkeypatch.setattr(Workload, "during", {dies_in: server.kill} if dies_in else {})
+    runner = RepetitionRunner(lab, scenario, scenario.transports[0], out, print, lambda: None)
+    return measure(runner.run(0)).validity
+
+
+def test_a_repetition_whose_switches_go_on_is_valid(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert validity(server, tmp_path, monkeypatch, None).reasons == ()
+
+
+@pytest.mark.parametrize("call", ["act", "stop", "collect"])
+def test_a_switch_server_that_is_killed_spoils_it_at_any_moment(
+    call: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the measurement, after its faults, or while the hosts' numbers are fetched."""
+    found = validity(server, tmp_path, monkeypatch, call)
+    assert not found.valid
+    assert any(ENDED in reason for reason in found.reasons)

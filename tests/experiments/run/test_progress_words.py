@@ -1,0 +1,28 @@
+"""The words on a running training: its step, its loss and the time left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mrclab.experiments.run.progress import COURSE, STEPS, words_of
+
+
+def begun(folder: Path, steps: int) -> Path:
+    folder.mkdir()
+    (folder / COURSE).write_text(json.dumps({"measure_ns": 0}) + "\n", encoding="utf-8")
+    line = {"start_ns": 0, "computed_ns": 1, "end_ns": 2, "loss": 2.714}
+    (folder / STEPS).write_text(f"{json.dumps(line)}\n" * steps, encoding="utf-8")
+    return folder
+
+
+def test_they_are_of_the_newest_repetition_that_has_a_step(tmp_path: Path) -> None:
+    names = ("mrc 1/2", "mrc 2/2", "rocev2 1/2")
+    directories = {name: tmp_path / str(number) for number, name in enumerate(names)}
+    assert words_of(directories, 30, 5) == ""
+    begun(directories["mrc 1/2"], 30)
+    assert words_of(directories, 30, 60) == "mrc 1/2: step 30 of 30, loss 2.71, about 2 min left"
+    begun(directories["mrc 2/2"], 15)
+    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 60 s left"
+    begun(directories["rocev2 1/2"], 0)
+    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 60 s left"
