@@ -24,6 +24,12 @@ from mrclab.scale.parts import Job
 HOUR_NS = 3600 * 10**9
 
 
+PORT_KINDS = ("host_link_flap", "host_link", "t0_reboot", "t0")
+"""Failures that take a port of a NIC."""
+FLAP_KINDS = ("host_link_flap", "fabric_link_flap")
+"""Failures that a switch sees at once, by the loss of the carrier."""
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """One job's life: restarts, and shares of time.
@@ -88,14 +94,19 @@ def _consequences(
 
     A NIC with one port is cut off by whatever takes that port or its T0.
     """
-    ports = by_name(outages, "host_link_flap", "host_link", "t0_reboot", "t0")
+    ports = by_name(outages, *PORT_KINDS)
     fabric = by_name(outages, "fabric_link_flap", "fabric_link", "upper_reboot", "upper")
-    above_ns = job.mrc_stall_ns if sprays else job.reroute_ns
-    stalls = [(outage, above_ns) for outage in fabric]
+    stalls = [(outage, stall_ns(job, outage.kind.name, sprays=sprays)) for outage in fabric]
     if built.design.planes == 1:
         return ports, stalls
-    port_ns = job.mrc_port_stall_ns if sprays else job.reroute_ns
-    return [], stalls + [(outage, port_ns) for outage in ports]
+    return [], stalls + [(outage, stall_ns(job, outage.kind.name, sprays=sprays)) for outage in ports]
+
+
+def stall_ns(job: Job, kind: str, *, sprays: bool) -> int:
+    """Return how long a failure of this kind stalls a job whose NICs it does not cut off."""
+    if sprays:
+        return job.mrc_port_stall_ns if kind in PORT_KINDS else job.mrc_stall_ns
+    return job.carrier_ns if kind in FLAP_KINDS else job.reroute_ns
 
 
 def _covered(waits: Sequence[tuple[Floats, Floats]], hours: float) -> float:
@@ -168,8 +179,3 @@ def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
     if tau == 0:
         return exp(-rate * pause)
     return rate * tau / (expm1(rate * tau) * exp(rate * pause))
-
-
-def speed_of(capacity: float, job: Job) -> float:
-    """Return the job's speed where its slowest NIC has a share ``capacity`` of its bandwidth, above 0."""
-    return 1.0 / (1.0 - job.communication + job.communication / capacity)

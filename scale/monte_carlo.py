@@ -9,7 +9,7 @@ import numpy as np
 
 from mrclab.scale.fabric import Built
 from mrclab.scale.failures import Floats, Kind, draw, kinds_of, most_at_once, out_at
-from mrclab.scale.job import Life, live, useful_share_expected
+from mrclab.scale.job import PORT_KINDS, Life, live, stall_ns, useful_share_expected
 from mrclab.scale.parts import Job, Parts
 
 INSTANTS = 400
@@ -129,16 +129,14 @@ def restarts_per_hour(built: Built, kinds: tuple[Kind, ...], job: Job, *, sprays
     """Return how often the network ends a job, in closed form."""
     hour_ns = 3600e9
     limit = job.timeout_ns / hour_ns
-    port_kinds = ("host_link_flap", "host_link", "t0_reboot", "t0")
     total = 0.0
     for kind in kinds:
         if kind.name == "nic":
             total += kind.per_hour
-        elif kind.name in port_kinds and built.design.planes == 1:
+        elif kind.name in PORT_KINDS and built.design.planes == 1:
             total += kind.per_hour * float(np.exp(-limit / kind.repair_hours))
         else:
-            mrc_ns = job.mrc_port_stall_ns if kind.name in port_kinds else job.mrc_stall_ns
-            total += kind.per_hour * ((mrc_ns if sprays else job.reroute_ns) > job.timeout_ns)
+            total += kind.per_hour * (stall_ns(job, kind.name, sprays=sprays) > job.timeout_ns)
     return total
 
 

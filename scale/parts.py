@@ -89,7 +89,9 @@ class Job(YamlModel):
     mrc_port_stall_ns: _Span = Field(default=3 * 10**9, alias="mrc_port_stall")
     """Stall of a job on MRC when a NIC loses a port, until its peers have moved to other planes."""
     reroute_ns: _Span = Field(default=5 * 10**9, alias="reroute")
-    """Stall of a job on a routed fabric until the routing has found a way around."""
+    """Stall of a job on a routed fabric until the routing has detected a fault and found a way around."""
+    carrier_ns: _Span = Field(default=50 * 10**6, alias="carrier")
+    """The same if the switch sees the link's carrier go, as in a flap, and takes it out of its ECMP group."""
     timeout_ns: _Span = Field(default=30 * 10**9, alias="timeout")
     """A job whose traffic stops for longer ends and starts again from its checkpoint."""
     other_mtbf_hours: _Hours = 55_296.0

@@ -1,7 +1,8 @@
 """Max-min fair shares of flows on a two-tier fabric with dead links, up to 131,072 NICs.
 
-A flow that sprays puts the same rate into each plane that both its ends still have, and in a plane divides it
-evenly over the paths whose links are up. Nothing is simulated: rates rise together until a link is full, the
+A flow that sprays puts the same rate into each plane in which its ends still have a path, and in a plane
+divides it evenly over the paths whose links are up. It leaves a plane without one, as MRC's queue pairs do,
+and goes on over the others. Nothing is simulated: rates rise together until a link is full, the
 flows over it keep their rates, and the others go on (progressive filling). That gives max-min shares.
 
 Two assumptions about the inside of a plane bracket MRC:
@@ -18,7 +19,8 @@ are full, so shares are exact within that factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -165,13 +167,12 @@ def all_to_all(fabric: Fabric) -> Flows:
 
 
 def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: float = TOLERANCE) -> Shares:
-    """Return max-min fair shares of flows. A flow that no working path serves gets 0."""
+    """Return max-min fair shares of flows. A flow that no working path of any plane serves gets 0."""
     planes = [_Plane(fabric, plane, spread) for plane in range(fabric.planes)]
+    flows = _without_dead_planes(planes, flows)
     goes_up = flows.src != flows.dst
     rates = np.zeros(len(flows.src), np.float64)
     open_ = flows.most > 0
-    for number, plane in enumerate(planes):
-        open_ &= ~(goes_up & (flows.weight[number] > 0) & plane.cut_off(flows.src, flows.dst))
     level, steps = 0.0, 0
     growing = [_loads_of(plane, number, flows, open_) for number, plane in enumerate(planes)]
     fixed = [(np.zeros_like(up), np.zeros_like(down)) for up, down in growing]
@@ -193,6 +194,20 @@ def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: fl
                 stays += np.maximum(before - after, 0) * np.float32(level)  # of the flows that now stay
             growing[number] = rest
     return Shares(rates / flows.ideal, flows.count.astype(np.float64), steps)
+
+
+def _without_dead_planes(planes: Sequence[_Plane], flows: Flows) -> Flows:
+    """Return the flows without planes in which they have no path; the others keep their rate at most."""
+    weight = flows.weight.copy()
+    for number, plane in enumerate(planes):
+        weight[number, (flows.src != flows.dst) & plane.cut_off(flows.src, flows.dst)] = 0
+    before, left = ((w > 0).sum(axis=0) for w in (flows.weight, weight))
+    if (before == left).all():
+        return flows
+    total = weight.sum(axis=0)
+    weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    most = (flows.most * left / np.maximum(before, 1)).astype(np.float32)
+    return replace(flows, weight=weight, most=most)
 
 
 def _loads_of(plane: _Plane, number: int, flows: Flows, open_: Bools) -> tuple[Floats, Floats]:

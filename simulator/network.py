@@ -24,8 +24,8 @@ from mrclab.topologies import Fabric, LinkProfile, PortRef
 from mrclab.topologies import Switch as SwitchPlan
 from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
-Choice = Literal["hash", "destination", "ev"]
-"""The fields by which a T0 chooses the uplink for a frame without a segment list."""
+Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
+"""What a T0 chooses the uplink by for a frame without a segment list: fields of it, or the uplinks' loads."""
 _SLOTS_PER_PACKET: Final = 32
 _PACKET_BITS: Final = 8 * 4250
 _PS_PER_US: Final = 10**6
@@ -90,6 +90,8 @@ class Network:
         self._routed = False
         self._choice: Choice = "hash"
         self._withdrawn: frozenset[str] = frozenset()
+        self.flowlet_ns = 0
+        """The pause after which a flow may take another uplink, with the choice `flowlet`."""
         self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
         macs = _macs(fabric)
         for link in fabric.links:
@@ -183,6 +185,8 @@ class Network:
         for plan in self.fabric.switches:
             routes = routes_of(self.fabric, plan, self._withdrawn, by_destination=choice == "destination")
             tables = replace(sid_tables(self.fabric, plan), routes=routes)
+            if choice == "adaptive" or choice == "flowlet":
+                tables = replace(tables, spread=choice, flowlet_ps=self.flowlet_ns * PS_PER_NS)
             if choice == "ev" and plan.tier == "t0":
                 tables = _by_ev(self.fabric, plan, tables)
             self.switches[plan.name].set_tables(tables)

@@ -81,7 +81,7 @@ class Node:
 class Hop:
     """One node's decision for all frames that have the same header."""
 
-    __slots__ = ("after", "drop", "dst", "dst_mac", "hop_limit", "out", "shared", "src_mac", "valid")
+    __slots__ = ("after", "drop", "dst", "dst_mac", "hop_limit", "out", "shared", "src_mac", "valid", "ways")
 
     def __init__(self, dst: bytes, hop_limit: int, out: Port | None, drop: int, shared: bool) -> None:
         self.dst = dst
@@ -100,6 +100,8 @@ class Hop:
         """The next node's decision for them, once it is made."""
         self.valid = True
         """False: routes have changed since."""
+        self.ways: tuple[Hop, ...] = ()
+        """The decisions among which the switch chooses for each frame, if `out` is None; empty: it drops."""
 
 
 class Packet(Event):
@@ -122,6 +124,7 @@ class Packet(Event):
         "size_bytes",
         "stalled_ps",
         "trim_bytes",
+        "waits",
     )
 
     def __init__(
@@ -151,7 +154,9 @@ class Packet(Event):
         self.port: Port | None = None
         """The port that sends it, or sent it last."""
         self.leaves_ps = 0
-        """When its last bit leaves that port."""
+        """When its last bit leaves that port; while it `waits`, without the port's delay by other classes."""
+        self.waits = False
+        """A data packet that the port has not begun to send, as far as it has looked."""
         self.duration_ps = 0
         """How long the port sends it."""
         self.behind: Packet | None = None
@@ -165,6 +170,11 @@ class Packet(Event):
         """Arrive at the other end of the link, unless something has overtaken it on the way."""
         port = self.port
         assert port is not None
+        if self.waits:
+            port.begin_due()
+            if self.waits:
+                port.clock.at(port.gone_ps(self) + port.late_ps + port.delay_ps, self)
+                return
         due = self.leaves_ps + port.delay_ps
         if port.early_ps:
             due = port.gone_ps(self) + port.delay_ps
@@ -221,8 +231,12 @@ class Port:
         """Of a NIC's port: by how much it is free before it has sent all accepted frames."""
         self.in_order = False
         """Classes do not matter."""
-        self._gone_ps = 0
-        """When a wire would have sent the last data packet that has arrived."""
+        self._begun_ps = 0
+        """When a wire will have sent the last data packet that it has begun."""
+        self._unbegun: Packet | None = None
+        """The oldest data packet that it has not begun, as far as it has looked."""
+        self.late_ps = 0
+        """By how much other classes have delayed data in all; a waiting packet's time lacks it."""
         self._idle_ps = 0
         """When all accepted frames have been sent."""
         self._high_ps = [0, 0, 0]
@@ -257,6 +271,10 @@ class Port:
         """Return when the token bucket lets a packet go, if it is here by then."""
         gone = packet.leaves_ps - self.early_ps
         return gone - packet.duration_ps if self._owes else gone
+
+    def load_ps(self) -> int:
+        """Return when all accepted frames will have been sent: the measure of ports' loads."""
+        return self._idle_ps
 
     def busy_until_ps(self) -> int:
         """Return when the port will take a frame: shortly before it has sent the accepted ones."""
@@ -298,25 +316,42 @@ class Port:
         packet.port = self
         packet.leaves_ps = leaves
         packet.duration_ps = duration_ps
+        self._go(packet)
+        if begin_ps - self.early_ps > self.clock.now_ps:
+            packet.waits = True
+            packet.leaves_ps = leaves - self.late_ps
+            if self._unbegun is None:
+                self._unbegun = packet
+        else:
+            self.begin_due()
+            self._begun_ps = leaves
         last = self._last
         if last is None:
             self._first = packet
         else:
             last.behind = packet
         self._last = packet
-        self._go(packet)
+
+    def begin_due(self) -> None:
+        """Fix the time of each data packet that the port has begun: no other class delays it any more."""
+        packet = self._unbegun
+        if packet is None:
+            return
+        late, begun_by = self.late_ps, self.clock.now_ps + self.early_ps
+        while packet is not None:
+            leaves = packet.leaves_ps + late
+            if leaves - packet.duration_ps > begun_by:
+                break
+            packet.leaves_ps = leaves
+            packet.waits = False
+            self._begun_ps = leaves
+            packet = packet.behind
+        self._unbegun = packet
 
     def _send_ahead(self, packet: Packet, now: int, duration_ps: int) -> None:
         """Send a packet of a higher class before all data that the port has not begun to send."""
-        begin = max(now, self._gone_ps)
-        data = self._first
-        while data is not None:
-            begun = data.leaves_ps - data.duration_ps
-            if begun - self.early_ps > now:
-                break
-            if data.leaves_ps > begin:
-                begin = data.leaves_ps
-            data = data.behind
+        self.begin_due()
+        begin = max(now, self._begun_ps)
         high = self._high_ps
         priority = packet.priority
         if high[priority] > begin:
@@ -325,9 +360,7 @@ class Port:
         for lower in range(CUT, priority):
             high[lower] = max(high[lower], begin) + duration_ps
         high[priority] = leaves
-        while data is not None:
-            data.leaves_ps += duration_ps
-            data = data.behind
+        self.late_ps += duration_ps
         self._idle_ps = max(self._idle_ps, now) + duration_ps
         packet.port = self
         packet.leaves_ps = leaves
@@ -364,8 +397,6 @@ class Port:
 
     def forget(self, packet: Packet) -> None:
         """Remove an arrived data packet from the list of packets on their way."""
-        if packet.leaves_ps > self._gone_ps:
-            self._gone_ps = packet.leaves_ps
         if self._first is packet:
             self._first = packet.behind
             if self._first is None:

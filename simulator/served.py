@@ -189,6 +189,11 @@ class ServedPort(Port):
 
     # The queue
 
+    def load_ps(self) -> int:
+        """Return when all waiting frames would have been sent if nothing stopped the port."""
+        waiting = self._waiting_bytes * self._byte_time >> BYTE_SHIFT
+        return max(self._busy_ps, self.clock.now_ps) + waiting
+
     def busy_until_ps(self) -> int:
         """Return when the port is free; later than anything while frames wait, for nobody knows."""
         return NEVER_PS if self._waiting else self._busy_ps

@@ -2,14 +2,17 @@
 
 It takes its own uSID off the destination and sends the frame to the neighbour that the next one names. A
 frame without a segment list for this switch goes by routes, among which a hash over the flow chooses (ECMP),
-or some bits of a structured EV. The decisions for one header are kept; a change of routes discards them.
+or some bits of a structured EV, or the load of the ports: for each frame (adaptive routing), or for each
+flowlet, a part of a flow after a pause (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet
+Switching, HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The decisions for one header are kept; a
+change of routes discards them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from mrclab.hosts.rdma.icrc import crc32
 from mrclab.p4src.contract import DROP_COUNT, Drop
@@ -19,6 +22,8 @@ from mrclab.simulator.port import Hop, Node, Packet, Port
 BLOCK_BYTES: Final = 4
 SID_BYTES: Final = 6
 _ZEROS: Final = bytes(10)
+Spread = Literal["hash", "adaptive", "flowlet"]
+"""What chooses among several routes: a hash of the flow, or the ports' loads, for each frame or flowlet."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,9 @@ class Tables:
     uplinks: Mapping[int, int] = field(default_factory=dict)
     ev_shift: int = 0
     ev_mask: int = 0
+    spread: Spread = "hash"
+    flowlet_ps: int = 0
+    """The pause after which a flow may take another port."""
 
 
 class Switch(Node):
@@ -50,6 +58,10 @@ class Switch(Node):
         self._tables = tables
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
         """Decisions that the destination and the hop limit alone determine."""
+        self._turn = 0
+        """Of ports with equal loads, the next one is this far from the first."""
+        self._flowlets: dict[bytes, tuple[int, Hop]] = {}
+        """When a flow's last frame came, and the decision for its flowlet."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}
         """The decisions that the flow determines, by the input of the hash, or its EV and destination."""
 
@@ -60,6 +72,7 @@ class Switch(Node):
             for hop in known.values():
                 hop.valid = False
             known.clear()
+        self._flowlets.clear()
 
     def arrive(self, packet: Packet) -> None:
         """Send a packet on, or drop it."""
@@ -72,8 +85,12 @@ class Switch(Node):
             before.after = None if before.shared and not hop.shared else hop
         out = hop.out
         if out is None:
-            self.drops[hop.drop] += 1
-            return
+            if not hop.ways:
+                self.drops[hop.drop] += 1
+                return
+            hop = self._choose(packet, hop.ways)
+            out = hop.out
+            assert out is not None
         packet.hop = hop
         if not out.put(packet):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
@@ -109,11 +126,46 @@ class Switch(Node):
             return self._keep(self._by_dst, (packet.hop.dst, limit), Hop(dst, limit, None, drop, True))
         if len(ways) == 1:
             return self._keep(self._by_dst, (packet.hop.dst, limit), self._hop(dst, limit, ways[0], True))
+        if self._tables.spread != "hash":
+            group = Hop(dst, limit - 1, None, drop, True)
+            group.ways = tuple(self._hop(dst, limit, port, True) for port in ways)
+            return self._keep(self._by_dst, (packet.hop.dst, limit), group)
         key = hash_input(packet.frame, dst), limit
         known = self._by_flow.get(key)
         if known is not None:
             return known
         return self._keep(self._by_flow, key, self._hop(dst, limit, ways[crc32(key[0]) % len(ways)], False))
+
+    def _choose(self, packet: Packet, ways: tuple[Hop, ...]) -> Hop:
+        """Return the way of a frame among several: the port with the least load, equal ones in turns."""
+        if self._tables.spread != "flowlet":
+            return self._least(ways)
+        out = ways[0].out
+        assert out is not None
+        now = out.clock.now_ps
+        key = hash_input(packet.frame, ways[0].dst)
+        last = self._flowlets.get(key)
+        goes_on = last is not None and now - last[0] <= self._tables.flowlet_ps
+        chosen = last[1] if last is not None and goes_on else self._least(ways)
+        self._flowlets[key] = now, chosen
+        return chosen
+
+    def _least(self, ways: tuple[Hop, ...]) -> Hop:
+        count = len(ways)
+        self._turn = (self._turn + 1) % count
+        best = ways[self._turn]
+        assert best.out is not None
+        now = best.out.clock.now_ps
+        least = best.out.load_ps()
+        for step in range(1, count):
+            if least <= now:
+                break
+            other = ways[(self._turn + step) % count]
+            assert other.out is not None
+            load = other.out.load_ps()
+            if load < least:
+                best, least = other, load
+        return best
 
     def _climb(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
         """Return what becomes of a packet whose EV names the uplink."""

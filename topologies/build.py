@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from ipaddress import IPv6Address
 
 from mrclab.linux.errors import InputError
@@ -16,7 +17,7 @@ from mrclab.topologies.spec import (
     parse_switch_name,
     switch_name,
 )
-from mrclab.topologies.usid import Role, UsidPlan
+from mrclab.topologies.usid import MAX_INDEX, Role, UsidPlan
 from mrclab.topologies.yaml_lines import KeyPath, read_yaml
 
 NIC_PREFIX = int(IPv6Address("fd00:6d72:63::"))  # a unique local prefix (RFC 4193) for the NIC ports
@@ -56,6 +57,18 @@ def build(spec: FabricSpec, source: str = "") -> Fabric:
     return _Builder(spec).build(source)
 
 
+def nic_numbers(hosts: Sequence[HostSpec]) -> Sequence[int]:
+    """Return the index of each NIC's uSID: its number in the fabric or, if that is too high, in its rack."""
+    if len(hosts) <= MAX_INDEX + 1:
+        return range(len(hosts))
+    before: Counter[int] = Counter()
+    numbers = []
+    for host in hosts:
+        numbers.append(before[host.rack])
+        before[host.rack] += 1
+    return numbers
+
+
 def _mac(tier: int, plane: int, index: int, port: int) -> bytes:
     """Return a locally administered address that identifies its port: 02 | tier, plane | index | port."""
     return bytes((0x02, tier << 4 | plane, index >> 8, index & 0xFF, port >> 8, port & 0xFF))
@@ -89,7 +102,8 @@ class _Builder:
         for ends, (number, exception) in self.exceptions.items():
             if ends not in self.used:
                 raise SpecError(f"no link {_link_name(exception.ends)} in this topology", _at(number))
-        hosts = tuple(self._host(index, host) for index, host in enumerate(spec.hosts))
+        numbers = nic_numbers(spec.hosts)
+        hosts = tuple(self._host(index, host, numbers[index]) for index, host in enumerate(spec.hosts))
         return Fabric(
             spec.name,
             spec.planes,
@@ -103,10 +117,16 @@ class _Builder:
 
     def _check_hosts(self) -> None:
         names: set[str] = set()
+        racks: Counter[int] = Counter()
         for number, host in enumerate(self.spec.hosts):
             if host.name in names:
                 raise SpecError(f"two hosts are called '{host.name}'", ("hosts", number, "name"))
             names.add(host.name)
+            racks[host.rack] += 1
+            if racks[host.rack] > MAX_INDEX + 1:
+                raise SpecError(
+                    f"rack {host.rack} overflows the uSID's index: at most {MAX_INDEX + 1} hosts", ("hosts",)
+                )
             if host.rack >= self.spec.t0s:
                 raise SpecError(
                     f"rack must be from 0 to {self.spec.t0s - 1}, not {host.rack}", ("hosts", number, "rack")
@@ -175,12 +195,13 @@ class _Builder:
         self.cables[near.node].append((near, far))
         self.cables[far.node].append((far, near))
 
-    def _host(self, index: int, host: HostSpec) -> Host:
+    def _host(self, index: int, host: HostSpec, number: int) -> Host:
+        """Return a host; ``number`` is the index of its NIC's uSID."""
         ports = []
         for near, far in self.cables[host.name]:
             plane = near.port
             address = IPv6Address(NIC_PREFIX | plane << 64 | index + 1)
-            usid = UsidPlan.usid(plane, Role.NIC, index)
+            usid = UsidPlan.usid(plane, Role.NIC, number)
             mac, t0_mac = self.macs[near], self.macs[far]
             ports.append(NicPort(host.name, plane, near, mac, address, usid, far.node, t0_mac))
         return Host(host.name, index, host.rack, tuple(ports))

@@ -15,19 +15,19 @@ links:
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from mrclab.topologies.spec import FabricSpec, HostSpec, LinkException, LinkProfile, parse_switch_name
 from mrclab.topologies.units import shown
-from mrclab.topologies.usid import BLOCK_PREFIX_LEN, MAX_INDEX, MAX_PLANES
-from mrclab.topologies.yaml_model import Rate, Time, WholeNumber, YamlModel
+from mrclab.topologies.usid import BLOCK_PREFIX_LEN, MAX_HOSTS, MAX_INDEX, MAX_PLANES
+from mrclab.topologies.yaml_model import Number, Rate, Time, WholeNumber, YamlModel, wrong
 
 DEFAULT_BLOCK = "fcbb:bb00::/32"
 DEFAULT_RATE_BPS = 10**9
@@ -71,7 +71,8 @@ def switch_map(classes: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
     return tuple(sorted((int(dscp), name) for dscp, name in classes.items()))
 
 
-LinkRate = Annotated[int, Rate(10**6, 10**12)]
+MIN_RATE_BPS, MAX_RATE_BPS = 10**6, 10**12
+LinkRate = Annotated[int, Rate(MIN_RATE_BPS, MAX_RATE_BPS)]
 LinkDelay = Annotated[int, Time()]
 LinkMtu = Annotated[int, WholeNumber(MIN_MTU_BYTES, MAX_MTU_BYTES)]
 
@@ -151,14 +152,24 @@ class TopologyFile(YamlModel):
     t1: Annotated[int, _Count(0, MAX_INDEX + 1, "T1s")] = Field(
         description="T1 switches in each plane, each linked to every T0"
     )
-    hosts: Annotated[int, _Count(1, MAX_INDEX + 1, "hosts")] | list[HostFile] = Field(
+    hosts: Annotated[int, WholeNumber(1, MAX_HOSTS)] | list[HostFile] = Field(
         description="a number, spread over the racks in order; or a list of {name, rack}"
     )
     block: str = Field(default=DEFAULT_BLOCK, description="the SRv6 locator block, a /32")
     links: LinksFile = Field(default_factory=LinksFile, description="rates, delays and MTUs")
+    racks: Literal["in-order", "rails"] = Field(
+        default="in-order",
+        description="how a number of hosts is spread: racks filled in order, or host i at T0 i modulo t0, "
+        "as the NICs of servers on rails",
+    )
+    oversubscription: Annotated[float, Number(0.01, 1000)] | None = Field(
+        default=None,
+        description="a rack's bandwidth to its hosts over that to the T1s, in place of "
+        "links.fabric.rate: 1 does not block, 4 has a quarter",
+    )
     classes: Classes = Field(
         default_factory=dict,
-        description="traffic classes (data, trimmable, high, control) by DSCP, where they differ "
+        description="traffic classes (data, trimmable, high, control) by DSCP, if they differ "
         "(docs/switch-program.md)",
     )
 
@@ -176,31 +187,61 @@ class TopologyFile(YamlModel):
     @field_validator("hosts")
     @classmethod
     def _some_hosts(cls, hosts: int | list[HostFile]) -> int | list[HostFile]:
-        if isinstance(hosts, list) and not 1 <= len(hosts) <= MAX_INDEX + 1:
-            raise ValueError(f"must be from 1 to {MAX_INDEX + 1} hosts, not {len(hosts)}")
+        if isinstance(hosts, list) and not 1 <= len(hosts) <= MAX_HOSTS:
+            raise ValueError(f"must be from 1 to {MAX_HOSTS} hosts, not {len(hosts)}")
         return hosts
+
+    @model_validator(mode="after")
+    def _rails_need_a_number(self) -> Self:
+        if self.racks == "rails" and not isinstance(self.hosts, int):
+            raise wrong("a list of hosts has the rack of each: leave this out", "racks")
+        return self
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if self.oversubscription is not None:
+            if "rate" in self.links.fabric.model_fields_set:
+                raise wrong("links.fabric has a rate already: give one of the two", "oversubscription")
+            if not self.t1:
+                raise wrong("without T1s there is nothing to oversubscribe", "oversubscription")
+            rate = self._fabric_rate(self.oversubscription)
+            if not MIN_RATE_BPS <= rate <= MAX_RATE_BPS:
+                raise wrong(
+                    f"links to T1s would have {rate:,} bit/s: 1 Mbit/s to 1 Tbit/s", "oversubscription"
+                )
+        return self
+
+    def _fabric_rate(self, oversubscription: float) -> int:
+        """Return the rate of links to T1s: the fullest rack's bandwidth, divided among them."""
+        most = max(Counter(host.rack for host in self._host_specs()).values())
+        return round(self.links.host.rate * most / (self.t1 * oversubscription))
+
+    def _host_specs(self) -> tuple[HostSpec, ...]:
+        if isinstance(self.hosts, int):
+            rails, count = self.racks == "rails", self.hosts
+            racks = (i % self.t0 if rails else i * self.t0 // count for i in range(count))
+            return tuple(HostSpec(f"h{i}", rack) for i, rack in enumerate(racks))
+        return tuple(HostSpec(host.name, host.rack) for host in self.hosts)
 
     def spec(self) -> FabricSpec:
         """Return the fabric's definition."""
-        if isinstance(self.hosts, int):
-            hosts = tuple(HostSpec(f"h{i}", i * self.t0 // self.hosts) for i in range(self.hosts))
-        else:
-            hosts = tuple(HostSpec(host.name, host.rack) for host in self.hosts)
+        fabric_links = self.links.fabric.profile()
+        if self.oversubscription is not None:
+            fabric_links = replace(fabric_links, rate_bps=self._fabric_rate(self.oversubscription))
         return FabricSpec(
             self.name,
             self.planes,
             self.t0,
             self.t1,
-            hosts,
+            self._host_specs(),
             IPv6Network(self.block),
             self.links.host.profile(),
-            self.links.fabric.profile(),
+            fabric_links,
             tuple(entry.exception() for entry in self.links.exceptions),
             switch_map(self.classes),
         )
 
 
-def schema_text() -> str:
-    """Return the JSON schema of a topology file, as ``topologies/schema.json`` has it."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **TopologyFile.model_json_schema()}
-    return json.dumps(schema, indent=1) + "\n"
+def topology_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a topology file."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **TopologyFile.model_json_schema()}

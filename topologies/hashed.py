@@ -9,6 +9,7 @@ ports differ, and the rest is free.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mrclab.topologies.model import Fabric, Path
@@ -42,3 +43,13 @@ def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> P
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
     chosen = flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) % len(ways)
     return replace(ways[chosen], ev=ev)
+
+
+def hashed_uplinks(
+    fabric: Fabric, src: str, dst: str, plane: int, evs: Sequence[int], udp_port: int
+) -> list[int | None]:
+    """Return the number of the T1 that each EV's path takes in a plane; None inside a rack."""
+    ways = [path.t1 for path in fabric.paths(src, dst) if path.plane == plane]
+    near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
+    hashes = (flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) for ev in evs)
+    return [ways[value % len(ways)] for value in hashes]

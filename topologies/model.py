@@ -9,7 +9,7 @@ from ipaddress import IPv6Address, IPv6Network
 from itertools import pairwise
 
 from mrclab.topologies.spec import LinkKind, LinkProfile, Tier
-from mrclab.topologies.usid import Role, UsidPlan
+from mrclab.topologies.usid import MAX_INDEX, Role, UsidPlan
 
 # The low half of an EV travels as the UDP source port, and RoCEv2 senders take theirs from 0xC000 up.
 EV_PORT_BASE = 0xC000
@@ -265,13 +265,6 @@ class Fabric:
             nodes=(a.name, *nodes, b.name),
         )
 
-    def path_of(self, src: str, dst: str, ev: int) -> Path:
-        """Return the path of an EV between two hosts. Raise KeyError if there is none."""
-        for path in self.paths(src, dst):
-            if path.ev == ev:
-                return path
-        raise KeyError(f"EV {ev:#010x} is no path from {src} to {dst}")
-
     def usid_of(self, node: str, plane: int) -> int:
         """Return the uSID of a switch, or of a host's NIC port to a plane. Raise KeyError."""
         host = self._hosts.get(node)
@@ -281,6 +274,8 @@ class Fabric:
         """Return the name of the node of a uSID. Raise KeyError, or ValueError on no uSID at all."""
         plane, role, index = UsidPlan.fields(usid)
         if role is Role.NIC:
+            if len(self.hosts) > MAX_INDEX + 1:
+                raise KeyError(f"uSID {usid:#06x} names a NIC of each rack: {self.name} has too many for one")
             return self.hosts[index].name
         tier: Tier = "t0" if role is Role.T0 else "t1"
         return self._by_place[plane, tier, index].name

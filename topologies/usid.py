@@ -7,6 +7,9 @@ Every 16-bit uSID carries the plane in its top four bits, then what kind of node
 
 The paper's template rule (arXiv:2605.04333 section 2.3, Fig. 3) follows from that: the plane bits of an EV go
 into all four uSIDs of a path and its uplink bits into the T1's, and no sender stores a path.
+Up to 1,024 hosts a NIC's index is its number in the fabric. In larger fabrics it is its number in its rack:
+only the T0 of the rack reads a NIC's uSID, as only one node reads the local SIDs of RFC 9800.
+
 A container is F3216: a 32-bit locator block and up to six uSIDs; zeros end it (RFC 9800).
 """
 
@@ -22,6 +25,8 @@ ROLE_BITS = 2
 INDEX_BITS = 10
 MAX_PLANES = 1 << PLANE_BITS
 MAX_INDEX = (1 << INDEX_BITS) - 1
+MAX_HOSTS = 1 << 16
+"""Hosts that addresses can number."""
 MAX_USIDS = 6
 BLOCK_PREFIX_LEN = 32
 SID_PREFIX_LEN = 48

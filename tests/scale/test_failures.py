@@ -11,7 +11,7 @@ import pytest
 from mrclab.scale.fabric import Design
 from mrclab.scale.failures import Kind, Outages, covered_hours, draw, most_at_once, most_of_a_group, out_at
 from mrclab.scale.figures import EVS, FIG4_DEAD_PATHS, figures_at_scale, losses_of_qps
-from mrclab.scale.job import live, speed_of, useful_share, useful_share_expected
+from mrclab.scale.job import live, stall_ns, useful_share, useful_share_expected
 from mrclab.scale.monte_carlo import study
 from mrclab.scale.parts import Job, Parts, parse_parts
 
@@ -85,11 +85,6 @@ def test_work_between_crashes_is_counted_in_checkpoints() -> None:
     assert useful_share(np.array([11.0]), 10.0, job) == 1
 
 
-def test_a_job_is_as_fast_as_its_slowest_nic() -> None:
-    assert speed_of(1.0, PARTS.job) == 1
-    assert speed_of(0.5, PARTS.job) == pytest.approx(1 / 1.2)
-
-
 @pytest.mark.parametrize(("shape", "sprays"), [((2, 8), True), ((3, 1), False)])
 def test_a_study_agrees_with_its_closed_forms(shape: tuple[int, int], sprays: bool) -> None:
     runs = 6
@@ -152,3 +147,11 @@ def test_the_figures_rows_hold_their_derivations() -> None:
     assert rows[8, "queue pairs that the T1's death hits"].model == "25%"
     assert rows[6, "throughput while a T0 module flaps"].model == "7.0 to 5.25 Pbit/s"
     assert [curve.figure for curve in found.curves] == [4, 6]
+
+
+def test_a_flap_stalls_a_routed_job_for_the_carrier_alone_and_a_silent_fault_for_the_routing() -> None:
+    job = Job()
+    assert stall_ns(job, "fabric_link_flap", sprays=False) == job.carrier_ns == 50_000_000
+    assert stall_ns(job, "fabric_link", sprays=False) == job.reroute_ns
+    assert stall_ns(job, "fabric_link_flap", sprays=True) == job.mrc_stall_ns
+    assert stall_ns(job, "host_link_flap", sprays=True) == job.mrc_port_stall_ns

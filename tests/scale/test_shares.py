@@ -47,23 +47,21 @@ def by_hand(loads: Loads, capacity: Fraction, most: list[Fraction]) -> list[Frac
 
 
 def even_loads(fabric: Fabric, flows: Flows) -> tuple[Loads, list[Fraction]]:
-    """What each flow puts on each link, by the definition of an even spread."""
+    """What each flow puts on each link, by the definition of an even spread over the planes with a path."""
     loads: Loads = []
     most = []
     for flow, (a, b) in enumerate(zip(flows.src, flows.dst, strict=True)):
         load: dict[object, Fraction] = {}
-        possible = True
-        for plane in range(fabric.planes):
-            weight = Fraction(float(flows.weight[plane, flow])).limit_denominator(64)
-            if not weight or a == b:
-                continue
-            t1s = np.flatnonzero(fabric.up[plane, a] & fabric.up[plane, b])
-            possible &= len(t1s) > 0
-            for t1 in t1s:
+        asked = [plane for plane in range(fabric.planes) if flows.weight[plane, flow]]
+        t1s = {plane: np.flatnonzero(fabric.up[plane, a] & fabric.up[plane, b]) for plane in asked}
+        used = [plane for plane in asked if a == b or len(t1s[plane])]
+        for plane in used if a != b else ():
+            for t1 in t1s[plane]:
                 for link in (("up", plane, int(a), int(t1)), ("down", plane, int(b), int(t1))):
-                    load[link] = load.get(link, Fraction(0)) + weight / len(t1s)
+                    load[link] = load.get(link, Fraction(0)) + Fraction(1, len(used) * len(t1s[plane]))
         loads.append(load)
-        most.append(Fraction(float(flows.most[flow])).limit_denominator(64) if possible else Fraction(0))
+        ports = Fraction(float(flows.most[flow])).limit_denominator(64)
+        most.append(ports * Fraction(len(used), max(1, len(asked))))
     return loads, most
 
 
@@ -84,6 +82,20 @@ def test_an_even_spread_is_as_by_hand(seed: int, planes: int, dead: int, ports: 
     loads, most = even_loads(fabric, flows)
     wanted = by_hand(loads, Fraction(1, planes), most)
     assert found.rates == pytest.approx([float(rate) for rate in wanted], abs=1e-4)
+
+
+@pytest.mark.parametrize("spread", ["even", "adaptive"])
+def test_a_flow_leaves_a_plane_without_a_path_and_goes_on_over_the_others(spread: str) -> None:
+    whole = Fabric.of(Design(2, 2, SMALL).built())
+    up = whole.up.copy()
+    up[0, 0, :] = False
+    fabric = Fabric(up, whole.ports, whole.nics_per_t0)
+    flows = permutation(fabric, np.random.default_rng(3))
+    found = max_min(fabric, flows, "even" if spread == "even" else "adaptive", tolerance=1e-6)
+    leaves = (flows.src != flows.dst) & ((flows.src == 0) | (flows.dst == 0))
+    assert leaves.any()
+    assert found.rates[leaves] == pytest.approx(0.5)
+    assert found.least > 0
 
 
 @settings(max_examples=20)

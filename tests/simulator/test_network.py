@@ -14,7 +14,7 @@ import pytest
 from mrclab.controller.queues import QueuePolicy
 from mrclab.faults.model import Fault
 from mrclab.hosts.mrc import Endpoint, MrcConfig
-from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths
 from mrclab.hosts.rdma.endpoint import BaseEndpoint
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
@@ -72,6 +72,7 @@ class World:
         config: MrcConfig | RoceConfig = FAST,
         *,
         objects: bool = False,
+        payloads: bool = False,
     ) -> None:
         self.fabric = fabric
         self.rng = random.Random(seed)
@@ -84,7 +85,8 @@ class World:
             if isinstance(config, RoceConfig):
                 endpoint = RoceEndpoint(nic_addresses(fabric, host.name), config, rng)
             else:
-                endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng, objects=objects)
+                addresses = nic_addresses(fabric, host.name)
+                endpoint = Endpoint(addresses, config, rng, objects=objects, payloads=payloads)
             self.network.attach(host.name, endpoint, reaction_ns=100, objects=objects)
             listener = self.listeners[host.name] = Listener()
             self.network.nics[host.name].programs.append(listener)
@@ -242,16 +244,17 @@ def test_an_incast_is_trimmed_and_nothing_is_lost() -> None:
     assert sum(port.trimmed for port in last_hop) > 0
 
 
-def fingerprint(seed: int, *, objects: bool = False) -> str:
+def fingerprint(seed: int, *, objects: bool = False, payloads: bool = False) -> str:
     """Return a digest of everything that happens in a run with marks, trims, losses and a cut."""
-    world = World(fast_fabric(), seed, objects=objects)
+    world = World(fast_fabric(), seed, objects=objects, payloads=payloads)
     clock = world.network.clock
     clock.call_at(9 * US, lambda: world.faults.blackhole("p1-t0-1:p1-t1-3", "both", True))
     clock.call_at(20 * US, lambda: world.faults.loss("h1:p0-t0-0", "both", 0.01))
-    for src in ("h0", "h1", "h2"):
-        world.write(src, "h3", 400_000)
-    world.write("h3", "h0", 300_000)
+    written = [world.write(src, "h3", 400_000) for src in ("h0", "h1", "h2")]
+    written.append(world.write("h3", "h0", 300_000))
     world.run(5000)
+    for data, region in written:
+        assert objects > payloads or bytes(region.view) == data
     lines = [
         f"{host} {type(event).__name__} {astuple(event)}"  # type: ignore[call-overload]
         for host, listener in world.listeners.items()
@@ -266,6 +269,10 @@ def fingerprint(seed: int, *, objects: bool = False) -> str:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_objects_cross_as_frames_do(seed: int) -> None:
     assert fingerprint(seed, objects=True) == fingerprint(seed)
+
+
+def test_objects_may_bring_their_payload() -> None:
+    assert fingerprint(3, objects=True, payloads=True) == fingerprint(3)
 
 
 @pytest.mark.slow

@@ -77,6 +77,23 @@ def test_data_that_left_already_is_not_delayed() -> None:
     assert line.run() == [(1100, data[0]), (1200, data[1]), (1300, data[2]), (1320, control)]
 
 
+def test_data_behind_packets_that_are_still_on_the_wire_is_delayed_once() -> None:
+    line = Line(delay_ns=1000)
+    first = [line.put_at(0, packet()) for _ in range(2)]
+    early = line.put_at(10, packet(20, CONTROL))
+    later = [line.put_at(400, packet()) for _ in range(3)]
+    late = line.put_at(410, packet(20, CONTROL))
+    assert line.run() == [
+        (1100, first[0]),
+        (1120, early),
+        (1220, first[1]),
+        (1500, later[0]),
+        (1520, late),
+        (1620, later[1]),
+        (1720, later[2]),
+    ]
+
+
 def test_control_goes_before_cut_frames_that_wait() -> None:
     line = Line()
     data = line.put_at(0, packet())

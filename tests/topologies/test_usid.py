@@ -1,9 +1,11 @@
+import json
 from ipaddress import IPv6Address, IPv6Network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrclab.topologies import build_fabric
 from mrclab.topologies.usid import MAX_INDEX, MAX_PLANES, Role, UsidPlan
 
 PLAN = UsidPlan(IPv6Network("fcbb:bb00::/32"))
@@ -48,3 +50,18 @@ def test_overflow_is_refused(plane: int, index: int) -> None:
 def test_a_seventh_usid_is_refused() -> None:
     with pytest.raises(ValueError, match="holds 6 uSIDs"):
         PLAN.container([1] * 7)
+
+
+def test_in_a_fabric_of_more_than_1024_hosts_a_rack_numbers_its_nics() -> None:
+    spec = {"name": "large", "planes": 1, "t0": 3, "t1": 2, "hosts": 1500}
+    fabric = build_fabric(json.dumps(spec), "large")
+    for rack in range(3):
+        usids = [host.ports[0].usid for host in fabric.hosts if host.rack == rack]
+        assert len(set(usids)) == len(usids) == 500
+    assert len({host.ports[0].address for host in fabric.hosts}) == 1500
+    path = fabric.paths("h0", "h1499")[1]
+    assert path.nodes == ("h0", "p0-t0-0", "p0-t1-1", "p0-t0-2", "h1499")
+    assert path.segments[-1] == fabric.host("h1499").ports[0].usid
+    with pytest.raises(KeyError, match="a NIC of each rack"):
+        fabric.node_of(path.segments[-1])
+    assert fabric.node_of(path.segments[1]) == "p0-t1-1"
