@@ -54,6 +54,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside docs/."""
     for name, source in site_pages().items():
         files.append(File.generated(config, name, content=source.read_text(encoding="utf-8")))
+    for figure in sorted((ROOT / "labs").glob("[0-9]*/*.svg")):
+        name = f"labs/{figure.name}"
+        files.append(File.generated(config, name, content=figure.read_text(encoding="utf-8")))
     return files
 
 

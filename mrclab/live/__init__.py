@@ -1,1 +1,4 @@
-"""The live lab: a page on which one breaks links of a running fabric and watches the transports."""
+"""The live page: a testbed or a simulation in a browser, where one breaks links and sees what happens.
+
+More than 16 modules: sessions, their parts, and the server of a page are modules of one idea each.
+"""

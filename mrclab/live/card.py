@@ -19,8 +19,7 @@ from mrclab.experiments.measure.pcap import Packets
 from mrclab.experiments.measure.recovery import Measured, Retirements, Span, Times, spans, times
 from mrclab.experiments.measure.tcp_trace import Segments, build_tcp_trace
 from mrclab.experiments.measure.trace import NEVER, Trace, build_trace
-from mrclab.experiments.spec.transports import NAMED, Transport
-from mrclab.hosts.transports import TRANSPORTS
+from mrclab.hosts.transports.table import TRANSPORTS, Transport
 from mrclab.live.recent_capture import RecentCapture
 from mrclab.live.sending.traffic import Flow
 from mrclab.topologies import Fabric
@@ -28,9 +27,12 @@ from mrclab.topologies import Fabric
 BEFORE_NS = 150_000_000
 """How much is looked at before the fault."""
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
-"""When the times are worked out, after the fault and again after it is undone."""
+"""When the times are worked out, after the fault."""
+LOOK_UNDONE_S = (0.35, 0.8, 1.2, 1.6, 2.2, 3.0, 5.0)
+"""The same after it is undone: more often, since viewers wait for the recovery then."""
 OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
+STAYS = "it has one path, and stays on it: the last packet into the break is its last retry"
 AROUND_NS = 3_000_000
 
 
@@ -61,7 +63,7 @@ class Card:
         self.undone = True
         if self.closed:
             return
-        self.due_s += [after_ns / 1e9 + after for after in LOOK_AFTER_S[:4]]
+        self.due_s += [after_ns / 1e9 + after for after in LOOK_UNDONE_S]
 
     @property
     def due(self) -> bool:
@@ -145,10 +147,8 @@ class Watched:
     @property
     def transport(self) -> Transport:
         """The transport as experiments know it."""
-        if self.name == "tcp":
-            return NAMED["tcp"]
         known = TRANSPORTS[self.name]
-        return Transport(known.name, known.kind, "srv6", known.meaning, known.options)
+        return replace(known, routing="srv6", one_plane=False) if known.core.has_nic else known
 
 
 def traces_of(
@@ -166,7 +166,7 @@ def traces_of(
         assert offset_ns is not None
         clock = ClockMap.of([OffsetSample(since_ns, offset_ns, 0)])
         paths = fabric.paths(source, target)
-        if watched.transport.kind == "tcp":
+        if watched.transport.core.trace == "tcp":
             for host in pair:
                 if host not in segments:
                     segments[host] = captures[host].segments(since_ns, until_ns)
@@ -229,7 +229,10 @@ def work_out(
             one.transport, ways_between(fabric, pairs, one.transport.routing), one.retired, (), fault, span
         )
         known = one.retired if retires_paths(one.transport) else None
-        found = results[one.name] = _result(times(traces, fault, span, seen, known), traces, fault, span)
+        found = _result(times(traces, fault, span, seen, known), traces, fault, span)
+        if known is None and one.transport.kind == "rocev2" and found["felt"]:
+            found |= {"rerouted_us": None, "rerouted_why": STAYS}
+        results[one.name] = found
         hit = max(traces, key=lambda trace: int(trace.sent.lost.sum()))
         packets[one.name] = packets_around(hit, fault, found["recovered_us"])
     whole = all(capture.pieces.reach(fault.t_before_ns) for capture in captures.values())
@@ -258,7 +261,7 @@ def packets_around(trace: Trace, fault: FaultRecord, recovered_us: float | None)
     """Return the transmissions around a fault, for a picture packet by packet; times in us after the fault.
 
     ``rows`` are [time, path, PSN, fate (0 arrived, 1 lost, 2 trimmed), sent again (0, 1), arrival or null];
-    ``paths`` names each path. The newest `MOST_PACKETS` at most.
+    ``paths`` names each path, ``links`` has its links. The newest `MOST_PACKETS` at most.
     """
     zero = fault.middle_ns
     end = zero + round((recovered_us or 20_000.0) * 1e3) + AROUND_NS
@@ -280,4 +283,5 @@ def packets_around(trace: Trace, fault: FaultRecord, recovered_us: float | None)
         )
     names = [f"plane {p.plane}" + ("" if p.t1 is None else f", T1 {p.t1}") for p in trace.paths]
     broken = [index for index, path in enumerate(trace.paths) if fault.breaks(path)]
-    return {"paths": names, "broken": broken, "rows": rows}
+    links = [list(path.links) for path in trace.paths]
+    return {"paths": names, "links": links, "broken": broken, "rows": rows}

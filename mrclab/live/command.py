@@ -5,25 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
-import secrets
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-
-import uvicorn
-from starlette.applications import Starlette
 
 from mrclab import running
 from mrclab.control import call
 from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.life.signals import SIGNALS
 from mrclab.linux.scheduling import stand_back
-from mrclab.live.access import Access
 from mrclab.live.describe import about
 from mrclab.live.plan import usual_plan
 from mrclab.live.recording import Recording
@@ -31,45 +24,43 @@ from mrclab.live.server import Hub, application
 from mrclab.live.session import Session
 from mrclab.live.training.follow import Follower
 from mrclab.live.training.serve import application as run_application
+from mrclab.live.web import (
+    LOOPBACK,
+    Server,
+    access_for,
+    address_of,
+    config_of,
+    end_with_signals,
+    heeded,
+    interrupt,
+    listener_on,
+    print_addresses,
+    require_port,
+    serve_session,
+)
 from mrclab.testbed import state
 from mrclab.testbed.names import Names, require_root
 from mrclab.testbed.network import FabricNetwork
 from mrclab.version import version
 
-LOOPBACK = "127.0.0.1"
-END_S = 30.0
-LAST_WORDS_S = 0.5
-"""How long pages are still served after the testbed is gone, so that they can say so."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 def live(args: argparse.Namespace) -> int:
     """Serve the page until a signal comes. Raise InputError or MachineError before anything is started."""
-    if not 0 <= args.port <= 65535:
-        raise InputError(f"--port must be 0 to 65535, not {args.port}")
+    require_port(args.port)
     if args.run is not None:
         if args.topology is not None or args.program is not None:
             raise InputError("--run shows a run that has its own testbed: leave --topology and --program out")
         follower = Follower(Path(args.run))
-        with _listener(args.listen or LOOPBACK, args.port) as listener:
+        with listener_on(args.listen or LOOPBACK, args.port) as listener:
             return _serve_run(follower, listener, everybody=args.listen is not None)
     require_root("live")
-    for number in _heeded():
-        signal.signal(number, _interrupt)
+    for number in heeded():
+        signal.signal(number, interrupt)
     names = Names.from_environment()
-    listener = _listener(args.listen or LOOPBACK, args.port)
+    listener = listener_on(args.listen or LOOPBACK, args.port)
     with listener, _testbed(names, args.topology, args.target, args.program):
         network = FabricNetwork.attached(names)
         return _serve(network, listener, everybody=args.listen is not None)
-
-
-def _heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page: not the ones ignored from the start (``nohup``)."""
-    return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -81,31 +72,6 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, but signals are ours: its own handling would end the process before the testbed is down."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raise MachineError if the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise MachineError(
-            f"cannot listen on {host} port {port}: {error.strerror}", "give another --port"
-        ) from None
-    return listener
 
 
 @contextmanager
@@ -135,43 +101,15 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
                 running.down()
 
 
-def _access(everybody: bool) -> Access:
-    names = frozenset({LOOPBACK, "localhost", "::1"})
-    return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
-
-
-def _config(app: Starlette) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").addFilter(_of_use)
-    return uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1)
-
-
-def _of_use(record: logging.LogRecord) -> bool:
-    """Return whether a line of the web server is of use to the user: not that pages are still open."""
-    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    if isinstance(error, asyncio.CancelledError):
-        return False
-    return not record.getMessage().startswith(("Cancel ", "ASGI callable returned without completing"))
-
-
-def _end_with_signals(server: uvicorn.Server) -> None:
-    for number in _heeded():
-        asyncio.get_running_loop().add_signal_handler(number, partial(setattr, server, "should_exit", True))
-
-
 def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) -> int:
     stand_back()  # the run at the same time goes first
-    access = _access(everybody)
-    server = _Server(_config(run_application(follower, access)))
-    print(f"open {_address(listener)}?token={access.watcher}")
+    access = access_for(everybody=everybody)
+    server = Server(config_of(run_application(follower, access)))
+    print(f"open {address_of(listener)}?token={access.watcher}")
     print("end with Ctrl-C", flush=True)
 
     async def serve() -> None:
-        _end_with_signals(server)
+        end_with_signals(server)
         await server.serve(sockets=[listener])
 
     asyncio.run(serve())
@@ -179,34 +117,21 @@ def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) 
 
 
 def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) -> int:
-    access = _access(everybody)
-    recording = Recording(about(network.fabric, network.target, version()))
+    access = access_for(everybody=everybody)
+    recording = Recording(
+        about(network.fabric, network.target, version(), usual_plan(network.target).model_dump())
+    )
     hub = Hub(recording)
     session = Session(network, usual_plan(network.target), hub.put)
     app = application(session, hub, recording, access)
-    server = _Server(_config(app))
-    worker = threading.Thread(target=session.run, name="live session")
-    address = _address(listener)
+    address = address_of(listener)
     file = network.names.state_dir / "live.json"
-    print(f"open     {address}?token={access.owner}")
-    print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
-    print("end with Ctrl-C", flush=True)
-
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        _end_with_signals(server)
-        hub.attach(loop)
-        hub.when_over(lambda: loop.call_later(LAST_WORDS_S, setattr, server, "should_exit", True))
-        worker.start()
-        await server.serve(sockets=[listener])
-
+    print_addresses(address, access)
     _leave_address(file, address, access.watcher)
     try:
-        asyncio.run(serve())
+        serve_session(app, listener, hub, session)
     finally:
         file.unlink(missing_ok=True)
-        session.stop()
-        worker.join(END_S)
     if session.gone is not None:
         print(f"mrclab: {session.gone}")
         return 1

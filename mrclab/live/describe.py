@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mrclab.faults.kinds import KINDS
 from mrclab.faults.model import Place
+from mrclab.hosts.transports.table import TRANSPORTS, Look
 from mrclab.linux.errors import InputError
-from mrclab.live.plan import LABELS, usual_plan
 from mrclab.topologies import Fabric
 
 
@@ -27,14 +28,29 @@ def fabric_document(fabric: Fabric) -> dict[str, Any]:
     }
 
 
-def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
-    """Return the page's constant data: the fabric, the kinds of faults, the transports' labels."""
+LOOKS: Mapping[str, Look] = {name: t.look for name, t in TRANSPORTS.items() if t.look is not None}
+"""The transports that the page of a running fabric offers, and how it shows them."""
+
+
+def about(
+    fabric: Fabric,
+    target: str,
+    version: str,
+    usual: Mapping[str, Any],
+    looks: Mapping[str, Look] = LOOKS,
+) -> dict[str, Any]:
+    """Return the page's constant data: the fabric, the kinds of faults, the transports' labels,
+    colours and dashes.
+
+    ``usual`` is the traffic of a new page.
+    """
     return {
         "fabric": fabric_document(fabric),
         "target": target,
         "version": version,
-        "labels": LABELS,
-        "usual": usual_plan(target).model_dump(),
+        "labels": {name: look.label for name, look in looks.items()},
+        "looks": {name: {"tone": look.tone, "dash": look.dash} for name, look in looks.items()},
+        "usual": dict(usual),
         "kinds": [
             {"name": k.name, "place": k.place.short, "does": k.does, "takes": list(k.takes)}
             for k in KINDS.values()

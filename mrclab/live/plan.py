@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mrclab.experiments.spec.json_files import one_line
 from mrclab.faults.kinds import KINDS
 from mrclab.faults.model import Fault
 from mrclab.linux.errors import InputError
+from mrclab.live.describe import LOOKS
+from mrclab.live.pairs import pairs_of
 from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
-TransportName = Literal["mrc", "oblivious", "rocev2", "tcp"]
-MOST_INCAST = 4
 MOST_RANKS = 8
 """Of an all-reduce: each rank is a process, and a transport's ranks share the CPUs with the others."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000, 1_000_000_000
-LABELS: dict[str, str] = {
-    "mrc": "MRC",
-    "oblivious": "spray without health",
-    "rocev2": "RoCEv2, one path",
-    "tcp": "TCP over ECMP",
-}
 
 
 class _Strict(BaseModel):
@@ -39,12 +31,20 @@ class TrafficPlan(_Strict):
     length of a message, or of the buffer that an all-reduce sums.
     """
 
-    transports: Annotated[tuple[TransportName, ...], Field(min_length=1, max_length=4)] = ("mrc", "rocev2")
+    transports: Annotated[tuple[str, ...], Field(min_length=1, max_length=4)] = ("mrc", "rocev2")
     pattern: Pattern = "stream"
     rate_bps: Annotated[int, Field(ge=MIN_RATE_BPS, le=MAX_RATE_BPS)] = 60_000_000
     message_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 32768
     payload_bytes: Literal[1024, 2048, 4096] = 2048
     seed: int = 1
+
+    @field_validator("transports")
+    @classmethod
+    def _on_the_page(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in LOOKS:
+                raise ValueError(f"no transport '{name}': choose {', '.join(LOOKS)}")
+        return names
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -65,17 +65,7 @@ class TrafficPlan(_Strict):
 
         The flows of an all-reduce are those of its ring; barriers use more connections.
         """
-        first, last = fabric.far_ends()
-        names = [host.name for host in fabric.hosts]
-        if self.pattern == "all-reduce":
-            ring = _over_racks(fabric)
-            return tuple(zip(ring, [*ring[1:], ring[0]], strict=True))
-        if self.pattern == "stream" or len(names) < 3:
-            return ((first, last),)
-        if self.pattern == "incast":
-            others = [name for name in names if name != last]
-            return tuple((name, last) for name in others[:MOST_INCAST])
-        return tuple(zip(names, _derangement(names, self.seed), strict=True))
+        return pairs_of(fabric, self.pattern, self.seed)
 
 
 def usual_plan(target: str) -> TrafficPlan:
@@ -87,25 +77,6 @@ def usual_plan(target: str) -> TrafficPlan:
     if target == "bmv2":
         return TrafficPlan(rate_bps=5_000_000, message_bytes=4096, payload_bytes=4096)
     return TrafficPlan()
-
-
-def _over_racks(fabric: Fabric) -> list[str]:
-    """Return all hosts in an order in which neighbours are in different racks, if that is possible."""
-    seen: dict[int, int] = {}
-    places = {}
-    for host in fabric.hosts:
-        places[host.name] = seen[host.rack] = seen.get(host.rack, -1) + 1
-    return [h.name for h in sorted(fabric.hosts, key=lambda h: (places[h.name], h.rack))]
-
-
-def _derangement(names: list[str], seed: int) -> list[str]:
-    rng = random.Random(seed)
-    for _ in itertools.repeat(None):
-        shuffled = names[:]
-        rng.shuffle(shuffled)
-        if all(a != b for a, b in zip(names, shuffled, strict=True)):
-            return shuffled
-    raise AssertionError("unreachable")
 
 
 class FaultRequest(_Strict):

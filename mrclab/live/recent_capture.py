@@ -10,10 +10,10 @@ from tempfile import gettempdir
 
 import numpy as np
 
+from mrclab.experiments.live.captures.tap import RECORD, SNAP_BYTES, Tap, pcap_records
 from mrclab.experiments.measure.pcap import LINKTYPE_LINUX_SLL2, Packets, file_header, parse_pcap
 from mrclab.experiments.measure.tcp_capture import parse_segments
 from mrclab.experiments.measure.tcp_trace import Segments
-from mrclab.experiments.run.captures.tap import RECORD, SNAP_BYTES, Tap, pcap_records
 
 RING_BYTES = 8 << 20
 NAME = "the live capture"

@@ -19,7 +19,10 @@ KEPT_BYTES = 48 << 20
 """Of all frames, compressed; those of a large fabric may have to begin later."""
 KEPT_PAIRS = 64
 """Pairs of hosts whose paths a recording has: the ones at the opening of the page, and the newest."""
-SCRIPTS = ("format.js", "fabric.js", "charts.js", "panels.js", "tour.js", "source.js", "app.js")
+SCRIPTS = (
+    *("format.js", "words.js", "fabric.js", "motion.js", "charts.js", "panels.js", "stage.js", "tour.js"),
+    *("timeline.js", "source.js", "app.js"),
+)
 
 
 class Recording:

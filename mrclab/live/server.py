@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -15,19 +16,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from mrclab.faults.model import Fault
 from mrclab.hosts.remote import AgentError
 from mrclab.linux.errors import MrclabError
 from mrclab.live.access import Access, Role
-from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
 from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page
 from mrclab.live.serving import EventStream, Guard, event_line, page_routes, refused
-from mrclab.live.session import Session
 
 ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
 MOST_BODY_BYTES = 1 << 16
 KEEP_ALIVE_S = 10.0
+MOST_WORDS = 4000
+"""Characters of the title of a replay, and of its notes."""
 
 
 class Hub:
@@ -82,12 +84,73 @@ class Hub:
             self._queues.discard(waiting)
 
 
-def application(session: Session, hub: Hub, recording: Recording, access: Access) -> Starlette:
-    """Return the web application of a session."""
+class Session(Protocol):
+    """What a page asks for, of a testbed or of the simulator; `do` has it done in the session's thread."""
+
+    gone: str | None
+    """Why the session is over, if it did not end by itself."""
+
+    @property
+    def topology(self) -> str:
+        """The name of the fabric."""
+
+    def plan_document(self) -> dict[str, Any]:
+        """Return the present traffic in JSON types."""
+
+    def do(self, work: Callable[[], Any]) -> Future[Any]:
+        """Have the session's thread carry out ``work``, soon."""
+
+    def make_fault(self, fault: Fault) -> dict[str, Any]:
+        """Make a fault."""
+
+    def undo(self, where: str | None) -> dict[str, Any]:
+        """Undo the fault of a place, or all."""
+
+    def set_traffic(self, plan: Any) -> dict[str, Any]:
+        """Start other traffic: a plan of ``read_traffic``."""
+
+    def set_mapper(self, on: bool) -> dict[str, Any]:
+        """Start or end Clustermapper."""
+
+    def show(self, flow: int) -> dict[str, Any]:
+        """Choose the flow whose paths are shown."""
+
+    def packets(self, number: int, transport: str) -> dict[str, Any]:
+        """Return the transmissions around the fault of a card."""
+
+    def counters(self, switch: str) -> dict[str, Any]:
+        """Return the counters of a switch."""
+
+    def evs(self, source: str, target: str) -> list[list[Any]]:
+        """Return the paths between two hosts."""
+
+    def busiest(self, transport: str) -> str | None:
+        """Return a T0-T1 link that a transport uses now."""
+
+    def kept_bytes(self) -> dict[str, int]:
+        """Return how many bytes are kept, by their kind."""
+
+
+Wish = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def application(
+    session: Session,
+    hub: Hub,
+    recording: Recording,
+    access: Access,
+    *,
+    read_traffic: Callable[[object], Any] = traffic_plan,
+    wishes: Mapping[str, Wish] | None = None,
+) -> Starlette:
+    """Return the web application of a session.
+
+    ``read_traffic`` makes a plan of a page's request, and ``wishes`` are further requests, by name.
+    """
 
     async def about(request: Request) -> Response:
         owner = request.scope["role"] is Role.OWNER
-        return JSONResponse({**recording.about, "owner": owner, "plan": session.plan.model_dump()})
+        return JSONResponse({**recording.about, "owner": owner, "plan": session.plan_document()})
 
     async def events(request: Request) -> Response:
         changes = "changes" in request.query_params
@@ -108,7 +171,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
     async def state(_request: Request) -> Response:
         if hub.over is not None:
             return refused(410, hub.over)
-        return JSONResponse({"about": {"topology": session.fabric.name}, "frame": hub.newest})
+        return JSONResponse({"about": {"topology": session.topology}, "frame": hub.newest})
 
     async def replay(request: Request) -> Response:
         seconds = request.query_params.get("seconds")
@@ -117,7 +180,9 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         except ValueError:
             return refused(400, f"seconds is a number, not '{seconds}'")
         packets = await _packets_of(session, frames)
-        text = await asyncio.to_thread(replay_page, recording.about, frames, packets)
+        words = {name: request.query_params.get(name, "")[:MOST_WORDS] for name in ("title", "notes")}
+        about = {**recording.about, **{name: text for name, text in words.items() if text}}
+        text = await asyncio.to_thread(replay_page, about, frames, packets)
         name = 'attachment; filename="mrclab-replay.html"'
         return HTMLResponse(text, headers={"Content-Disposition": name})
 
@@ -136,7 +201,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         return await _done(session, lambda: session.undo(where))
 
     async def traffic(request: Request) -> Response:
-        plan = traffic_plan(await _body(request))
+        plan = read_traffic(await _body(request))
         return await _done(session, lambda: session.set_traffic(plan))
 
     async def mapper(request: Request) -> Response:
@@ -161,7 +226,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
 
     async def evs(request: Request) -> Response:
         source, target = request.path_params["source"], request.path_params["target"]
-        found = evs_between(session.fabric, source, target)
+        found = session.evs(source, target)
         recording.note_paths(f"{source}>{target}", found)
         return JSONResponse({"evs": found})
 
@@ -169,8 +234,16 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         transport = request.path_params["transport"]
         return await _done(session, lambda: {"link": session.busiest(transport)})
 
+    def further(name: str, wish: Wish) -> Route:
+        async def carry_out(request: Request) -> Response:
+            given = _mapping(await _body(request))
+            return await _done(session, lambda: wish(given))
+
+        return Route(f"/{name}", _caught(carry_out), methods=["POST"])
+
     return Starlette(
         routes=[
+            *(further(name, wish) for name, wish in (wishes or {}).items()),
             *page_routes(live_page, ASSETS),
             Route("/about", about),
             Route("/events", events),

@@ -25,12 +25,14 @@ from mrclab.experiments.run.traffic import bytes_carried
 from mrclab.faults.kinds import checked, describe
 from mrclab.faults.model import Fault
 from mrclab.hosts.remote import AgentError
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError, MrclabError
 from mrclab.live.alive import SwitchCheck
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
+from mrclab.live.describe import LOOKS, evs_between
 from mrclab.live.kept import KeptPackets
 from mrclab.live.mapper import LiveClustermapper
-from mrclab.live.plan import LABELS, TrafficPlan
+from mrclab.live.plan import TrafficPlan
 from mrclab.live.recent_capture import RecentCapture
 from mrclab.live.sending.agents import AgentTraffic
 from mrclab.live.sending.kernel_stack import KernelStack
@@ -48,6 +50,8 @@ KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
 CAPTURED_BYTES = 64 << 20
 """Of the captures at all hosts together. At 20,000 packets a second this is more than 12 s."""
+GRACE_NS = 8_000_000_000
+"""After a repair, packets sent again may still be due to the fault: RoCEv2 waits seconds."""
 MOST_EVENTS = 200
 """In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
 
@@ -83,12 +87,31 @@ class Session:
         self._carried: tuple[int, dict[str, tuple[int, int]]] = (0, {})
         self._links: list[list[int]] = []
         self._restarts: dict[str, int] = {}
+        self._broken: set[str] = set()
+        """The transports that gave up a connection and wait for the faults to be undone."""
+        self._resent: dict[str, int] = {}
+        self._late: dict[str, int] = {}
+        """Packets that each transport sent again while nothing had been broken for `GRACE_NS`."""
+        self._broken_until_ns = 0
         self._paths: Mapping[str, list[list[int]]] = {}
         self._shown = 0
         self._number = 0
         self.begun_ns = time.monotonic_ns()
         self.gone: str | None = None
         """Why the session is over, if it did not end by itself."""
+
+    @property
+    def topology(self) -> str:
+        """The name of the fabric."""
+        return self.fabric.name
+
+    def plan_document(self) -> dict[str, Any]:
+        """Return the present traffic in JSON types."""
+        return self.plan.model_dump()
+
+    def evs(self, source: str, target: str) -> list[list[Any]]:
+        """Return the paths between two hosts. Raise InputError if there are no such hosts."""
+        return evs_between(self.fabric, source, target)
 
     # -- from other threads
 
@@ -247,7 +270,10 @@ class Session:
     def _start_traffic(self) -> None:
         self._shown = 0
         self._placed.clear()
-        if "tcp" in self.plan.transports:
+        self._resent.clear()
+        self._late.clear()
+        self._broken.clear()
+        if not all(TRANSPORTS[name].core.has_nic for name in self.plan.transports):
             self._kernel.up()
         else:
             self._kernel.down()
@@ -260,7 +286,8 @@ class Session:
             self._captures[host] = RecentCapture(place, ports, self._offset_ns, CAPTURED_BYTES // len(hosts))
 
     def _connected(self, name: str) -> Traffic:
-        kind = RankTraffic if name == "tcp" or self.plan.pattern == "all-reduce" else AgentTraffic
+        in_ranks = not TRANSPORTS[name].core.has_nic or self.plan.pattern == "all-reduce"
+        kind = RankTraffic if in_ranks else AgentTraffic
         return kind(self.network, name, self.plan, self._restarts.get(name, 0))
 
     def _end_traffic(self) -> None:
@@ -269,15 +296,30 @@ class Session:
         while self._traffic:
             self._traffic.popitem()[1].close()
 
+    def _restart_or_wait(self, name: str) -> None:
+        """Connect again after a connection gave up, but not before the faults are undone."""
+        if not self._active:
+            self._restart(name)
+        elif name not in self._broken:
+            self._broken.add(name)
+            self._note_gave_up(name)
+
+    def _note_gave_up(self, name: str) -> None:
+        for card in self._cards:
+            if card.results.get(name, {}).get("felt", True):
+                card.gave_up.add(name)
+
     def _restart(self, name: str) -> None:
-        """Connect again after a connection gave up, as a restarted job would."""
+        """Connect again, as a restarted job would."""
+        if name in self._broken:
+            self._broken.discard(name)
+        else:
+            self._note_gave_up(name)
         self._traffic.pop(name).close()
         self._restarts[name] = self._restarts.get(name, 0) + 1
         for key in [key for key in self._placed if key[0] == name]:
             del self._placed[key]
-        for card in self._cards:
-            if card.results.get(name, {}).get("felt", True):
-                card.gave_up.add(name)
+        self._resent.pop(name, None)
         self._traffic[name] = self._connected(name)
 
     def _tick(self, turn: int) -> None:
@@ -321,8 +363,8 @@ class Session:
                 "beside": self._beside,
             }
         )
-        for name in failed:
-            self._restart(name)
+        for name in {*failed, *self._broken} & set(self._traffic):
+            self._restart_or_wait(name)
 
     def _state(self, traffic: Traffic, news: News) -> dict[str, Any]:
         flows = []
@@ -333,13 +375,26 @@ class Session:
             rate = 8e9 * (placed - before[1]) / elapsed if elapsed > 0 else 0.0
             flows.append([flow.source, flow.target, round(rate)])
         return {
-            "label": LABELS[traffic.name],
+            "label": LOOKS[traffic.name].label,
             "flows": flows,
             "sent": news.sent,
             "resent": news.resent,
+            "late": self._late_packets(traffic.name, news.resent),
             "restarts": self._restarts.get(traffic.name, 0),
+            "gave_up": int(traffic.name in self._broken),
             "steps": [list(step) for step in news.steps],
         }
+
+    def _late_packets(self, name: str, resent: int) -> int:
+        """Return the packets sent again for no fault: a host was late, or a queue was full."""
+        before = self._resent.get(name, resent)
+        self._resent[name] = resent
+        now_ns = time.monotonic_ns()
+        if self._active:
+            self._broken_until_ns = now_ns + GRACE_NS
+        elif now_ns > self._broken_until_ns:
+            self._late[name] = self._late.get(name, 0) + max(0, resent - before)
+        return self._late.get(name, 0)
 
     def _note_events(self, name: str, news: News) -> None:
         for host, event in news.events:

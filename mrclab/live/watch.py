@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mrclab.experiments.report.numbers import amount
+from mrclab.experiments.result.numbers import amount
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal

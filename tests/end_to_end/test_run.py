@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from mrclab.experiments.measure.pcap import read_pcap
-from mrclab.experiments.report.result import result_schema
+from mrclab.experiments.result.model import result_schema
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.linux import namespaces
 from mrclab.testbed import clean, state

@@ -11,8 +11,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from mrclab.experiments.report.result import result_schema
-from mrclab.experiments.training.progress import progress_of
+from mrclab.experiments.result.model import result_schema
+from mrclab.experiments.run.progress import progress_of
 from mrclab.live.training.follow import Follower
 from tests.support.command import Mrclab
 from tests.support.training import needs_jax

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from mrclab.experiments.measure.events import load_events
-from mrclab.experiments.report.result import result_schema
+from mrclab.experiments.result.model import result_schema
 from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root]

@@ -1,0 +1,4 @@
+"""Tests of the command line.
+
+More than 16 modules: each command has its own.
+"""

@@ -115,7 +115,7 @@ def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
     monkeypatch.setattr("mrclab.testbed.frr.daemons.find_daemons", absent)
     monkeypatch.setattr("mrclab.switches.target.require_target", lambda choice: choice)
     monkeypatch.setattr("mrclab.testbed.doctor.require_machine", lambda: None)
-    monkeypatch.setattr("mrclab.experiments.run.engine.run_scenario", starts_nothing)
+    monkeypatch.setattr("mrclab.experiments.live.engine.run_scenario", starts_nothing)
     done = mrclab(*words, "--target", "ebpf", "--out", "out")
     assert done.returncode == 3, done.stderr
     assert "FRRouting is not installed: install the package frr\n" in done.stderr
@@ -183,7 +183,7 @@ def test_figures_that_only_virtual_time_has_run_there_whatever_the_target(mrclab
 
 
 def test_result_schema_is_json() -> None:
-    from mrclab.experiments.report.result import result_schema
+    from mrclab.experiments.result.model import result_schema
 
     assert json.loads(json.dumps(result_schema()))["type"] == "object"
 

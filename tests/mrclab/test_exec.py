@@ -162,19 +162,27 @@ def _service(up: Up, host: str) -> int:
     return next(int(pid) for pid in found if os.stat(f"/proc/{pid}/ns/net").st_ino == here)
 
 
-@pytest.mark.parametrize("victim", ["peer", "service"])
-def test_a_program_ends_by_itself_when_its_peer_or_service_is_killed(
+@pytest.mark.parametrize("victim", ["reader", "writer", "reader's service", "writer's service"])
+def test_programs_end_by_themselves_when_a_peer_or_service_is_killed(
     tiny: Up, pairs: dict[str, Path], victim: str
 ) -> None:
     pair = pairs["verbs"]
     with (
-        _program(tiny, "h2", "--", str(pair), "server", PORT, "65536", "1000000") as server,
+        _program(tiny, "h2", "--", str(pair), "server", PORT, "65536", "1000000", "events") as server,
         _program(tiny, "h0", "--", str(pair), "client", PORT, "65536", "1000000", "h2") as client,
     ):
         assert client.stdout is not None
         assert client.stdout.readline() == "connected\n"
-        os.kill(server.pid if victim == "peer" else _service(tiny, "h0"), signal.SIGKILL)
-        assert "failed with status" in _end(client)
+        if "service" in victim:
+            os.kill(_service(tiny, "h2" if "reader" in victim else "h0"), signal.SIGKILL)
+        else:
+            (server if victim == "reader" else client).kill()
+        client_said, server_said = _end(client), _end(server)
+    if victim != "writer":
+        assert "failed with status" in client_said
         assert client.returncode == 3
+    if victim != "reader":
+        assert "the peer is gone" in server_said or "failed with status" in server_said
+        assert server.returncode in (3, 4)
     done = tiny.mrclab("exec", "h0", "--", str(pair), "client", PORT, "8", "1", "no-such-host")
     assert "getaddrinfo" in done.stderr  # a new service runs, and the program reached it

@@ -32,3 +32,19 @@ def test_a_signal_during_the_imports_ends_it_in_a_line(number: signal.Signals, c
     program = FROM_THE_IMPORT.format(number=int(number))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, f"mrclab: {said}\n")
+
+
+AT_THE_END = """
+import atexit, runpy, signal, sys
+atexit.register(signal.raise_signal, signal.SIGINT)
+sys.argv = ["mrclab", "{argument}"]
+runpy.run_module("mrclab", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--nonsense", 2)])
+def test_ctrl_c_after_the_work_changes_nothing(argument: str, code: int) -> None:
+    program = AT_THE_END.format(argument=argument)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "KeyboardInterrupt" not in done.stderr

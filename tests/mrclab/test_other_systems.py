@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.report.result import load_result
+from mrclab.experiments.result.file import load_result
 from tests.support.other_systems import SYSTEMS, environment
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,6 @@ from mrclab.linux.errors import InputError
 from mrclab.results import EVENT_COLUMNS, PACKET_COLUMNS, SERIES_COLUMNS, TRIAL_COLUMNS, load
 from tests.support.paths import ROOT
 
-DATA = ROOT / "tests/experiments/report/data"
 NOTEBOOKS = ROOT / "docs/notebooks"
 
 
@@ -32,8 +32,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_an_old_result_has_frames_and_files_that_are_gone_are_empty_ones() -> None:
-    found = load(DATA / "comparison-1.json")
+@pytest.mark.slow
+def test_a_result_without_its_other_files_has_frames_and_the_rest_are_empty(
+    run: Path, tmp_path: Path
+) -> None:
+    shutil.copy(run / "result.json", tmp_path)
+    found = load(tmp_path)
     assert set(TRIAL_COLUMNS) <= set(found.trials)
     assert len(found.trials) == len(found.result["trials"])
     assert set(found.samples["transport"]) == set(found.result["transports"])

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from mrclab.cli import main
-from mrclab.experiments.run import engine
+from mrclab.experiments.live import engine
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.linux.errors import InputError, MachineError
@@ -63,7 +63,7 @@ def test_an_error_of_ours_leaves_no_empty_directory(
     def fails(_: Path) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("mrclab.experiments.run.system.describe_system", fails)
+    monkeypatch.setattr("mrclab.experiments.live.system.describe_system", fails)
     out = tmp_path / "results" / "mine"
     if there:
         out.mkdir(parents=True)

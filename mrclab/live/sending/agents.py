@@ -9,16 +9,13 @@ from functools import partial
 from typing import Any
 
 from mrclab.hosts.compiled import in_use as compiled_in_use
-from mrclab.hosts.mrc.config import ENDLESS_RETRIES
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
-
-ROCE_TIMEOUT_EXPONENT = 17
-"""0.54 s; with seven retries a dead path ends a connection after some 4 s. NCCL waits 4.3 s each."""
 
 LIGHT_BPS = 150_000_000
 """Payload of all transports together: agents need less than half of two CPUs for it."""
@@ -26,10 +23,8 @@ LIGHT_BPS = 150_000_000
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
     """Return the options of a transport's endpoints."""
-    if transport == "rocev2":
-        return {"mtu_bytes": plan.payload_bytes, "timeout_exponent": ROCE_TIMEOUT_EXPONENT}
     # A viewer may leave a fabric broken for as long as they like.
-    return {"mtu_bytes": plan.payload_bytes, "timestamps": True, "exponential_retries": ENDLESS_RETRIES}
+    return {"mtu_bytes": plan.payload_bytes, **TRANSPORTS[transport].core.patient}
 
 
 def goes_first(plan: TrafficPlan, flows: int) -> bool:

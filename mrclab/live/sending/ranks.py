@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mrclab.experiments.run.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
+from mrclab.experiments.live.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.transports import TRANSPORTS
 from mrclab.live.plan import TrafficPlan
@@ -48,9 +48,8 @@ class RankTraffic(ProcessTraffic):
             process.send("run", start_ns=start_ns, measure_ns=start_ns, denied=[])
 
     def _opening(self, fabric: Fabric, rank: int, plan: TrafficPlan, attempt: int) -> dict[str, Any]:
-        options = (
-            {} if self.name == "tcp" else {**TRANSPORTS[self.name].options, **config_of(self.name, plan)}
-        )
+        transport = TRANSPORTS[self.name]
+        options = {**transport.options, **config_of(self.name, plan)} if transport.core.has_nic else {}
         return {
             "topology": fabric.name,
             "topology_yaml": fabric_text(fabric),
@@ -58,7 +57,7 @@ class RankTraffic(ProcessTraffic):
             "ranks_here": [rank],
             "ranks": len(self._hosts),
             "transport": {
-                "kind": "tcp" if self.name == "tcp" else TRANSPORTS[self.name].kind,
+                "kind": transport.kind,
                 "options": options,
                 "propagation_ns": 0,
             },
@@ -95,7 +94,7 @@ class RankTraffic(ProcessTraffic):
 
     def _flow(self, known: Mapping[str, Mapping[str, Any]], source: str, target: str) -> Flow:
         """Return a flow with the QPNs that its ranks have exchanged."""
-        if self.name == "tcp":
+        if not TRANSPORTS[self.name].core.has_nic:
             return Flow(source, target)
         a, b = str(self._hosts.index(source)), str(self._hosts.index(target))
         return Flow(source, target, known[a][b]["qps"][0]["qpn"], known[b][a]["qps"][0]["qpn"])

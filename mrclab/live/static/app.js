@@ -13,27 +13,33 @@ M.app = {
       try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a file may have no storage */ }
     };
     const replay = Boolean(window.RECORDING);
-    this.source = replay ? new M.Replay() : new M.Live();
+    this.source = replay ? new M.Replay() : M.Play ? new M.Play() : new M.Live();
     try {
       this.about = await this.source.open((frame) => this.take(frame), (why) => this.over(why));
     } catch (error) {
       this.say(error.message);
       return;
     }
-    const { fabric, target, owner, labels } = this.about;
-    M.by("mode").textContent = replay ? "replay" : owner ? "live" : "live, watching";
-    M.by("where").textContent = `${fabric.name}: ${fabric.planes} planes, ${fabric.switches.length} switches, ${fabric.hosts.length} hosts, on ${target}`;
+    const { fabric, target, owner, labels } = this.about, { about } = this;
+    M.takeLooks(about.looks);
+    this.story = new M.Story(labels);
+    M.by("mode").textContent = replay ? "replay" : M.Play ? "play" : owner ? "live" : "live, watching";
+    M.by("where").textContent = `${fabric.name}: ${fabric.planes} planes, ${fabric.switches.length} switches, ${fabric.hosts.length} hosts, ${about.sim ? "simulated" : `on ${target}`}`;
+    if (about.title) { document.title = about.title; M.by("where").textContent = about.title; }
+    if (about.notes) { M.by("notes").hidden = false; M.by("notes").textContent = about.notes; }
     for (const node of document.querySelectorAll(".owner")) node.hidden = !owner;
-    for (const node of document.querySelectorAll(".live")) node.hidden = replay;
+    for (const node of document.querySelectorAll(".live")) node.hidden = replay || Boolean(M.Play);
     M.by("tour-button").hidden = !owner;
     this.fabric = new M.Fabric(M.by("fabric"), fabric, (chosen) => this.choose(chosen));
+    this.motion = new M.Motion(this.fabric);
+    M.by("pace").onchange = (event) => this.attempt(() => this.source.ask("pace", { ns_per_s: Number(event.target.value) }));
     this.evs = new Map();
     for (const [pair, list] of Object.entries(this.about.evs)) this.know(pair, list);
     M.by("flow").onchange = (event) => this.attempt(async () => { this.paths = {}; await this.source.ask("show", { flow: Number(event.target.value) }); });
     M.by("undo-button").onclick = () => this.undo(null);
-    M.by("save-button").onclick = () => { location.href = "replay.html"; };
+    M.by("save-button").onclick = () => M.saveReplay(M.by("save"));
     M.by("tour-button").onclick = () => M.tour(M.by("tour"), this.actions());
-    M.by("traffic-button").onclick = () => { const form = M.by("traffic"); form.hidden = !form.hidden; if (!form.hidden) M.trafficForm(form, this.about.plan, labels, fabric.hosts, (plan) => this.traffic(plan)); };
+    M.by("traffic-button").onclick = () => { const form = M.by("traffic"); form.hidden = !form.hidden; if (!form.hidden) M.trafficForm(form, this.about.plan, labels, this.about.sim, (plan) => this.traffic(plan)); };
     document.addEventListener("keydown", (event) => this.key(event));
     let width = 0;
     new ResizeObserver(() => { const now = M.by("fabric").clientWidth; if (Math.abs(now - width) > 40) { width = now; this.fabric.build(); if (this.frame) this.fabric.update(this.frame); } }).observe(M.by("fabric"));
@@ -43,10 +49,11 @@ M.app = {
     return {
       fault: (fault) => this.fault(fault), undo: (where) => this.undo(where),
       traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }), usual: () => this.about.usual,
+      sends: (name) => this.about.plan.transports.includes(name),
       used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
-      pause: (ms) => new Promise((done) => setTimeout(done, ms)),
+      usualTraffic: () => { const { plan, usual } = this.about; return ["pattern", "transports", "rate_bps"].every((key) => `${plan[key]}` === `${usual[key]}`) ? null : this.traffic({ ...plan, ...usual }); },
       buttons: (place) => this.about.buttons[place] || [],
-      close: () => { M.by("menu").hidden = true; this.chosen = null; },
+      close: () => this.closeMenu(),
       linksOf: (ev) => this.linksOf(ev),
       counters: window.RECORDING ? null : (node) => this.source.ask(`counters/${node}`).catch(() => null),
     };
@@ -87,17 +94,32 @@ M.app = {
     if (document.activeElement !== select) select.value = this.frame.shown || 0;
   },
 
-  forget() { this.history = []; this.steps = {}; this.paths = {}; this.cardsShown = ""; this.known = null; },
+  /* Say that this is a simulation, and how much slower than real it is shown. */
+  tell() {
+    M.by("sim").hidden = false;
+    M.text(M.by("slower"), `simulated, ${M.slower(this.pace)}${this.about.owner ? "" : `: ${M.pace(this.pace)}`}`);
+    const select = M.by("pace");
+    select.hidden = !this.about.owner;
+    if (!select.options.length) select.append(...this.about.sim.paces.map((pace) => M.el("option", { value: pace }, M.pace(pace))));
+    select.value = this.pace;
+  },
+
+  forget() { if (this.motion) this.motion.forget(); if (this.story) this.story.forget(); this.history = []; this.steps = {}; this.paths = {}; this.cardsShown = ""; this.known = null; },
 
   take(frame) {
     this.frame = frame;
+    if (frame.sim) {
+      if (frame.sim.pace !== this.pace) { this.pace = frame.sim.pace; M.span(this.pace / 1e9); this.tell(); }
+      this.motion.take(frame.sim);
+    }
     const rates = {};
     for (const [name, one] of Object.entries(frame.transports)) rates[name] = one.flows.reduce((sum, flow) => sum + flow[2], 0);
     const count = Object.keys(frame.faults).length;
     const fault = this.known === undefined || this.known === null || count === this.known ? null : count > this.known ? "made" : "undone";
     this.known = count;
+    this.story.take(frame, rates);
     this.history.push({ t_ms: frame.t_ms, rates, fault });
-    while (this.history.length > 2 && this.history[0].t_ms < frame.t_ms - M.SHOWN_MS - 500) this.history.shift();
+    while (this.history.length > 2 && this.history[0].t_ms < frame.t_ms - 1.03 * M.SHOWN_MS) this.history.shift();
     for (const [name, one] of Object.entries(frame.transports)) {
       const kept = (this.steps[name] = this.steps[name] || []);
       for (const step of one.steps || []) kept.push([frame.t_ms, ...step]);
@@ -121,7 +143,7 @@ M.app = {
     }
     if (kept.t_ms !== null && t_ms > kept.t_ms) kept.history.push({ t_ms, took_ms: t_ms - kept.t_ms, evs: now });
     kept.t_ms = t_ms;
-    if (kept.history.length > 120) kept.history.shift();
+    if (kept.history.length > (this.pace ? 200 : 120)) kept.history.shift();
   },
 
   show() {
@@ -132,12 +154,13 @@ M.app = {
     const stepping = Object.values(this.steps).some((kept) => kept.length);
     M.by("reduce").hidden = !stepping;
     if (stepping) M.drawSteps(M.by("steps"), M.by("slowest"), this.steps, frame.t_ms, about.labels);
+    this.story.show(M.by("sentence"), M.by("announce"), frame);
     this.fabric.update(frame);
     this.flowChoice();
     this.turn = (this.turn || 0) + 1;
     if (window.RECORDING || this.turn % 2) this.strips();  // much to draw: five times a second
     M.by("beside").hidden = !frame.beside || Boolean(window.RECORDING);
-    M.by("mapper").hidden = Boolean(window.RECORDING) && !frame.mapper;
+    M.by("mapper").hidden = Boolean(window.RECORDING || about.sim) && !frame.mapper;
     const mapper = JSON.stringify([frame.mapper, frame.faults]);
     if (mapper !== this.mapperShown) {
       this.mapperShown = mapper;
@@ -149,7 +172,7 @@ M.app = {
     this.cardsShown = key;
     M.active(M.by("active"), frame, undo);
     const cards = [...frame.cards].reverse().map((card) => M.card(card, about.labels, (c, name) => this.packets(c, name)));
-    M.by("cards").replaceChildren(...(cards.length ? cards : [M.el("p", { class: "legend" }, "Click a link of the fabric and cut it: what it did to each transport appears here.")]));
+    M.by("cards").replaceChildren(...(cards.length ? cards : [M.el("p", { class: "legend" }, window.RECORDING ? "What a fault did to each transport appears here." : "Click a link of the fabric and cut it: what it did to each transport appears here.")]));
   },
 
   strips() {
@@ -161,7 +184,7 @@ M.app = {
       root.replaceChildren(...names.map((name) => M.el("div", { class: "strips", style: `--c: var(--${name})` }, M.el("h3", {}, this.about.labels[name]), M.el("canvas", { "data-strip": name }))));
     }
     const pair = this.pair();
-    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ten seconds: green in use, amber skipped, red assumed bad; marks are losses` : "";
+    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ${M.time(1000 * M.STRIP_MS).replace(".00", "")}: green in use, amber skipped, red assumed bad; marks are losses` : "";
     for (const name of names) {
       const rows = this.frame.paths[name].map((row) => {
         const known = this.evs.get(pair) && this.evs.get(pair).get(row[0]);
@@ -176,11 +199,22 @@ M.app = {
     if (!this.frame) return;
     this.chosen = chosen;
     M.menu(M.by("menu"), chosen, this.frame, this.about.owner, this.actions());
+    const first = M.by("menu").querySelector(".row button");
+    if (first) first.focus({ preventScroll: true });
+  },
+
+  /* Close the menu; the keyboard is then where it was before. */
+  closeMenu() {
+    M.by("menu").hidden = true;
+    if (this.chosen && this.chosen.from && this.chosen.from.isConnected) this.chosen.from.focus({ preventScroll: true });
+    this.chosen = null;
   },
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    if (event.key === "Escape") { for (const id of ["menu", "tour", "traffic"]) M.by(id).hidden = true; this.chosen = null; return; }
+    if (event.key === "Escape") { this.closeMenu(); for (const id of ["tour", "traffic"]) M.by(id).hidden = true; return; }
+    const open = this.chosen && !M.by("menu").hidden;
+    if (!open && M.presenterKey(event, this)) { event.preventDefault(); return; }
     if (!this.about.owner) return;
     if (event.key === "u") { this.undo(null); return; }
     if (!this.chosen || M.by("menu").hidden) return;
@@ -192,8 +226,8 @@ M.app = {
     try { return await work(); } catch (error) { this.say(error.message); return null; }
   },
 
-  async fault(fault) { M.by("menu").hidden = true; return this.attempt(() => this.source.ask("fault", fault)); },
-  async undo(where) { M.by("menu").hidden = true; return this.attempt(() => this.source.ask("restore", { where })); },
+  async fault(fault) { this.closeMenu(); return this.attempt(() => this.source.ask("fault", fault)); },
+  async undo(where) { this.closeMenu(); return this.attempt(() => this.source.ask("restore", { where })); },
   async traffic(plan) { this.forget(); return this.attempt(async () => { await this.source.ask("traffic", plan); this.about.plan = { ...this.about.plan, ...plan }; }); },
 
   async packets(card, name) {
@@ -209,9 +243,9 @@ M.app = {
       const step = (now) => { const share = (now - begun) / 6000; draw(first + (last - first) * share); if (share < 1 && dialog.open) requestAnimationFrame(step); };
       requestAnimationFrame(step);
     } }, "Slow motion");
-    dialog.replaceChildren(M.el("h3", {}, `${card.where}, ${card.text}: ${this.about.labels[name]}, packet by packet`), canvas,
+    dialog.replaceChildren(M.el("h3", {}, `${M.words(card.where)}, ${card.text}: ${this.about.labels[name]}, packet by packet`), canvas,
       M.el("p", { class: "legend" }, "A bar is a packet sent on that path; a cross one that was lost; a ring one sent again. Times since the fault."),
-      M.el("div", { class: "row" }, slow, " ", M.el("button", { onclick: () => dialog.close() }, "Close")));
+      M.el("div", { class: "row" }, slow, " ", !this.frame.sim && data.links && M.el("button", { onclick: () => { dialog.close(); this.motion.play(M.movesOf(data, card.where, name, this.about.fabric.links), 1000 * first, 1000 * last, 8); } }, "On the fabric"), " ", M.el("button", { onclick: () => dialog.close() }, "Close")));
     dialog.showModal();
     draw(Infinity);
     const redraw = () => { if (dialog.open) draw(Infinity); else removeEventListener("resize", redraw); };

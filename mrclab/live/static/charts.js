@@ -1,9 +1,17 @@
 /* Charts on canvases: delivered rates, paths of a queue pair, and a recovery packet by packet. */
 "use strict";
 
-M.SHOWN_MS = 20000;
-M.STRIP_MS = 10000;
-M.DASHES = { rocev2: [7, 3], oblivious: [2, 2], tcp: [10, 3, 2, 3] };
+/* What the charts show, in ms of the frames: 20 s, and 10 s of paths, or as many of a viewer's seconds of a simulation. */
+M.span = (rate) => { M.SHOWN_MS = 20000 * rate; M.STRIP_MS = 10000 * rate; M.GAP_MS = 1500 * rate; };
+M.span(1);
+
+/* How transports look, by name: the colour as a property of the page, and the dashes. */
+M.LOOKS = {};
+M.takeLooks = (looks) => {
+  M.LOOKS = looks;
+  for (const [name, look] of Object.entries(looks)) document.documentElement.style.setProperty(`--${name}`, `var(--${look.tone})`);
+};
+M.dash = (name) => (M.LOOKS[name] ? M.LOOKS[name].dash : []);
 
 /* Round values from 0 on, four at most besides 0: the last one is not less than the largest value. */
 M.ticks = (largest) => {
@@ -16,12 +24,13 @@ M.drawRates = (canvas, history, labels) => {
   const [c, width, height] = M.canvas(canvas);
   if (history.length < 2) return;
   const end = history[history.length - 1].t_ms, begin = end - M.SHOWN_MS;
-  const left = 78, bottom = height - 18;
+  const left = Math.round(6.2 * M.size()), bottom = height - 20;
   const ticks = M.ticks(Math.max(1e6, ...history.flatMap((h) => Object.values(h.rates))));
+  if (height < 110) ticks.splice(1, ticks.length - 2);
   const most = 1.05 * ticks[ticks.length - 1];
   const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
   const y = (v) => bottom - (v / most) * (bottom - 6);
-  c.font = "12px system-ui";
+  c.font = M.font(13);
   c.fillStyle = M.colour("soft");
   c.strokeStyle = M.colour("line");
   c.lineWidth = 1;
@@ -30,7 +39,7 @@ M.drawRates = (canvas, history, labels) => {
     c.textAlign = "right"; c.fillText(value ? M.rate(value).replace(".0 ", " ") : "0", left - 5, y(value) + 4);
   }
   c.textAlign = "center";
-  for (let ago = 5; ago < M.SHOWN_MS / 1000; ago += 5) c.fillText(`-${ago} s`, x(end - ago * 1000), height - 4);
+  for (let ago = M.SHOWN_MS / 4; ago < 0.9 * M.SHOWN_MS; ago += M.SHOWN_MS / 4) c.fillText(`-${M.time(1000 * ago).replace(".00", "")}`, x(end - ago), height - 4);
   for (const h of history) {
     if (!h.fault) continue;
     c.strokeStyle = M.colour(h.fault === "made" ? "bad" : "good");
@@ -39,11 +48,11 @@ M.drawRates = (canvas, history, labels) => {
   for (const name of Object.keys(labels)) {
     c.strokeStyle = M.colour(name);
     c.lineWidth = name === "mrc" ? 3 : 2.2;
-    c.setLineDash(M.DASHES[name] || []);
+    c.setLineDash(M.dash(name));
     c.beginPath();
     let drawing = false, before = 0;
     for (const h of history) {
-      if (h.t_ms > before + 1500) drawing = false;  // nothing was seen meanwhile: traffic began anew
+      if (h.t_ms > before + M.GAP_MS) drawing = false;  // nothing was seen meanwhile: traffic began anew
       before = h.t_ms;
       if (!(name in h.rates) || h.t_ms < begin) { drawing = false; continue; }
       if (drawing) c.lineTo(x(h.t_ms), y(h.rates[name])); else c.moveTo(x(h.t_ms), y(h.rates[name]));
@@ -64,14 +73,14 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
   const most = 1.05 * ticks[ticks.length - 1];
   const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
   const y = (us) => bottom - (us / most) * (bottom - 6);
-  c.font = "12px system-ui";
+  c.font = M.font(13);
   for (const us of ticks) {
     c.strokeStyle = M.colour("line"); c.fillStyle = M.colour("soft"); c.textAlign = "right";
     c.beginPath(); c.moveTo(left, y(us)); c.lineTo(width, y(us)); c.stroke();
     c.fillText(us ? M.time(us) : "0", left - 5, y(us) + 4);
   }
   for (const [name, kept] of shown) {
-    c.strokeStyle = M.colour(name); c.lineWidth = 2; c.setLineDash(M.DASHES[name] || []);
+    c.strokeStyle = M.colour(name); c.lineWidth = 2; c.setLineDash(M.dash(name));
     c.beginPath();
     kept.forEach(([t, , us], n) => { if (n) c.lineTo(x(t), y(us)); else c.moveTo(x(t), y(us)); });
     c.stroke();
@@ -83,6 +92,16 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
   }));
 };
 
+/* The height of a path's row: all rows fit the page's part for them, if that leaves them readable. */
+M.rowHeight = (canvas, rows) => {
+  const root = canvas.closest("#strips"), all = root ? root.querySelectorAll("canvas").length : 1;
+  const stacked = root && all * 21 * M.size() > root.clientWidth;
+  const room = M.onStage() && root ? root.clientHeight / (rows + 2 + (stacked ? 3 * (all - 1) : 0)) : 18;
+  return Math.max(14, Math.min(1.6 * M.size(), Math.floor(room)));
+};
+M.onStage = () => matchMedia("(min-width: 901px) and (min-height: 560px)").matches;
+M.size = () => parseFloat(getComputedStyle(document.body).fontSize);
+
 /* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV.
    ``names``: rows of [EV, name, plane]. Of many paths those without news are left out, and only planes are named. */
 M.drawStrips = (canvas, history, names) => {
@@ -91,14 +110,14 @@ M.drawStrips = (canvas, history, names) => {
   const many = names.length > 40;
   const alive = (ev) => shown.some((h) => { const one = h.evs.get(ev); return one && (one.sent || one.lost || one.state > 1); });
   const rows = many ? names.filter(([ev]) => alive(ev)) : names;
-  const high = many ? Math.max(3, Math.min(7, Math.floor(480 / Math.max(rows.length, 1)))) : 18, gap = many ? 5 : 0;
+  const high = many ? Math.max(3, Math.min(7, Math.floor(480 / Math.max(rows.length, 1)))) : M.rowHeight(canvas, rows.length), gap = many ? 5 : 0;
   const begins = rows.map(([, , plane], n) => !n || rows[n - 1][2] !== plane);
   const groups = begins.filter(Boolean).length;
   const [c, width] = M.canvas(canvas, Math.max(rows.length, 1) * high + groups * gap + 4);
-  const left = many ? 58 : 92;
+  const left = Math.round((many ? 4.2 : 6.4) * M.size());
   const scale = (width - left) / M.STRIP_MS;
   const colours = { 0: M.colour("idle"), 1: M.colour("good"), 2: M.colour("warn"), 3: M.colour("bad"), 4: M.colour("soft") };
-  c.font = "11px system-ui";
+  c.font = M.font(12);
   let group = 0;
   rows.forEach(([ev, name, plane], row) => {
     if (begins[row]) group += 1;
@@ -110,7 +129,7 @@ M.drawStrips = (canvas, history, names) => {
     shown.forEach((h) => {
       const one = h.evs.get(ev);
       if (!one) return;
-      const to = Math.round(width - (end - h.t_ms) * scale), x = Math.round(width - (end - h.t_ms + h.took_ms) * scale), step = Math.max(1, to - x);
+      const to = Math.round(width - (end - h.t_ms) * scale), x = Math.max(left, Math.round(width - (end - h.t_ms + h.took_ms) * scale)), step = Math.max(1, to - x);
       c.globalAlpha = one.active || one.state === 3 ? 1 : 0.45;
       c.fillStyle = one.active || one.state === 3 || one.state === 4 ? colours[one.state] : M.colour("idle");
       if (one.state === 3) { c.globalAlpha = 0.55; c.fillRect(x, y + 1, step, high - inside); }
@@ -133,7 +152,7 @@ M.drawPackets = (canvas, data, until) => {
   const low = Math.min(-200, ...times), top = Math.max(200, ...data.rows.map((r) => (r[5] === null ? r[0] : r[5])));
   const x = (t) => left + ((t - low) / (top - low)) * (width - left - 10);
   const y = (path) => 8 + ((path + 0.5) / rows) * (bottom - 8);
-  c.font = "11px system-ui";
+  c.font = M.font(12);
   c.textAlign = "left";
   data.paths.forEach((name, path) => {
     c.fillStyle = data.broken.includes(path) ? M.colour("bad") : M.colour("soft");
@@ -151,7 +170,7 @@ M.drawPackets = (canvas, data, until) => {
       c.strokeStyle = M.colour("bad"); c.lineWidth = 2; c.beginPath();
       c.moveTo(px - 4, py - 4); c.lineTo(px + 4, py + 4); c.moveTo(px + 4, py - 4); c.lineTo(px - 4, py + 4); c.stroke();
     } else if (again) {
-      c.strokeStyle = M.colour("mrc"); c.lineWidth = 2; c.beginPath(); c.arc(px, py, 4.5, 0, 7); c.stroke();
+      c.strokeStyle = M.colour("blue"); c.lineWidth = 2; c.beginPath(); c.arc(px, py, 4.5, 0, 7); c.stroke();
     } else {
       c.fillStyle = fate === 2 ? M.colour("warn") : M.colour("good"); c.globalAlpha = 0.75;
       c.fillRect(px - 1.5, py - 3, 3, 6); c.globalAlpha = 1;

@@ -23,6 +23,8 @@ M.rate = (bps) =>
 
 M.time = (us) =>
   us === null || us === undefined ? ""
+  : us && us < 1 ? `${Math.round(1000 * us)} ns`
+  : us < 100 ? `${Number(us.toFixed(1))} µs`
   : us < 1000 ? `${Math.round(us)} µs`
   : us < 1e6 ? `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms`
   : `${(us / 1e6).toFixed(2)} s`;
@@ -44,6 +46,9 @@ M.el = (tag, attributes = {}, ...children) => {
   for (const child of children) if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 };
+
+/* A font of a canvas: as large on a large screen as the text around it. */
+M.font = (px) => `${Math.round(px * Math.max(1, parseFloat(getComputedStyle(document.body).fontSize) / 16))}px system-ui`;
 
 M.by = (id) => document.getElementById(id);
 

@@ -12,7 +12,8 @@ M.numbers = (root, frame) => {
     const one = frame.transports[div.dataset.transport];
     const rate = one.flows.reduce((sum, flow) => sum + flow[2], 0);
     M.text(div.querySelector("b"), M.rate(rate));
-    M.text(div.lastChild, `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${M.times(one.restarts)}` : ""));
+    const late = one.late || 0, ends = one.restarts + (one.gave_up ? 1 : 0);
+    M.text(div.lastChild, `${M.count(one.resent - late)} sent again` + (late ? `, ${M.count(late)} without a fault (a late host or full queues)` : "") + (ends ? `, gave up ${M.times(ends)}` : ""));
     div.dataset.bps = rate;
   }
 };
@@ -34,12 +35,12 @@ M.mapper = (root, mapper, faults, turn) => {
 
 M.active = (root, frame, undo) => {
   const chips = Object.entries(frame.faults).map(([where, fault]) =>
-    M.el("span", { class: "chip", "data-fault": where }, `${where}: ${fault.text}`,
-      undo && M.el("button", { onclick: () => undo(where), title: `undo ${where}` }, "undo")));
+    M.el("span", { class: "chip", "data-fault": where, title: where }, `${M.words(where)}: ${fault.text}`,
+      undo && M.el("button", { onclick: () => undo(where), "aria-label": `undo ${M.words(where)}` }, "undo")));
   root.replaceChildren(...(chips.length ? chips : [M.el("span", { class: "legend" }, "no faults now")]));
 };
 
-M.TIMES = [["first_loss", "first loss"], ["detected", "detected"], ["rerouted", "rerouted"], ["recovered", "recovered"]];
+M.TIMES = [["first_loss", "first loss"], ["detected", "detected"], ["rerouted", "last into the break"], ["recovered", "recovered"]];
 
 M.card = (card, labels, packets) => {
   const head = M.el("tr", {}, M.el("th", {}, "since the fault"), ...M.TIMES.map(([, text]) => M.el("th", {}, text)), M.el("th", {}, ""));
@@ -58,7 +59,7 @@ M.card = (card, labels, packets) => {
   const since = Object.entries(card.results).find(([, r]) => r.felt && r.recovered_since_loss_us !== null && r.rtt_us);
   const words = since ? `${labels[since[0]]}: ${M.time(since[1].recovered_since_loss_us)} after the first loss, ${(since[1].recovered_since_loss_us / since[1].rtt_us).toFixed(1)} round trips of ${M.time(since[1].rtt_us)}; ${M.count(since[1].lost)} ${since[1].lost === 1 ? "packet" : "packets"} lost` : "";
   return M.el("article", { class: "card", "data-card": card.number },
-    M.el("h3", {}, `${card.where} `, M.el("span", { class: "soft" }, card.text + (card.undone ? ", undone" : ""))),
+    M.el("h3", {}, `${M.words(card.where)} `, M.el("span", { class: "soft" }, `${card.text}${card.undone ? ", undone" : ""} `, M.el("small", {}, card.where))),
     rows.length ? M.el("table", {}, M.el("thead", {}, head), M.el("tbody", {}, ...rows)) : M.el("p", { class: "legend" }, "working out the times…"),
     words && M.el("p", { class: "legend" }, words));
 };
@@ -66,7 +67,7 @@ M.card = (card, labels, packets) => {
 /* What can be done at a place, and what is counted there. */
 M.menu = (root, chosen, frame, owner, actions) => {
   const faulty = frame.faults[chosen.where];
-  const parts = [M.el("button", { class: "close", onclick: () => actions.close(), "aria-label": "close" }, "✕"), M.el("h3", {}, chosen.where)];
+  const parts = [M.el("button", { class: "close", onclick: () => actions.close(), "aria-label": "close" }, "✕"), M.el("h3", {}, M.words(chosen.where), " ", M.el("small", { class: "exact" }, chosen.where))];
   if (chosen.index !== undefined && frame.links[chosen.index]) {
     const [up, down] = frame.links[chosen.index];
     parts.push(M.el("dl", {}, M.el("dt", {}, "away from the hosts"), M.el("dd", {}, M.rate(up)), M.el("dt", {}, "towards the hosts"), M.el("dd", {}, M.rate(down))));
@@ -102,14 +103,15 @@ M.menu = (root, chosen, frame, owner, actions) => {
   });
 };
 
-M.trafficForm = (root, plan, labels, hosts, send) => {
+M.trafficForm = (root, plan, labels, sim, send) => {
+  const unit = sim ? 1e9 : 1e6;
   const box = (name) => M.el("label", {}, M.el("input", { type: "checkbox", name: "transports", value: name, checked: plan.transports.includes(name) }), ` ${labels[name]}`);
   const option = (value, text, is) => M.el("option", { value, selected: value === is }, text);
   root.replaceChildren(
     M.el("button", { class: "close", type: "button", onclick: () => { root.hidden = true; } }, "✕"), M.el("h3", {}, "Traffic"),
     ...Object.keys(labels).map(box),
-    M.el("label", {}, "Who sends ", M.el("select", { name: "pattern" }, option("stream", "one stream", plan.pattern), option("permutation", "permutation", plan.pattern), option("incast", "incast", plan.pattern), option("all-reduce", "all-reduce", plan.pattern))),
-    M.el("label", { id: "rate-of" }, "Rate of each flow ", M.el("input", { type: "number", name: "rate", value: plan.rate_bps / 1e6, min: 0.1, max: 1000, step: "any" }), " Mbit/s"),
+    M.el("label", {}, "Who sends ", M.el("select", { name: "pattern" }, option("stream", "one stream", plan.pattern), option("permutation", "permutation", plan.pattern), option("incast", "incast", plan.pattern), sim ? null : option("all-reduce", "all-reduce", plan.pattern))),
+    M.el("label", { id: "rate-of" }, "Rate of each flow ", M.el("input", { type: "number", name: "rate", value: plan.rate_bps / unit, min: 0.1, max: sim ? sim.max_rate_bps / unit : 1000, step: "any" }), sim ? " Gbit/s" : " Mbit/s"),
     M.el("label", {}, M.el("span", { id: "size-of" }, "Message "), M.el("select", { name: "message" }, ...[4096, 32768, 262144, 1048576].map((n) => option(n, n >= 1048576 ? "1 MiB" : `${n / 1024} KiB`, plan.message_bytes)))),
     M.el("div", { class: "row" }, M.el("button", { class: "strong" }, "Start")));
   const pattern = root.querySelector("[name=pattern]"), size = root.querySelector("[name=message]");
@@ -123,7 +125,7 @@ M.trafficForm = (root, plan, labels, hosts, send) => {
   root.onsubmit = (event) => {
     event.preventDefault();
     const data = new FormData(root);
-    send({ ...plan, transports: data.getAll("transports"), pattern: data.get("pattern"), rate_bps: Math.round(data.get("rate") * 1e6), message_bytes: Number(data.get("message")) });
+    send({ ...plan, transports: data.getAll("transports"), pattern: data.get("pattern"), rate_bps: Math.round(data.get("rate") * unit), message_bytes: Number(data.get("message")) });
     root.hidden = true;
   };
 };

@@ -6,6 +6,12 @@ M.Live = class {
     const answer = await fetch("about");
     if (!answer.ok) throw new Error((await answer.json()).error);
     this.about = await answer.json();
+    if (this.about.sim) {
+      const hold = this.about.owner ? (paused) => this.ask("pace", { paused }).catch(() => null) : () => null;
+      this.timeline = new M.Timeline(take, () => M.app.forget(), { hold });
+      setTimeout(() => this.timeline.open());
+      take = (frame) => this.timeline.push(frame);
+    }
     const listen = () => {
       const stream = new EventSource("events?changes");  // after the first, what is not that of the frame before
       let whole = {};
@@ -38,41 +44,11 @@ M.Replay = class {
     const data = JSON.parse(await new Response(stream).text());
     this.data = data;
     this.about = { ...data.about, owner: false, plan: null };
-    this.take = take;
     let whole = {};
-    this.frames = data.frames.map((part) => (whole = { ...whole, ...part }));
-    this.at = 0;
-    this.speed = 1;
-    this.playing = true;
-    setTimeout(() => { this.bar(); this.run(); });
+    const frames = data.frames.map((part) => (whole = { ...whole, ...part }));
+    this.timeline = new M.Timeline(take, () => M.app.forget(), { frames });
+    setTimeout(() => this.timeline.open());
     return this.about;
-  }
-
-  bar() {
-    M.by("replay-bar").hidden = false;
-    const seek = M.by("seek");
-    seek.max = this.frames.length - 1;
-    seek.oninput = () => { M.app.forget(); const from = Math.max(0, Number(seek.value) - 200); for (let n = from; n <= Number(seek.value); n += 1) this.take(this.frames[n]); this.at = Number(seek.value); };
-    M.by("play").onclick = () => { this.playing = !this.playing; M.by("play").textContent = this.playing ? "❚❚" : "▶"; };
-    M.by("speed").onchange = (event) => { this.speed = Number(event.target.value); };
-  }
-
-  run() {
-    let before = performance.now(), due = this.frames.length ? this.frames[0].t_ms : 0;
-    const step = (now) => {
-      if (this.playing && this.frames.length) {
-        due = Math.max(due, this.frames[this.at].t_ms) + (now - before) * this.speed;
-        if (due - this.frames[this.at].t_ms > 3000) due = this.frames[this.at].t_ms + 100;
-        while (this.at + 1 < this.frames.length && this.frames[this.at + 1].t_ms <= due) this.take(this.frames[++this.at]);
-        if (this.at + 1 >= this.frames.length) { this.at = 0; due = this.frames[0].t_ms; M.app.forget(); }
-        M.by("seek").value = this.at;
-        M.by("clock").textContent = `${((this.frames[this.at].t_ms - this.frames[0].t_ms) / 1000).toFixed(1)} s`;
-      }
-      before = now;
-      requestAnimationFrame(step);
-    };
-    if (this.frames.length) this.take(this.frames[0]);
-    requestAnimationFrame(step);
   }
 
   async ask() { throw new Error("this is a recording: nothing can be changed in it"); }
@@ -82,4 +58,25 @@ M.Replay = class {
     if (!found) throw new Error("the recording has no packets of this fault");
     return found;
   }
+};
+
+/* Ask for a title and notes, then have the server make the file: that takes a while. */
+M.saveReplay = (dialog) => {
+  const title = M.el("input", { name: "title", "aria-label": "title", placeholder: "title" });
+  const notes = M.el("textarea", { name: "notes", rows: 4, "aria-label": "notes", placeholder: "notes: what one sees here" });
+  const save = M.el("button", { class: "strong", onclick: async () => {
+    save.disabled = true;
+    M.text(save, "preparing");
+    try {
+      const answer = await fetch(`replay.html?${new URLSearchParams({ title: title.value, notes: notes.value })}`);
+      if (!answer.ok) throw new Error((await answer.json()).error);
+      const link = M.el("a", { href: URL.createObjectURL(await answer.blob()), download: "mrclab-replay.html" });
+      link.click();
+      dialog.close();
+    } catch (error) { M.app.say(error.message); }
+    save.disabled = false;
+    M.text(save, "Save");
+  } }, "Save");
+  dialog.replaceChildren(M.el("h3", {}, "Save what was seen as one HTML file"), M.el("p", {}, title), M.el("p", {}, notes), M.el("div", { class: "row" }, save, " ", M.el("button", { onclick: () => dialog.close() }, "Cancel")));
+  dialog.showModal();
 };

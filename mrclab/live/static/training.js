@@ -30,8 +30,8 @@ M.training = {
   },
 
   colour(name) {
-    const known = { mrc: "mrc", rocev2: "rocev2", frr: "tcp", control: "soft" };
-    const others = ["oblivious", "good", "warn", "tcp", "rocev2", "mrc"];
+    const known = { mrc: "blue", rocev2: "orange", frr: "purple", control: "soft" };
+    const others = ["pink", "good", "warn", "purple", "orange", "blue"];
     return known[name] || others[this.whole.about.transports.indexOf(name) % others.length];
   },
 
@@ -97,7 +97,7 @@ M.training = {
     c.textAlign = "center";
     const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => end / (s * 1e6) <= 8) || 1000;
     for (let s = every; s * 1e6 <= end; s += every) c.fillText(`${s} s`, Math.min(width - 16, x(s * 1e6)), height - 4);
-    const dashes = { rocev2: [7, 3], tcp: [10, 3, 2, 3], soft: [2, 3] };
+    const dashes = { orange: [7, 3], purple: [10, 3, 2, 3], soft: [2, 3] };
     for (const [name, one] of newest) {
       c.strokeStyle = M.colour(this.colour(name)); c.lineWidth = name === "mrc" ? 3 : 2; c.setLineDash(dashes[this.colour(name)] || []);
       c.beginPath();

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from mrclab.experiments.measure.account import Steps, course_under
 from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
-from mrclab.experiments.report.result import NAME as RESULT
 from mrclab.experiments.report.run_file import load_run
-from mrclab.experiments.training.account import Steps, course_under
-from mrclab.experiments.training.progress import COURSE, STEPS, progress_of
+from mrclab.experiments.result.file import NAME as RESULT
+from mrclab.experiments.run.progress import COURSE, STEPS, progress_of
 from mrclab.linux.errors import InputError
 
 Marks = tuple[int, ...]

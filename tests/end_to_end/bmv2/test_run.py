@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mrclab.experiments.report.result import result_schema
+from mrclab.experiments.result.model import result_schema
 from mrclab.testbed.names import RUN_VARIABLE
 from tests.support.command import Mrclab
 from tests.support.goodput import goodputs_mbps

@@ -58,7 +58,7 @@ def test_a_click_kills_a_link_and_mrc_does_not_care(page: "Page", live: LivePage
     until(page, RATE, ["rocev2", 1, 1e12])
     link = live.ask("used/rocev2")["link"]
     page.mouse.click(*page.evaluate(NEAR_LOWER_END, link))
-    assert page.inner_text("#menu h3") == link
+    assert page.inner_text("#menu h3 .exact") == link
     page.click("#menu [data-kind=blackhole]")
     until(page, RATE, ["rocev2", 0, 0])
     until(page, RATE, ["mrc", 1, 1e12])
@@ -80,6 +80,8 @@ def test_a_saved_replay_opens_from_disk_without_a_server(
     until(page, RATE, ["mrc", 1, 1e12])
     with page.expect_download() as download:
         page.click("#save-button")
+        page.fill("#save [name=title]", "a cut")
+        page.click("#save button.strong")
     file = tmp_path / "replay.html"
     download.value.save_as(file)
     offline = browser.new_context(offline=True)
@@ -89,6 +91,7 @@ def test_a_saved_replay_opens_from_disk_without_a_server(
     view.goto(file.as_uri())
     view.locator("[data-transport=mrc] b").wait_for()
     assert view.inner_text("#mode") == "replay"
+    assert view.inner_text("#where") == "a cut"
     assert view.locator(".hit").count() == 16
     assert not view.locator("#undo-button").is_visible()
     view.evaluate("() => { M.app.forget(); M.app.show(); }")  # as at the end, before it begins again

@@ -148,7 +148,7 @@ def test_the_demo_can_be_played_through_as_it_is_written(page: "Page") -> None:
     demo.until(DELIVERS, "mrc")
     demo.keep("dead-switch")
     demo.press("Next")
-    demo.press("Kill plane 0")
+    demo.press("Kill RoCEv2's plane")
     demo.until(KILLED, ["plane-death"])
     demo.until(DELIVERS, "mrc")
     demo.keep("dead-plane")

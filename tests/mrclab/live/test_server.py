@@ -11,6 +11,7 @@ import pytest
 from mrclab.faults.model import Fault
 from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
+from mrclab.live.describe import evs_between
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import Recording
 from mrclab.live.server import MOST_BODY_BYTES, Hub, application
@@ -25,7 +26,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.fabric = load_fabric("tiny")
-        self.plan = TrafficPlan()
+        self.topology = "tiny"
         self.gone: str | None = None
         self.made: list[object] = []
 
@@ -36,6 +37,12 @@ class Asked:
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def plan_document(self) -> dict[str, Any]:
+        return TrafficPlan().model_dump()
+
+    def evs(self, source: str, target: str) -> list[list[Any]]:
+        return evs_between(self.fabric, source, target)
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
         if fault.where == "nowhere":

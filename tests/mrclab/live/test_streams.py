@@ -14,9 +14,9 @@ import pytest
 
 from mrclab.live import serving
 from mrclab.live.access import Access
-from mrclab.live.command import _config, _listener, _Server
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
+from mrclab.live.web import Server, config_of, listener_on
 
 LIMIT_S = 60.0
 VIEWERS = 12
@@ -28,7 +28,7 @@ class Page:
     """A page that is served, with the session's part left out."""
 
     hub: Hub
-    server: _Server
+    server: Server
     port: int
     thread: threading.Thread
     clients: list[socket.socket] = field(default_factory=list)
@@ -65,9 +65,9 @@ class Page:
 def page() -> Iterator[Page]:
     recording = Recording({"fabric": {"name": "tiny"}})
     hub = Hub(recording)
-    listener = _listener("127.0.0.1", 0)
+    listener = listener_on("127.0.0.1", 0)
     app = application(None, hub, recording, Access("o", "w", None))  # type: ignore[arg-type]
-    server = _Server(_config(app))
+    server = Server(config_of(app))
 
     async def serve() -> None:
         hub.attach(asyncio.get_running_loop())

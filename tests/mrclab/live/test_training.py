@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mrclab.experiments.run.progress import COURSE, STEPS, CourseLog, progress_of
 from mrclab.experiments.spec.fault_schedule import PlannedFault
-from mrclab.experiments.training.progress import COURSE, STEPS, CourseLog, progress_of
 from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.command import live

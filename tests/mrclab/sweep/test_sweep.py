@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.cli import main
+from mrclab.linux.children import environment
 from mrclab.linux.errors import InputError
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
@@ -168,6 +173,37 @@ def test_a_point_that_kills_its_workers_is_given_up_and_no_other_is() -> None:
     found: list[Outcome] = []
     LocalProcesses(2, sweep_points.die_always).run(tasks(6), found.append)
     assert {outcome.task.seed: bool(outcome.error) for outcome in found} == {n: n == 3 for n in range(6)}
+
+
+KILLED = """
+import sys
+from mrclab.sweep.executors import LocalProcesses
+from mrclab.sweep.task import Task
+from tests.support.sweep_points import report_pid_and_wait
+
+if __name__ == "__main__":
+    tasks = [
+        Task(n, None, None, None, None, None, params={{"pipe": {pipe!r}}}, seed=n, source="")
+        for n in (0, 1)
+    ]
+    LocalProcesses(2, report_pid_and_wait).run(tasks, print)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="parent-death signals are Linux's")
+def test_workers_end_when_the_sweep_is_killed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = tmp_path / "program.py"
+    program.write_text(KILLED.format(pipe=str(pipe)))
+    sweep = subprocess.Popen([sys.executable, str(program)], env=environment())
+    with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:  # it stays open between the two workers' lines
+        workers = [os.pidfd_open(int(lines.readline())) for _ in (0, 1)]
+    sweep.kill()
+    sweep.wait()
+    for worker in workers:
+        assert select.select([worker], [], [], 60)[0], "a worker outlived the sweep"
+        os.close(worker)
 
 
 @pytest.mark.slow

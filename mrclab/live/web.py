@@ -1,0 +1,144 @@
+"""The web server of a page: its socket, its address, and its end by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+import uvicorn
+from starlette.applications import Starlette
+
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.life.signals import SIGNALS
+from mrclab.live.access import Access
+from mrclab.live.server import Hub
+
+LOOPBACK = "127.0.0.1"
+END_S = 30.0
+LAST_WORDS_S = 0.5
+"""How long pages are still served after the session is over, so that they can say so."""
+
+
+class Runs(Protocol):
+    """A session: its work in one thread, and its end."""
+
+    def run(self) -> None:
+        """Work until ``stop``, or until there is nothing to show any more."""
+
+    def stop(self) -> None:
+        """End ``run`` soon."""
+
+
+def require_port(port: int) -> None:
+    """Raise InputError unless a page can listen on this port."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port must be 0 to 65535, not {port}")
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """Return the signals that end the page: not the ones ignored from the start (``nohup``)."""
+    return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+
+
+def interrupt(_number: int, _frame: object) -> None:
+    """End the present work, as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but signals are ours: its own handling would end the process before the testbed is down."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def listener_on(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raise MachineError if the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen on {host} port {port}: {error.strerror}", "give another --port"
+        ) from None
+    return listener
+
+
+def access_for(*, everybody: bool) -> Access:
+    """Return new tokens, for requests to this machine's own names or to any."""
+    names = frozenset({LOOPBACK, "localhost", "::1"})
+    return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the address at which a browser finds the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
+
+
+def config_of(app: Starlette) -> uvicorn.Config:
+    """Return the settings of the web server."""
+    logging.getLogger("uvicorn.error").addFilter(_of_use)
+    return uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+
+
+def _of_use(record: logging.LogRecord) -> bool:
+    """Return whether a line of the web server is of use to the user: not that pages are still open."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, asyncio.CancelledError):
+        return False
+    return not record.getMessage().startswith(("Cancel ", "ASGI callable returned without completing"))
+
+
+def end_with_signals(server: uvicorn.Server) -> None:
+    """Have a signal end the server. Call this in its loop."""
+    loop = asyncio.get_running_loop()
+    for number in heeded():
+        end = partial(setattr, server, "should_exit", True)
+        try:
+            loop.add_signal_handler(number, end)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_, end=end: loop.call_soon_threadsafe(end))
+
+
+def print_addresses(address: str, access: Access) -> None:
+    """Print the owner's address and the class's."""
+    print(f"open     {address}?token={access.owner}")
+    print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
+    print("end with Ctrl-C", flush=True)
+
+
+def serve_session(
+    app: Starlette, listener: socket.socket, hub: Hub, session: Runs, *, name: str = "live session"
+) -> None:
+    """Run a session in a thread and serve its page, until a signal comes or the session is over."""
+    server = Server(config_of(app))
+    worker = threading.Thread(target=session.run, name=name)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        end_with_signals(server)
+        hub.attach(loop)
+        hub.when_over(lambda: loop.call_later(LAST_WORDS_S, setattr, server, "should_exit", True))
+        worker.start()
+        await server.serve(sockets=[listener])
+
+    try:
+        asyncio.run(serve())
+    finally:
+        session.stop()
+        worker.join(END_S)

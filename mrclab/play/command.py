@@ -1,0 +1,190 @@
+"""``mrclab live --target sim``: the live page from the simulator, in slow motion, without root."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import fields
+from typing import Any, Final
+
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.faults.model import Fault
+from mrclab.linux.errors import InputError, MrclabError
+from mrclab.live.recording import Recording
+from mrclab.live.server import Hub, application
+from mrclab.live.web import (
+    LOOPBACK,
+    access_for,
+    address_of,
+    listener_on,
+    print_addresses,
+    require_port,
+    serve_session,
+)
+from mrclab.play.scene import Scene, scene_of
+from mrclab.play.session import Play
+from mrclab.topologies import load_fabric
+from mrclab.version import version
+
+FRAME_S: Final = 1 / 15
+SHARE: Final = 0.8
+"""Of the time between two frames that the simulation may take; if it needs more, time passes more slowly."""
+USUAL_TOPOLOGY: Final = "lab"
+
+
+class Paced:
+    """A simulation that goes on as its viewers' time does, a frame at a time."""
+
+    def __init__(self, play: Play, listener: Callable[[dict[str, Any]], None]) -> None:
+        self.play = play
+        self.gone: str | None = None
+        self._listener = listener
+        self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._paused = False
+
+    @property
+    def topology(self) -> str:
+        """The name of the fabric."""
+        return self.play.fabric.name
+
+    def plan_document(self) -> dict[str, Any]:
+        """Return the present traffic in JSON types."""
+        return self.play.scene.to_dict()
+
+    def do(self, work: Callable[[], Any]) -> Future[Any]:
+        """Have the session's thread carry out ``work``, soon."""
+        future: Future[Any] = Future()
+        self._requests.put((work, future))
+        return future
+
+    def stop(self) -> None:
+        """End ``run`` after its present turn."""
+        self._stopping.set()
+        self._requests.put((lambda: None, Future()))
+
+    def make_fault(self, fault: Fault) -> dict[str, Any]:
+        """Make a fault now. Raise InputError if it makes no sense here."""
+        names = ("kind", "where", *(ALL_KINDS[fault.kind].takes))
+        usual = {field.name: field.default for field in fields(Fault)}
+        given = {name: getattr(fault, name) for name in usual if getattr(fault, name) != usual[name]}
+        return self.play.make_fault({**{name: getattr(fault, name) for name in names}, **given})
+
+    def undo(self, where: str | None) -> dict[str, Any]:
+        """Undo the fault of a place, or all. Raise InputError if there is none."""
+        return self.play.undo(where)
+
+    def set_traffic(self, plan: Scene) -> dict[str, Any]:
+        """Begin again with other traffic. Raise InputError if it makes no sense here."""
+        return self.play.set_scene(plan)
+
+    def set_mapper(self, on: bool) -> dict[str, Any]:
+        """Refuse: nothing probes a simulated fabric. Raise InputError."""
+        raise InputError("Clustermapper needs a live target")
+
+    def show(self, flow: int) -> dict[str, Any]:
+        """Choose the flow whose paths are shown. Raise InputError if there is none."""
+        return self.play.show(flow)
+
+    def packets(self, number: int, transport: str) -> dict[str, Any]:
+        """Return the transmissions around the fault of a card. Raise InputError if there are none."""
+        return self.play.packets(number, transport)
+
+    def counters(self, switch: str) -> dict[str, Any]:
+        """Return the counters of a switch. Raise InputError if there is no such switch."""
+        return self.play.counters(switch)
+
+    def evs(self, source: str, target: str) -> list[list[Any]]:
+        """Return the paths between two hosts. Raise InputError if there are no such hosts."""
+        return self.play.evs(source, target)
+
+    def busiest(self, transport: str) -> str | None:
+        """Return a T0-T1 link that a transport uses now."""
+        return self.play.busiest(transport)
+
+    def kept_bytes(self) -> dict[str, int]:
+        """Return nothing: no capture is kept."""
+        return {}
+
+    def set_pace(self, given: Any) -> dict[str, Any]:
+        """Choose the pace (``ns_per_s``), or stop time and go on (``paused``). Raise InputError."""
+        if "paused" in given:
+            if not isinstance(given["paused"], bool):
+                raise InputError("paused is true or false")
+            self._paused = given["paused"]
+        if "ns_per_s" in given:
+            self.play.set_pace(given["ns_per_s"])
+        return {"pace": self.play.pace, "paused": self._paused}
+
+    def run(self) -> None:
+        """Work until ``stop``."""
+        try:
+            due = time.monotonic()
+            while not self._stopping.is_set():
+                self._answer_until(due)
+                begun = time.monotonic()
+                if not self._paused:
+                    self._turn(begun)
+                due = max(due + FRAME_S, time.monotonic())
+        except MrclabError as error:
+            self.gone = str(error)
+        finally:
+            self._listener({"over": self.gone or "the session has ended"})
+            while not self._requests.empty():
+                _, future = self._requests.get()
+                if not future.done():
+                    future.set_exception(InputError("the session has ended"))
+
+    def _turn(self, begun_s: float) -> None:
+        """Let the time of a frame pass, or as much of it as the machine manages, and show it."""
+        play = self.play
+        step_ns = max(1, round(play.pace * FRAME_S))
+        end_ns = play.now_ns + step_ns
+        part_ns = max(1, step_ns // 8)
+        while play.now_ns < end_ns and time.monotonic() - begun_s < SHARE * FRAME_S:
+            play.advance(min(end_ns, play.now_ns + part_ns))
+        self._listener(play.frame())
+
+    def _answer_until(self, due_s: float) -> None:
+        while True:
+            try:
+                work, future = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
+            except queue.Empty:
+                return
+            try:
+                future.set_result(work())
+            except Exception as error:
+                future.set_exception(error)
+            if self._stopping.is_set():
+                return
+
+
+def live_simulated(args: argparse.Namespace) -> int:
+    """Serve the page until a signal comes. Raise InputError or MachineError before anything is started."""
+    require_port(args.port)
+    if args.program is not None:
+        raise InputError("--program is for a live target: the simulator has its own switches")
+    name = args.topology or USUAL_TOPOLOGY
+    fabric = load_fabric(name)
+    play = Play(Scene(fabric=fabric.name), fabric)
+    with listener_on(args.listen or LOOPBACK, args.port) as listener:
+        access = access_for(everybody=args.listen is not None)
+        recording = Recording(play.about(version()))
+        hub = Hub(recording)
+        session = Paced(play, hub.put)
+        app = application(
+            session,
+            hub,
+            recording,
+            access,
+            read_traffic=lambda data: scene_of(data, play.scene),
+            wishes={"pace": session.set_pace},
+        )
+        print(f"simulated, in slow motion: {play.pace / 1e3:g} us of {name} in a second")
+        print_addresses(address_of(listener), access)
+        serve_session(app, listener, hub, session)
+    return 0

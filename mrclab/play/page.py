@@ -1,0 +1,81 @@
+"""The simulation inside a page: what its worker calls, with JSON in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mrclab.linux.errors import InputError
+from mrclab.play.scene import Scene, scene_of
+from mrclab.play.session import PACES, Play
+from mrclab.topologies import fabric_from_text
+
+PARTS = 8
+"""Parts of a frame's time, between which the simulation may stop if it takes too long."""
+
+
+class Page:
+    """One simulation, which a new scene replaces. ``fabrics`` are texts of `fabric_text`, by name."""
+
+    def __init__(self, fabrics: Mapping[str, str], version: str) -> None:
+        self._fabrics = fabrics
+        self._version = version
+        self._play: Play | None = None
+
+    def open(self, wish: str) -> str:
+        """Begin a scene: JSON of its fields, ``events`` and ``pace``. Return the page's constant data.
+
+        The answer is {"error": ...} for a scene that makes no sense.
+        """
+        return _answered(lambda: self._open(json.loads(wish)))
+
+    def _open(self, wish: Any) -> dict[str, Any]:
+        if not isinstance(wish, dict):
+            raise InputError("an address describes a scene")
+        rest = dict(wish)
+        events, pace = rest.pop("events", []), rest.pop("pace", None)
+        scene = scene_of(rest)
+        if scene.fabric not in self._fabrics:
+            raise InputError(f"no fabric '{scene.fabric}' here: choose {', '.join(self._fabrics)}")
+        play = Play(scene, fabric_from_text(self._fabrics[scene.fabric]))
+        play.plan_events(events)
+        if pace is not None:
+            play.set_pace(min(max(int(pace), PACES[0]), PACES[-1]))
+        self._play = play
+        about = play.about(self._version)
+        about["sim"]["fabrics"] = list(self._fabrics)
+        return {**about, "owner": True}
+
+    def ask(self, path: str, body: str) -> str:
+        """Answer a request of the page, in JSON; {"error": ...} if it makes no sense."""
+        return _answered(lambda: self._running.ask(path, json.loads(body)))
+
+    def turn(self, viewer_s: float, in_time: Callable[[], bool]) -> str:
+        """Let a viewer's seconds pass, as far as they are ``in_time``; return the frame."""
+        play = self._running
+        step_ns = max(1, round(viewer_s * play.pace))
+        end_ns, part_ns = play.now_ns + step_ns, max(1, step_ns // PARTS)
+        while play.now_ns < end_ns and in_time():
+            play.advance(min(end_ns, play.now_ns + part_ns))
+        return json.dumps(play.frame(), separators=(",", ":"))
+
+    def link(self) -> str:
+        """Return the scene, its events and its pace, in JSON: `open` reads it."""
+        play = self._running
+        usual = Scene().to_dict()
+        scene = {name: value for name, value in play.scene.to_dict().items() if value != usual[name]}
+        return json.dumps({**scene, "pace": play.pace, "events": play.events}, separators=(",", ":"))
+
+    @property
+    def _running(self) -> Play:
+        if self._play is None:
+            raise InputError("no scene is open")
+        return self._play
+
+
+def _answered(work: Callable[[], dict[str, Any]]) -> str:
+    try:
+        return json.dumps(work(), separators=(",", ":"))
+    except (InputError, ValueError, TypeError) as error:
+        return json.dumps({"error": str(error)})

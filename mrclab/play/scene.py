@@ -1,0 +1,139 @@
+"""A scene to simulate: a fabric, transports and their traffic, read from a page or an address. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from mrclab.hosts.options import FAST_BPS
+from mrclab.hosts.transports import TRANSPORTS, Kind, Look
+from mrclab.linux.errors import InputError
+from mrclab.live.pairs import pairs_of
+from mrclab.topologies import Fabric, LinkProfile
+from mrclab.topologies.build import build
+from mrclab.topologies.derive import spec_of
+
+PATTERNS: Final = ("stream", "permutation", "incast")
+LINK_BPS: Final = 100_000_000_000
+HOST_DELAY_NS, FABRIC_DELAY_NS = 500, 725
+"""Of links that get a data centre's speed: as in the topology paper-c, after the paper's measurements."""
+MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
+MESSAGE_BYTES = (4096, 32768, 262144, 1048576)
+ROCEV2_TIMEOUT_EXPONENT: Final = 6
+"""262 us, some 40 round trips: of perftest's 67 ms nobody would see the end in slow motion."""
+MOST_HOSTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A transport of the page: its looks, its row of `mrclab.hosts.transports`, and further options."""
+
+    look: Look
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
+    look = TRANSPORTS[name].look
+    assert look is not None
+    return Offered(look, name, options or {})
+
+
+OFFERED: Mapping[str, Offered] = {
+    "mrc": _as_live("mrc"),
+    "rocev2": _as_live("rocev2", {"timeout_exponent": ROCEV2_TIMEOUT_EXPONENT}),
+    "oblivious": _as_live("oblivious"),
+    "two-choices": Offered(Look("MRC, two choices", "teal", (4, 2)), "mrc", {"path_policy": "two-choices"}),
+    "reps": Offered(Look("MRC, REPS", "gold", (9, 2, 2, 2)), "mrc", {"path_policy": "reps"}),
+}
+"""The kernel's TCP is not among them: the simulator has no model of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A fabric's name, and the traffic on it: the fields are those of `mrclab.live.plan.TrafficPlan`."""
+
+    fabric: str = "lab"
+    transports: tuple[str, ...] = ("mrc", "rocev2")
+    pattern: str = "stream"
+    rate_bps: int = 60_000_000_000
+    message_bytes: int = 32768
+    seed: int = 1
+
+    def pairs(self, fabric: Fabric) -> tuple[tuple[str, str], ...]:
+        """Return (source, destination) of each flow of a transport."""
+        return pairs_of(fabric, self.pattern, self.seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON types."""
+        return {**asdict(self), "transports": list(self.transports)}
+
+
+def scene_of(data: object, usual: Scene = Scene()) -> Scene:
+    """Return the scene that a page describes; missing fields are those of ``usual``.
+
+    Raise InputError with one line on a field that does not exist, or a value that makes no sense.
+    """
+    if not isinstance(data, Mapping):
+        raise InputError("a scene is a JSON object")
+    known = Scene.__dataclass_fields__
+    extra = set(data) - set(known) - {"payload_bytes"}
+    if extra:
+        raise InputError(f"a scene has no '{min(extra)}': it has {', '.join(known)}")
+    fields = {name: value for name, value in data.items() if name in known}
+    names = fields.get("transports", usual.transports)
+    if (
+        not isinstance(names, list | tuple)
+        or not 1 <= len(names) <= 4
+        or len(set(map(str, names))) < len(names)
+    ):
+        raise InputError("transports are one to four different names")
+    for name in names:
+        if name not in OFFERED:
+            raise InputError(f"no transport '{name}' here: choose {', '.join(OFFERED)}")
+    fields["transports"] = tuple(names)
+    found = replace(usual, **fields)
+    if found.pattern not in PATTERNS:
+        raise InputError(f"no pattern '{found.pattern}' here: choose {', '.join(PATTERNS)}")
+    for name, low, high in (
+        ("rate_bps", MIN_RATE_BPS, MAX_RATE_BPS),
+        ("message_bytes", 1024, 1 << 20),
+        ("seed", 0, 1 << 31),
+    ):
+        value = getattr(found, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise InputError(f"{name} is a whole number from {low} to {high}, not {value}")
+    if not isinstance(found.fabric, str):
+        raise InputError("fabric is the name of a topology")
+    return found
+
+
+def faster(fabric: Fabric) -> Fabric:
+    """Return a fabric whose links have a data centre's speed: 100 Gbit/s if its own are slower.
+
+    Raise InputError for a fabric with too many hosts to draw.
+    """
+    if len(fabric.hosts) > MOST_HOSTS:
+        raise InputError(
+            f"{fabric.name} has {len(fabric.hosts)} hosts: choose a topology of at most {MOST_HOSTS}"
+        )
+    if all(link.profile.rate_bps >= FAST_BPS for link in fabric.links):
+        return fabric
+    spec = spec_of(fabric)
+    spec = replace(
+        spec,
+        host_links=LinkProfile(LINK_BPS, HOST_DELAY_NS, spec.host_links.mtu_bytes),
+        fabric_links=LinkProfile(LINK_BPS, FABRIC_DELAY_NS, spec.fabric_links.mtu_bytes),
+        exceptions=tuple(entry for entry in spec.exceptions if entry.absent),
+    )
+    return build(spec, fabric.name)
+
+
+def core_of(offered: Offered) -> tuple[Kind, dict[str, Any]]:
+    """Return the kind of endpoint of a transport, and its options.
+
+    As on the live page, RoCEv2 has one path of one plane, which its segment list names.
+    """
+    base = TRANSPORTS[offered.name]
+    return base.core, {**base.options, **offered.options}

@@ -1,0 +1,46 @@
+/* Runs the simulation: Python in WebAssembly, with the core of mrclab as it is on any machine. */
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+const FRAME_MS = 1000 / 15;
+const SHARE = 0.75;  // of the time between two frames that Python may take
+
+let page = null, paused = false, before = 0;
+
+const python = (async () => {
+  const parts = await Promise.all([loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href }), fetch("core.zip"), fetch("fabrics.json")]);
+  const [py, zip, fabrics] = parts;
+  py.unpackArchive(await zip.arrayBuffer(), "zip", { extractDir: "/core" });
+  py.globals.set("texts", await fabrics.text());
+  py.runPython("import gc, json, os, sys; os.environ['MRCLAB_PURE'] = '1'; sys.path.insert(0, '/core')\nfrom mrclab.play.page import Page\nknown = json.loads(texts)\npage = Page(known['fabrics'], known['version'])\ngc.freeze()");
+  return py.globals.get("page");
+})();
+
+function turn() {
+  const now = performance.now();
+  if (page && !paused) {
+    const passed = Math.min(2 * FRAME_MS, before ? now - before : FRAME_MS);
+    const end = now + SHARE * FRAME_MS;
+    postMessage({ frame: page.turn(passed / 1000, () => performance.now() < end) });
+  }
+  before = now;
+  setTimeout(turn, Math.max(4, FRAME_MS - (performance.now() - now)));
+}
+
+onmessage = async ({ data: { id, what, path, body } }) => {
+  try {
+    const found = await python;
+    let answer;
+    if (what === "open") { answer = found.open(body); page = JSON.parse(answer).error ? null : found; before = 0; }
+    else if (what === "hold") { paused = body; answer = "{}"; }
+    else if (what === "link") answer = found.link();
+    else {
+      answer = found.ask(path, body);
+      if (!JSON.parse(answer).error && paused) postMessage({ frame: found.turn(0, () => true) });
+    }
+    postMessage({ id, answer });
+  } catch (error) {
+    postMessage({ id, answer: JSON.stringify({ error: `the simulation failed: ${error.message}` }) });
+  }
+};
+
+setTimeout(turn, 0);

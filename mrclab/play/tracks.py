@@ -1,0 +1,212 @@
+"""Every frame of a simulated network, link by link: when it was on which link, and its fate. Pure.
+
+A tap in front of each node sees frames arrive there, and a recorder at each NIC sees them begin. A frame that
+has not arrived some time after it was due is lost: a link took it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from mrclab.hosts.mrc.wire import Opcode
+from mrclab.hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.headers import NEXT_HEADER, destination
+from mrclab.simulator.network import Network
+from mrclab.simulator.nic import Nic
+from mrclab.simulator.port import Node, Packet, Port
+
+DATA, AGAIN, ANSWER, PROBE = range(4)
+"""Kinds of frames: data, data sent again, acknowledgements and the like, probes of a path."""
+ON_ITS_WAY, ARRIVED, LOST, TRIMMED = range(4)
+"""Fates of frames."""
+NEVER: Final = 1 << 62
+KEPT_TRACKS: Final = 30_000
+_FIRST_WRITE, _LAST_WRITE = 6, 11
+"""The lower five bits of a BTH opcode that carries data, in MRC and in RoCEv2."""
+
+
+class Track:
+    """One frame from a NIC to a NIC."""
+
+    __slots__ = (
+        "arrived_ns",
+        "due_ps",
+        "fate",
+        "frame",
+        "key",
+        "kind",
+        "number",
+        "path",
+        "place",
+        "source",
+        "t_ns",
+    )
+
+    def __init__(self, number: int, frame: bytes, source: str, t_ns: int) -> None:
+        self.number = number
+        self.frame: bytes | None = frame
+        """The bytes of its sender; None after its end."""
+        self.source = source
+        self.t_ns = t_ns
+        """When its NIC sent it."""
+        self.kind = DATA
+        self.key = (0, 0)
+        """Queue pair and PSN, equal for all transmissions of a packet."""
+        self.path = -1
+        """The index of its path, if it carries data and shows one."""
+        self.fate = ON_ITS_WAY
+        self.arrived_ns = NEVER
+        self.due_ps = 0
+        """When it is due at the end of its present link."""
+        self.place = -1
+        """Its present link, or the last: twice the index, and one more if away from the hosts."""
+
+
+class Book:
+    """The tracks of one network, and the rows about them for the page since the last reading."""
+
+    def __init__(
+        self, network: Network, nics: Mapping[str, Nic], paths: Mapping[tuple[str, bytes], int]
+    ) -> None:
+        """Record what crosses the network; all NICs are attached. ``paths`` has the number of a path by the
+        host that sends on it and the outer destination of its frames."""
+        self.network = network
+        self.tracks: deque[Track] = deque()
+        self.first: dict[tuple[int, int], int] = {}
+        """When data of a queue pair and PSN first arrived whole."""
+        self.moves: list[list[int]] = []
+        """[track, place, start ns, end ns, kind] of each link that a frame enters."""
+        self.ends: list[list[int]] = []
+        """[track, ns, fate, place] of each frame that is lost or trimmed."""
+        self._paths = paths
+        self._sent: set[tuple[int, int]] = set()
+        self._flying: dict[int, Track] = {}
+        """By the identity of the frame, which a network passes on as it is."""
+        self._count = 0
+        self._places: dict[int, int] = {}
+        """The place of a port, by the identity of the port."""
+        frame_bits = 8 * 4300 * 10**12
+        self._slack_ps = 3 * frame_bits // min(port.rate_bps for port in network.links.values())
+        """How much later than due a frame may come: overtaken by frames of a higher class."""
+        for index, link in enumerate(network.fabric.links):
+            up, down = network.links[link.a.node, link.b.node], network.links[link.b.node, link.a.node]
+            for way, port in ((1, up), (0, down)):
+                self._places[id(port)] = 2 * index + way
+                if port.peer is not None:
+                    port.peer = _Tap(self, port.peer)
+        for name, nic in nics.items():
+            nic.recorder = _AtNic(self, name, nic)
+
+    def begin(self, nic: Nic, host: str, plane: int, frame: bytes, now_ns: int) -> None:
+        """Note a frame that a NIC sends."""
+        track = Track(self._count, frame, host, now_ns)
+        self._count += 1
+        bth = BTH_OFFSET if frame[NEXT_HEADER] == NEXT_IPV6 else PLAIN_BTH_OFFSET
+        opcode = frame[bth]
+        if _FIRST_WRITE <= opcode & 0x1F <= _LAST_WRITE:
+            key = track.key = (
+                frame[bth + 5] << 16 | frame[bth + 6] << 8 | frame[bth + 7],
+                frame[bth + 9] << 16 | frame[bth + 10] << 8 | frame[bth + 11],
+            )
+            track.path = self._paths.get((host, destination(frame)), -1)
+            if key in self._sent:
+                track.kind = AGAIN
+            else:
+                self._sent.add(key)
+            self.tracks.append(track)
+            if len(self.tracks) > KEPT_TRACKS:
+                old = self.tracks.popleft()
+                self.first.pop(old.key, None)
+                self._sent.discard(old.key)
+        else:
+            track.kind = PROBE if opcode == Opcode.PROBE_REQUEST else ANSWER
+        port = nic.ports[plane]
+        begin = max(self.network.clock.now_ps, port.busy_until_ps())
+        duration = 8 * len(frame) * 10**12 // port.rate_bps
+        self._flying[id(frame)] = track
+        self._enter(track, port, begin, begin + duration)
+
+    def _enter(self, track: Track, port: Port, begin_ps: int, leaves_ps: int) -> None:
+        track.due_ps = leaves_ps + port.delay_ps
+        track.place = self._places[id(port)]
+        self.moves.append(
+            [track.number, track.place, begin_ps // PS_PER_NS, track.due_ps // PS_PER_NS, track.kind]
+        )
+
+    def pass_on(self, packet: Packet, node: Node) -> None:
+        """Let a frame arrive at a node, and note its next link."""
+        track = self._flying.get(id(packet.frame))
+        if track is None or track.frame is not packet.frame:
+            node.arrive(packet)
+            return
+        before = packet.port
+        assert before is not None
+        if isinstance(node, Nic):
+            node.arrive(packet)
+            heard = node.up[before.peer_port] and packet.corrupt < 0
+            self._end(track, (TRIMMED if packet.cut_dscp >= 0 else ARRIVED) if heard else LOST)
+            return
+        whole = packet.cut_dscp < 0
+        node.arrive(packet)
+        after = packet.port
+        if after is before or after is None:
+            self._end(track, LOST)
+            return
+        if whole and packet.cut_dscp >= 0:
+            self.ends.append([track.number, self.network.clock.now_ns, TRIMMED, track.place])
+        self._enter(track, after, packet.leaves_ps - packet.duration_ps, packet.leaves_ps)
+
+    def _end(self, track: Track, fate: int) -> None:
+        assert track.frame is not None
+        now_ns = self.network.clock.now_ns
+        del self._flying[id(track.frame)]
+        track.frame = None
+        track.fate = fate
+        if fate == ARRIVED:
+            track.arrived_ns = now_ns
+            if track.kind in (DATA, AGAIN):
+                self.first.setdefault(track.key, now_ns)
+        elif fate == LOST:
+            self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
+
+    def settle(self) -> None:
+        """Give up the frames that should have arrived a while ago."""
+        limit_ps = self.network.clock.now_ps - self._slack_ps
+        for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
+            self._end(track, LOST)
+
+    def take(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the rows of moves and ends since the last call."""
+        self.settle()
+        found = self.moves, self.ends
+        self.moves, self.ends = [], []
+        return found
+
+
+class _Tap(Node):
+    """Stands in front of a node."""
+
+    def __init__(self, book: Book, node: Node) -> None:
+        self._book = book
+        self._node = node
+
+    def arrive(self, packet: Packet) -> None:
+        """Pass a packet on."""
+        self._book.pass_on(packet, self._node)
+
+
+class _AtNic:
+    """Notes the frames that a NIC sends."""
+
+    def __init__(self, book: Book, host: str, nic: Nic) -> None:
+        self._book = book
+        self._host = host
+        self._nic = nic
+
+    def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
+        """Note a frame."""
+        if outgoing:
+            self._book.begin(self._nic, self._host, port, frame, now_ns)

