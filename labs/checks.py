@@ -28,6 +28,7 @@ import yaml
 from mrclab.labs.model import Outcome
 from mrclab.labs.sandbox import files
 from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
+from mrclab.labs.variants import Variant, variant_in
 from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
@@ -74,8 +75,18 @@ class RemoteModule:
 class Student:
     """A student's folder. Nothing in it is run in this process, and no link is followed."""
 
-    def __init__(self, folder: Path, report: Callable[[str], None] = lambda missing: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        report: Callable[[str], None] = lambda missing: None,
+        variant: Variant | None = None,
+    ) -> None:
+        """Take a folder; without ``variant`` its own counts.
+
+        ``report`` is called with each limit that the sandbox lacks.
+        """
         self.folder = folder
+        self.variant = variant_in(folder) if variant is None else variant
         self.code = RemoteCode(folder, report)
 
     def bytes_of(self, name: str) -> bytes:

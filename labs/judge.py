@@ -21,22 +21,28 @@ _GRACE_S = 5.0
 """The student's process is ended first, so that the hint is about it."""
 
 
-def judge(check: Path, folder: Path, limit_s: float, *, quiet: bool = False) -> Iterator[Outcome]:
+def judge(
+    check: Path, folder: Path, limit_s: float, *, quiet: bool = False, number: str | None = None
+) -> Iterator[Outcome]:
     """Yield the outcome of each check of a file on a folder, as soon as the check ends.
 
     A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
-    drops the output of the student's code. Raise MrclabError if the checks themselves cannot be run.
+    drops the output of the student's code. ``number`` draws the variant instead of the folder's number.
+    Raise MrclabError if the checks themselves cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)
-        yield from _judged(check.resolve(), folder.resolve(), limit_s, scratch, quiet)
+        last = [] if number is None else [number]
+        yield from _judged(check.resolve(), folder.resolve(), limit_s, last, scratch, quiet)
 
 
-def _judged(check: Path, folder: Path, limit_s: float, scratch: str, quiet: bool) -> Iterator[Outcome]:
+def _judged(
+    check: Path, folder: Path, limit_s: float, last: Sequence[str], scratch: str, quiet: bool
+) -> Iterator[Outcome]:
     done: list[Outcome] = []
     titles: Sequence[str] = ()
     while not titles or len(done) < len(titles):
-        lines = _Lines([check, folder, len(done), limit_s], scratch, quiet)
+        lines = _Lines([check, folder, len(done), limit_s, *last], scratch, quiet)
         try:
             titles = json.loads(lines.next(_START_LIMIT_S + limit_s) or "{}").get("titles", ())
             if not titles:

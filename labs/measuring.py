@@ -1,4 +1,4 @@
-"""Run a student's scenario again, in virtual time, to compare its results with those handed in."""
+"""Run scenarios of labs again, in virtual time, to compare their results with those handed in."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.labs.checks import Hint, require
@@ -38,24 +41,41 @@ def run_again(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any
         isinstance(topology, str) and _SHIPPED.fullmatch(topology),
         "cuts.yaml should name one of mrclab's own topologies, such as tiny.",
     )
-    key = hashlib.sha256(f"{repetitions} {scenario!r}".encode()).hexdigest()
-    kept = Path(os.environ[CACHE]) / f"{key}.json" if os.environ.get(CACHE) else None
-    if kept is not None and kept.is_file():
-        found: list[dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
-    trials = _run(text, repetitions, limit_s)
-    if kept is not None:
-        part = kept.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(trials), encoding="utf-8")
-        part.replace(kept)
-    return trials
+    found: list[dict[str, Any]] = _kept(
+        f"{repetitions} {scenario!r}", lambda: _run(text, "cuts.yaml", repetitions, limit_s, _trials)
+    )
+    return found
 
 
-def _run(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
+def all_reduce_ms(text: str, file: str, limit_s: float) -> tuple[float, float]:
+    """Return the medians of the all-reduce before and after the fault of a scenario of lab 7, in ms.
+
+    Raise Hint if a run in virtual time takes longer than ``limit_s``.
+    """
+    before, after = _kept(text, lambda: _run(text, file, 1, limit_s, _medians_ms))
+    return before, after
+
+
+def _kept(source: str, made: Callable[[], Any]) -> Any:
+    """Return JSON data made from a text, or what an earlier check of the same class made from it."""
+    if not os.environ.get(CACHE):
+        return made()
+    kept = Path(os.environ[CACHE]) / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
+    if kept.is_file():
+        return json.loads(kept.read_text(encoding="utf-8"))
+    value = made()
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(value), encoding="utf-8")
+    part.replace(kept)
+    return value
+
+
+def _run(text: str, file: str, repetitions: int, limit_s: float, read: Callable[[Path], Any]) -> Any:
+    """Run a scenario in virtual time; return what ``read`` makes of the results' folder."""
     rooms = str(Path(__file__).parents[2])
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-") as scratch:
-        (Path(scratch) / "cuts.yaml").write_text(text, encoding="utf-8")
-        words = ["run", "cuts.yaml", "--target", "sim", "--out", "run", "--set", f"repetitions={repetitions}"]
+        (Path(scratch) / file).write_text(text, encoding="utf-8")
+        words = ["run", file, "--target", "sim", "--out", "run", "--set", f"repetitions={repetitions}"]
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "mrclab", *words],
@@ -69,11 +89,15 @@ def _run(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
                 timeout=limit_s,
             )
         except subprocess.TimeoutExpired:
-            raise Hint(f"A run of cuts.yaml took longer than {limit_s:g} s.") from None
+            raise Hint(f"A run of {file} took longer than {limit_s:g} s.") from None
         if done.returncode != 0:
             words_of_run = " ".join(done.stderr.split())[-_LONGEST_WORDS:]
-            raise Hint(f"'mrclab run cuts.yaml --target sim' fails: {words_of_run}")
-        result = json.loads((Path(scratch) / "run" / "result.json").read_text(encoding="utf-8"))
+            raise Hint(f"'mrclab run {file} --target sim' fails: {words_of_run}")
+        return read(Path(scratch) / "run")
+
+
+def _trials(folder: Path) -> list[dict[str, Any]]:
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return [
         {
             "transport": trial["transport"],
@@ -82,3 +106,17 @@ def _run(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
         }
         for trial in result["trials"]
     ]
+
+
+def _medians_ms(folder: Path) -> list[float]:
+    data = np.load(folder / "mrc-0" / "data.npz")
+    ranks = sorted({name.split("_")[0] for name in data if name.startswith("rank")})
+    start, computed, reduced, end = (
+        np.stack([data[f"{rank}_{what}_ns"] for rank in ranks])
+        for what in ("start", "computed", "reduced", "end")
+    )
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    fault_ns = result["transports"]["mrc"]["faults"][0]["t_before_ns"]
+    took_ns = (reduced - computed).max(axis=0)
+    before, after = end.max(axis=0) < fault_ns, start.min(axis=0) > fault_ns
+    return [float(np.median(took_ns[side])) / 1e6 for side in (before, after)]

@@ -73,11 +73,12 @@ def passed(outcomes: Sequence[Outcome]) -> bool:
 
 
 def document(
-    lab: Lab, outcomes: Sequence[Outcome], files: dict[str, str], when: str, version: str
+    lab: Lab, outcomes: Sequence[Outcome], files: dict[str, str], when: str, version: str, student: str = ""
 ) -> dict[str, Any]:
     """Return the result of a hand-in in JSON's types.
 
-    ``files`` are names with the SHA-256 of their content, ``when`` is a time in ISO 8601.
+    ``files`` are names with the SHA-256 of their content, ``when`` is a time in ISO 8601, ``student`` the
+    number that drew the variant, "" if none did.
     """
     return {
         "schema": SCHEMA,
@@ -85,6 +86,7 @@ def document(
         "name": lab.name,
         "mrclab": version,
         "time": when,
+        "student": student,
         "passed": passed(outcomes),
         "checks_passed": sum(outcome.passed for outcome in outcomes),
         "checks": [asdict(outcome) for outcome in outcomes],

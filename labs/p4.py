@@ -36,7 +36,7 @@ def has_compiler() -> bool:
 
 
 def program_of(folder: Path) -> Program:
-    """Return a student's program. Raise a hint if there is none that can be read."""
+    """Return a student's program. Raise a hint if it cannot be read."""
     return _compiled(folder) if has_compiler() else read_compiled(folder / COMPILED)
 
 

@@ -14,20 +14,19 @@ from pathlib import Path
 from mrclab.labs.catalogue import folder_of, part_of
 from mrclab.labs.model import Lab, Outcome, document
 from mrclab.labs.sandbox import files
+from mrclab.labs.variants import MARKER, USUAL, Variant, personalise, variant_in
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import is_root
 
-MARKER = ".mrclab-lab"
-"""The file that says which lab a folder belongs to."""
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
-def start(lab: Lab, folder: Path) -> list[str]:
+def start(lab: Lab, folder: Path, variant: Variant = USUAL) -> list[str]:
     """Copy a lab's skeleton and its README into a new folder; return the names of the files.
 
     Raise InputError if something is there already: a student's work is never written over.
     """
-    return _copied(lab, "start", folder)
+    return _copied(lab, "start", folder, variant)
 
 
 def solution(lab: Lab, folder: Path) -> list[str]:
@@ -35,10 +34,10 @@ def solution(lab: Lab, folder: Path) -> list[str]:
 
     Raise InputError as `start`, and if there are no solutions here: students install none.
     """
-    return _copied(lab, "solution", folder)
+    return _copied(lab, "solution", folder, USUAL)
 
 
-def _copied(lab: Lab, part: str, folder: Path) -> list[str]:
+def _copied(lab: Lab, part: str, folder: Path, variant: Variant) -> list[str]:
     if folder.exists():
         raise InputError(f"{folder} is there already: remove it, or name another folder")
     source = folder_of(lab)
@@ -49,7 +48,9 @@ def _copied(lab: Lab, part: str, folder: Path) -> list[str]:
         if extra is not None:
             shutil.copytree(extra, folder, ignore=_IGNORED, dirs_exist_ok=True)
         shutil.copy(source / "README.md", folder / "README.md")
-        (folder / MARKER).write_text(f"{lab.folder}\n", encoding="utf-8", newline="\n")
+        lines = [lab.folder, *filter(None, [variant.student])]
+        (folder / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+        personalise(lab.number, folder, variant)
     except OSError as error:
         raise InputError(f"cannot make {folder}: {error.strerror or error}") from None
     _hand_over(folder)
@@ -69,7 +70,7 @@ def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
         raise InputError(f"no folder {folder}: 'mrclab lab start {lab.number}' makes it")
     marker = folder / MARKER
     try:
-        belongs = files.read(marker, 100).decode("utf-8", errors="replace").strip()
+        belongs = files.read(marker, 200).decode("utf-8", errors="replace").partition("\n")[0].strip()
     except FileNotFoundError:
         belongs = lab.folder
     except OSError as error:
@@ -100,7 +101,7 @@ def pack(
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from None
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    result = document(lab, outcomes, sums, when, version)
+    result = document(lab, outcomes, sums, when, version, variant_in(folder).student)
     try:
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents.items():

@@ -1,4 +1,4 @@
-"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a separate process.
+"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S [NUMBER]``: run a lab's checks in a process.
 
 Each outcome is a line of JSON on standard output; the output of the student's code goes to standard error.
 The student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mrclab.labs.checks import Checks, Student, run_all
+from mrclab.labs.variants import Variant
 from mrclab.linux.system import end_with_parent, is_linux
 
 
@@ -31,15 +32,18 @@ def load_checks(path: Path) -> Checks:
     return checks
 
 
-def main(check: str, folder: str, first: str, limit_s: str) -> int:
-    """Run the checks from number ``first`` on; the student's code has ``limit_s`` seconds for each."""
+def main(check: str, folder: str, first: str, limit_s: str, number: str | None = None) -> int:
+    """Run the checks from number ``first`` on; the student's code has ``limit_s`` seconds for each.
+
+    ``number`` is the student's, which draws the variant; without it the folder's own counts.
+    """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.dont_write_bytecode = True
     if is_linux():
         end_with_parent()
     checks = load_checks(Path(check))
-    student = Student(Path(folder), _report)
+    student = Student(Path(folder), _report, None if number is None else Variant(number))
     print(json.dumps({"titles": [named.title for named in checks]}), file=out, flush=True)
     try:
         for outcome in run_all(checks, student, int(first), float(limit_s)):

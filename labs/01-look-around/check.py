@@ -7,9 +7,9 @@ from typing import Any
 
 from mrclab.labs.checks import Checks, Hint, Student, require
 from mrclab.labs.looking import Way, fabric, frames_of, sender_of, way_of
+from mrclab.labs.variants import Route, followed_route, packet_route
 
 CHECKS = Checks()
-WANTED = ("h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h3")
 
 
 @CHECKS.add("planes, switches, hosts, links")
@@ -44,10 +44,9 @@ def paths(student: Student) -> None:
 
 @CHECKS.add("the list, hop by hop")
 def hops(student: Student) -> None:
-    values, known = student.values("answers.yaml"), fabric()
-    path = next(path for path in known.paths("h1", "h3") if "p1-t1-1" in path.nodes)
-    steps = way_of(_frame_to(path.outer_dst), "h1", 1).steps
-    names = ("sent_by_h1", "behind_p1_t0_0", "behind_p1_t1_1", "behind_p1_t0_1")
+    values, route = student.values("answers.yaml"), followed_route(student.variant)
+    steps = way_of(_frame_to(route.path().outer_dst), route.src, route.plane).steps
+    names = [f"sent_by_{route.src}", *(f"behind_{node.replace('-', '_')}" for node in route.nodes[1:-1])]
     for name, step in zip(names, steps, strict=True):
         found = _address(values.get(name), name)
         left = len([group for group in step.destination.exploded.split(":")[2:] if group != "0000"])
@@ -69,8 +68,9 @@ def _address(value: Any, name: str) -> IPv6Address:
         raise Hint(f"{name}: '{value}' is no IPv6 address.") from None
 
 
-@CHECKS.add("packet.pcap goes from h0 to h3 in plane 1, over T1 number 1")
+@CHECKS.add("packet.pcap goes over the path that was asked for")
 def packet(student: Student) -> None:
+    wanted = packet_route(student.variant)
     try:
         frames = frames_of(student.bytes_of("packet.pcap"))
         require(frames, "packet.pcap has no packet in it.")
@@ -78,39 +78,40 @@ def packet(student: Student) -> None:
     except ValueError as error:
         raise Hint(f"packet.pcap: {error}.") from None
     require(
-        (host, plane) == ("h0", 1),
-        f"Its source MAC is that of {host} in plane {plane}. It should leave from h0's port in plane 1, h0-eth1.",
+        (host, plane) == (wanted.src, wanted.plane),
+        f"Its source MAC is that of {host} in plane {plane}. It should leave from {wanted.src}'s port in plane {wanted.plane}, "
+        f"{wanted.src}-eth{wanted.plane}.",
     )
     nic = fabric().host(host).ports[plane]
     require(
         frames[0][:6] == nic.t0_mac,
-        f"Its destination MAC is {frames[0][:6].hex(':')}, and the T0's port at the other end of h0-eth1 has another one: it would not take the frame in.",
+        f"Its destination MAC is {frames[0][:6].hex(':')}, and the T0's port at the other end of {host}-eth{plane} has another one: it would not take the frame in.",
     )
     source = IPv6Address(frames[0][22:38]) if len(frames[0]) >= 38 else None
     require(
         source == nic.address,
-        f"Its source address is {source}. Answers go there: it has to be that of h0's NIC port in plane 1.",
+        f"Its source address is {source}. Answers go there: it has to be that of {host}'s NIC port in plane {plane}.",
     )
     try:
         way = way_of(frames[0], host, plane)
     except ValueError as error:
         raise Hint(f"packet.pcap: {error}.") from None
-    require(way.nodes == WANTED, reason(way) + f"\n{way.text()}")
+    require(way.nodes == wanted.nodes, reason(way, wanted) + f"\n{way.text()}")
 
 
-def reason(way: Way) -> str:
-    """Say what is wrong with a packet's way."""
+def reason(way: Way, wanted: Route) -> str:
+    """Return the hint for a packet that goes another way."""
     first = way.steps[0].destination.exploded.split(":")[2:]
-    if way.dropped and any(group != "0000" and not group.startswith("1") for group in first):
+    if way.dropped and any(group != "0000" and not group.startswith(str(wanted.plane)) for group in first):
         return (
-            "The packet is sent in plane 1, but its list names nodes of another plane: the first digit of a uSID says which "
+            f"The packet is sent in plane {wanted.plane}, but its list names nodes of another plane: the first digit of a uSID says which "
             "plane it is of."
         )
     if way.dropped and len(way.steps) == 1:
         return "The first switch drops it. Which switch gets the packet first, and what does it look for in the first place of the list?"
     if way.dropped:
         return "It is dropped on its way. Each place of the list must name the next node, from the first T0 to the NIC's port."
-    return f"It arrives, but at {way.end} by way of {', '.join(way.nodes[1:-1])}. It should pass {', '.join(WANTED[1:-1])}."
+    return f"It arrives, but at {way.end} by way of {', '.join(way.nodes[1:-1])}. It should go {wanted}: by way of {', '.join(wanted.nodes[1:-1])}."
 
 
 @CHECKS.add("the questions are answered")

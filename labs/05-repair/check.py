@@ -122,7 +122,7 @@ def no_needless(student: Student, schedule: Schedule) -> None:
 
 
 def needless(schedule: Schedule, story: Story) -> str:
-    """Say why a repeat was needless: the idea depends on what came before it."""
+    """Return why a repeat was needless: the reason depends on the packet's history."""
     if not story.needless:
         return ""
     first = story.needless[0]

@@ -58,6 +58,11 @@ def transports(student: Student) -> None:
 @CHECKS.add("all meet the same cuts, and these last long enough")
 def fair(student: Student) -> None:
     scenario = scenario_of(student)
+    seed = student.variant.seed("cuts", scenario.seed)
+    require(
+        scenario.seed == seed,
+        f"cuts.yaml has the seed {scenario.seed}, and yours is {seed} (yours.md): run it with your own.",
+    )
     spared = [transport.name for transport in scenario.transports if not transport.faults]
     require(not spared, f"{', '.join(spared)} meets no faults. A factor compares the same cuts.")
     slowest_ns = max(transport.detection_ns or 0 for transport in scenario.transports)

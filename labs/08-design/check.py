@@ -6,13 +6,13 @@ from math import isclose
 from typing import Any
 
 from mrclab.labs.checks import Checks, Student, require
+from mrclab.labs.variants import wanted_nics
 from mrclab.scale.blast import blast_radius
 from mrclab.scale.fabric import Built, Design
 from mrclab.scale.parts import Parts
 
 CHECKS = Checks()
 CHIP_GBPS, NIC_GBPS = 51_200, 800
-NICS = 50_000
 DESIGNS = [(tiers, planes) for tiers in (1, 2, 3) for planes in (1, 2, 4, 8, 16)]
 
 
@@ -107,16 +107,16 @@ def blast(student: Student) -> None:
 
 @CHECKS.add("the choice meets the requirements")
 def choice(student: Student) -> None:
-    design = chosen(student)
+    design, nics = chosen(student), wanted_nics(student.variant)
     say = f"{design.name}:"
     require(
         design.port_bps >= 100e9, f"{say} ports of {design.port_bps / 1e9:g} Gbit/s are slower than allowed."
     )
     require(
-        design.most_nics >= NICS,
-        f"{say} there is room for {design.most_nics:,} NICs, and {NICS:,} are wanted. What gives a switch more ports?",
+        design.most_nics >= nics,
+        f"{say} there is room for {design.most_nics:,} NICs, and {nics:,} are wanted. What gives a switch more ports?",
     )
-    built = design.built(NICS)
+    built = design.built(nics)
     require(
         built.longest_path <= 3,
         f"{say} the longest path has {built.longest_path} switches. Each tier adds two: what can be had with fewer tiers?",
@@ -148,21 +148,21 @@ def chosen(student: Student) -> Design:
 
 @CHECKS.add("the numbers of the choice are those of the model")
 def numbers(student: Student) -> None:
-    design = chosen(student)
-    require(design.most_nics >= NICS, "A design without room for the NICs has no numbers.")
-    built = design.built(NICS)
+    design, nics = chosen(student), wanted_nics(student.variant)
+    require(design.most_nics >= nics, "A design without room for the NICs has no numbers.")
+    built = design.built(nics)
     values = student.values("choice.yaml")
     for name, expected in {
         "switches": built.switches,
         "optical_modules": built.modules,
         "power_mw": built.power_w / 1e6,
-        "cost_of_a_nics_share": built.cost / NICS,
+        "cost_of_a_nics_share": built.cost / nics,
     }.items():
         found = values.get(name)
         require(
             isinstance(found, int | float) and isclose(found, expected, rel_tol=0.01),
-            f"choice.yaml: {name} is {found}, which the model does not say of {built.design.name} for {NICS:,} NICs. A fabric "
-            f"that is not full has fewer switches: mrclab scale --nics {NICS} --planes {built.design.planes} "
+            f"choice.yaml: {name} is {found}, which the model does not say of {built.design.name} for {nics:,} NICs. A fabric "
+            f"that is not full has fewer switches: mrclab scale --nics {nics} --planes {built.design.planes} "
             f"--tiers {built.design.tiers} --only fabric.",
         )
 

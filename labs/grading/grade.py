@@ -18,18 +18,21 @@ from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome
 from mrclab.labs.sandbox import files
 from mrclab.labs.sandbox.remote import RemoteCode
+from mrclab.labs.variants import variant_in
 from mrclab.linux.errors import InputError, MachineError
 
 
 @dataclass(frozen=True)
 class Graded:
-    """What a hand-in is worth. ``note`` is why it could not be checked, or "missing"."""
+    """The grade of a hand-in. ``note`` is the reason if it could not be checked, or "missing"."""
 
     person: Person
     outcomes: tuple[Outcome, ...] = ()
     time: datetime | None = None
     late: bool = False
     note: str = ""
+    student: str = ""
+    """The number that drew the variant, "" for the page's own values."""
     answers: dict[str, str] = field(default_factory=dict)
     sums: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()
@@ -90,7 +93,9 @@ def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given
         work = unpack(hand_in, lab, target)
     except InputError as error:
         return Graded(hand_in.person, note=" ".join(str(error).split()))
-    outcomes = tuple(judge(folder_of(lab) / "check.py", work, lab.spec.check_limit_s, quiet=True))
+    number = hand_in.person.student or None
+    check = folder_of(lab) / "check.py"
+    outcomes = tuple(judge(check, work, lab.spec.check_limit_s, quiet=True, number=number))
     time = claimed_time(work)
     texts = {path.name: files.read(path).decode("utf-8", errors="replace") for path in files.regular(work)}
     return Graded(
@@ -99,6 +104,7 @@ def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given
         time,
         late=due is not None and time is not None and time > due,
         note="" if time else "without result.json, so without a time",
+        student=number or variant_in(work).student,
         answers=answers_of(texts.get("answers.md", "")),
         sums=frozenset(_sum(work / name) for name in lab.spec.files if (work / name).is_file()) - given,
         runs=fingerprint(text for name, text in texts.items() if name.endswith(".py")),

@@ -1,4 +1,4 @@
-"""Hand-ins as learning platforms give them out: whose they are, and their files, unpacked with bounds."""
+"""Hand-ins as learning platforms export them: their authors, and their files, unpacked with bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +14,7 @@ import yaml
 
 from mrclab.labs.model import Lab
 from mrclab.labs.sandbox import files
+from mrclab.labs.variants import student_number
 from mrclab.linux.errors import InputError
 
 _MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_file(_.*)?")
@@ -25,10 +26,14 @@ _LARGEST_ZIP_BYTES = 50_000_000
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who takes the course: the name, and the platform's number or "" if it has none."""
+    """Somebody who takes the course: the name, and the platform's number or "" if it has none.
+
+    ``student`` is the number that draws the variants of the labs, "" if it is not known.
+    """
 
     name: str
     number: str = ""
+    student: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,8 @@ def _gradescope_names(path: Path) -> dict[str, str]:
 def read_roster(path: Path) -> list[Person]:
     """Return the people in a list: a name in each line, or a CSV file of a platform.
 
-    Of a CSV file the columns "Full name" or "Name" and "Identifier", "ID number" or "SID" count.
+    Of a CSV file the columns "Full name" or "Name" and "Identifier", "ID number" or "SID" count. The
+    student's number is in "Student", "ID number" or "SID"; in a list of names it is the name.
     """
     import csv
 
@@ -103,13 +109,35 @@ def read_roster(path: Path) -> list[Person]:
     head = [cell.strip().lower() for cell in rows[0]] if rows else []
     name = next((head.index(word) for word in ("full name", "name") if word in head), None)
     if name is None:
-        return [Person(row[0].strip()) for row in rows if row and row[0].strip()]
+        return [Person(row[0].strip(), student=row[0].strip()) for row in rows if row and row[0].strip()]
     number = next((head.index(word) for word in ("identifier", "id number", "sid") if word in head), None)
+    student = next((head.index(word) for word in ("student", "id number", "sid") if word in head), None)
     return [
-        Person(row[name].strip(), "" if number is None else re.sub(r"\D", "", row[number]))
+        Person(
+            row[name].strip(),
+            "" if number is None else re.sub(r"\D", "", row[number]),
+            "" if student is None else row[student].strip(),
+        )
         for row in rows[1:]
-        if len(row) > max(name, number or 0)
+        if len(row) > max(name, number or 0, student or 0)
     ]
+
+
+def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[HandIn]:
+    """Return the hand-ins with the students' numbers of a roster; people are found by name or by number.
+
+    Raise InputError if a name is missing from the roster or has no valid number there.
+    """
+    by_key = {person.name.casefold(): person for person in roster}
+    by_key |= {f"#{person.number}": person for person in roster if person.number}
+    known = []
+    for hand_in in found:
+        person = hand_in.person
+        listed = by_key.get(f"#{person.number}") or by_key.get(person.name.casefold())
+        if listed is None or not listed.student:
+            raise InputError(f"--variants: the roster has no student's number of {person.name}")
+        known.append(replace(hand_in, person=replace(person, student=student_number(listed.student))))
+    return known
 
 
 def unpack(hand_in: HandIn, lab: Lab, target: Path) -> Path:

@@ -53,7 +53,7 @@ def _tokens(text: str) -> list[str]:
 def closest(prints: Mapping[str, frozenset[int]], skeleton: frozenset[int]) -> dict[str, tuple[str, float]]:
     """Return for each hand-in the most similar other one and the share of its own runs that it has, 0 to 1.
 
-    Runs of the skeleton do not count. A hand-in without runs of its own resembles nobody.
+    Runs of the skeleton do not count. A hand-in with the skeleton's runs only resembles nobody.
     """
     own = {name: runs - skeleton for name, runs in prints.items()}
     found = {}

@@ -28,7 +28,7 @@ def _table(rows: Sequence[Sequence[object]]) -> str:
 def plain(lab: Lab, graded: Sequence[Graded]) -> str:
     """Return a CSV table with a row for each person and a column for each check."""
     titles = next((tuple(o.check for o in one.outcomes) for one in graded if one.outcomes), ())
-    head = ["name", "number", "lab", "points", "passed", "checks", "time", "late", "note"]
+    head = ["name", "number", "student", "lab", "points", "passed", "checks", "time", "late", "note"]
     head += ["similar to", "similarity", "same files as", *titles]
     rows: list[list[object]] = [list(head)]
     for one in graded:
@@ -37,6 +37,7 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
             [
                 one.person.name,
                 one.person.number,
+                one.student,
                 lab.number,
                 f"{one.points():.1f}",
                 one.passed,
@@ -54,7 +55,7 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
 
 
 def moodle(graded: Sequence[Graded]) -> str:
-    """Return Moodle's grading worksheet, to be uploaded where it was downloaded.
+    """Return Moodle's grading worksheet, to be uploaded on the page of its download.
 
     Moodle finds people by their identifier, the number in the folders of its download.
     """
@@ -67,7 +68,7 @@ def moodle(graded: Sequence[Graded]) -> str:
 
 
 def feedback(one: Graded) -> str:
-    """Return what a student should read: the checks that did not pass, with their hints."""
+    """Return the feedback for a student: the checks that did not pass, with their hints."""
     lines = [one.note] if one.note else []
     lines += [f"{o.check}: {o.hint}" for o in one.outcomes if not o.passed and o.tried]
     return "\n".join(lines) or "All checks pass."

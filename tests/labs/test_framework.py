@@ -18,6 +18,7 @@ from mrclab.labs.catalogue import all_labs, find, part_of
 from mrclab.labs.checks import Checks, Hint, Student, require, run_all, unanswered
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, LabSpec, Outcome, document, passed
+from mrclab.labs.variants import MARKER
 from mrclab.linux.errors import InputError, MrclabError
 from tests.support.paths import ROOT
 
@@ -221,8 +222,8 @@ def test_a_hand_in_follows_no_links(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a link"):
         student.pack(SPRAY, folder, out, [], "", "")
     assert secret.read_text() == "root:!:1::::::"
-    (folder / student.MARKER).unlink()
-    (folder / student.MARKER).symlink_to(secret)
+    (folder / MARKER).unlink()
+    (folder / MARKER).symlink_to(secret)
     with pytest.raises(InputError) as refused:
         student.work_folder(SPRAY, str(folder), tmp_path)
     assert "root:!" not in str(refused.value)

@@ -105,7 +105,7 @@ def test_who_is_missing_is_known_by_name_or_number(tmp_path: Path) -> None:
     assert handins.missing(roster, found) == [Person("Alan T.", "12")]
     (tmp_path / "roster.txt").write_text("ada\ngrace\n")
     roster = handins.read_roster(tmp_path / "roster.txt")
-    assert handins.missing(roster, [HandIn(Person("Ada"), tmp_path)]) == [Person("grace")]
+    assert handins.missing(roster, [HandIn(Person("Ada"), tmp_path)]) == [Person("grace", student="grace")]
 
 
 def test_renamed_code_is_alike_and_a_solution_of_ones_own_is_not() -> None:

@@ -1,4 +1,4 @@
-"""Run the policies of spray.py, MRC's own and a random one on four fabrics, and print what came of it.
+"""Run the policies of spray.py, MRC's own and a random one on four fabrics, and print the results.
 
 `python measure.py` prints a table; with a file name (`python measure.py spray.png`) it draws it, too.
 Nothing is to be written here, but look at how it is done: `labs/spraying.py` has the rest.
@@ -43,7 +43,7 @@ def table():
 
 
 def main():
-    """Print the table, and draw it where a file is named."""
+    """Print the table, and draw it if a file is named."""
     rows = table()
     print(
         f"{'fabric':16} {'policy':11} {'took us':>8} {'evenness':>8} {'late':>6} {'on LINK':>7} {'lost':>5}"

@@ -1,4 +1,4 @@
-"""Three path policies. Each queue pair makes one of its own; `choose` is asked before every packet."""
+"""Three path policies. Each queue pair creates its policy; `choose` is called before every packet."""
 
 from mrclab.hosts.mrc.evs.policy import PathPolicy
 
@@ -29,7 +29,7 @@ class TwoChoices(PathPolicy):
 
 
 class Healthy(PathPolicy):
-    """Take every EV in turn, but keep off those that lost a packet in the last AVOID_NS."""
+    """Take every EV in turn, except EVs that lost a packet in the last AVOID_NS."""
 
     def __init__(self, rng):
         super().__init__(rng)

@@ -2,7 +2,7 @@
 
 
 class LossDetector:
-    """Is told of every transmission and every SACK, and says what was lost."""
+    """Learn of each transmission and each SACK, and return the lost packets."""
 
     def __init__(self, window_ns, timeout_ns):
         """Others that are sent up to `window_ns` later may overtake; `timeout_ns` is longer than any RTT."""

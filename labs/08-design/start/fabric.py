@@ -1,4 +1,4 @@
-"""A folded Clos of any size as numbers: what it has room for, needs, and loses to one failure.
+"""A folded Clos of any size in numbers: its room, its parts, and its loss to one failure.
 
 A plane is a folded Clos of `tiers` tiers of switches with `radix` ports each. In all tiers but the top one,
 half of the ports lead down and half lead up; in the top tier all lead down. A NIC has a port in every plane.

@@ -2,7 +2,7 @@
 
 
 class LossDetector:
-    """Is told of every transmission and every SACK, and says what was lost.
+    """Learn of each transmission and each SACK, and return the lost packets.
 
     A packet is lost once another one, sent more than the window later, has arrived. Both times are times of
     sending, so it does not matter how late the SACK comes.
