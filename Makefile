@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs site format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
 # MRCLAB_VENV names another environment: the dev container's is the image's.
@@ -48,11 +48,15 @@ slow-test: $(VENV)/.with-dev compile ## Run the slow tests: whole experiments, l
 unit-test: $(VENV)/.with-dev compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow and not root" $(ARGS)
 
-lint: $(VENV)/.with-dev ## Check style and types
+lint: $(VENV)/.with-dev ## Check style, types and the order of the rooms
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead link is an error)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+site: docs ## That, and the page that simulates in the browser (site/play/index.html, for any file server)
+	@$(BIN)/python tools/play_site.py site/play
 
 format: $(VENV)/.with-dev ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

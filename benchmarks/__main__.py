@@ -24,6 +24,7 @@ SHORT: dict[str, Sequence[str]] = {
     "clustermapper": ("faults", "-n", "10"),
     "cross_check": ("-n", "1", "--only", "cut-slow", "dead-2", "shared"),
     "endpoint": ("--rounds", "2", "--qps", "100"),
+    "full_load": ("flows", "--seeds", "1", "--microseconds", "100", "--option", "skip_cap=0.125"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
     "link_rate": ("--seconds", "1", "--rates", "10,100,1000"),
     "live_page": ("--topology", "tiny", "--rounds", "2", "--faults", "2"),

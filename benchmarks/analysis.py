@@ -31,7 +31,7 @@ def analyse(directory: Path) -> dict[str, float]:
     from mrclab.experiments.measure.pcap import read_pcap
     from mrclab.experiments.measure.recording import load_recording
     from mrclab.experiments.measure.repetition import measure
-    from mrclab.experiments.spec.transports import NAMED
+    from mrclab.hosts.transports.table import TRANSPORTS
     from mrclab.topologies import load_fabric
 
     result = json.loads((directory / "result.json").read_text())
@@ -41,7 +41,7 @@ def analyse(directory: Path) -> dict[str, float]:
     logs = {path.stem: path for path in (folder / "events").glob("*.jsonl")}
     hosts = tuple(captures)
     evidence = Evidence(
-        transport=NAMED[name],
+        transport=TRANSPORTS[name],
         number=0,
         seed=result["seed"],
         fabric=load_fabric(result["parameters"]["topology"]),

@@ -8,6 +8,8 @@ recovery since the first loss, how many trials are off by it, and how many were 
 
 * stop, freeze: SIGSTOP, and the cgroup freezer, for 5 and 50 ms: of the sender, the receiver, the switches'
   process, and the process that reads the captures
+* trace: a debugger attaches to the sender for 5 and 50 ms; pause: all of these processes are stopped at one
+  time, as by a hypervisor
 * hog: busy processes on one CPU, and on all, for the whole trial
 * quota: the sender in a cgroup that may use a tenth of a CPU
 * memory: the pages that the sender maps of files are taken from it, as on a machine that is short of memory
@@ -38,26 +40,34 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from mrclab.experiments.live import repetition as runs  # noqa: E402
+from mrclab.experiments.live.drivers.spray import SprayDriver  # noqa: E402
+from mrclab.experiments.live.fabrics import bring_up  # noqa: E402
+from mrclab.experiments.live.switch_deaths import by_switch  # noqa: E402
 from mrclab.experiments.measure.repetition import measure  # noqa: E402
 from mrclab.experiments.measure.validity import kept_up  # noqa: E402
-from mrclab.experiments.run import repetition as runs  # noqa: E402
-from mrclab.experiments.run.drivers.spray import SprayDriver  # noqa: E402
-from mrclab.experiments.run.fabrics import bring_up  # noqa: E402
-from mrclab.experiments.run.switch_deaths import by_switch  # noqa: E402
 from mrclab.experiments.spec.scenario import load_scenario  # noqa: E402
 from mrclab.faults.model import Fault, Moment  # noqa: E402
+from mrclab.linux import scheduling  # noqa: E402
 from mrclab.linux.errors import MachineError  # noqa: E402
 from mrclab.linux.life.stalls import FROZEN, STOPPED, state_of  # noqa: E402
 from mrclab.testbed.claim import claimed  # noqa: E402
 from mrclab.testbed.names import Names  # noqa: E402
 
 OFF = 0.25
+SHORT_WAIT_NS = 1_000_000
+"""Of each half of the wait before a fault: a disturbance of 5 ms is to last until then."""
 MOST_SOUND, LEAST_OFF = 0.05, 0.95
 CANNOT = 3
 FREEZER, CPU = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu")
 UNIFIED = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 GROUP = f"mrclab-validity-{os.getpid()}"
 _PROCESS_MADVISE, _PIDFD_OPEN, _MADV_PAGEOUT, _MOST_PIECES = 440, 434, 21, 1000
+_TRACER = (
+    "import ctypes, os, sys, time; p = int(sys.argv[1]); c = ctypes.CDLL(None).ptrace; "
+    "c(16, p, None, None); os.waitpid(p, 0x40000000); time.sleep(float(sys.argv[2])); c(17, p, None, None)"
+)
+"""PTRACE_ATTACH, wait for it (__WALL), PTRACE_DETACH."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Disturbance = Callable[[], AbstractContextManager[None]]
@@ -135,6 +145,24 @@ def shell(pids: Pids, name: str, begin: str, hold_s: float, end: str) -> Disturb
 def stopping(pids: Pids, name: str, hold_s: float) -> Disturbance:
     """Return a disturbance that stops a process by a signal."""
     return shell(pids, name, "kill -STOP $P", hold_s, "kill -CONT $P")
+
+
+def tracing(pids: Pids, name: str, hold_s: float) -> Disturbance:
+    """Return a disturbance by a debugger that attaches to a process."""
+    return shell(pids, name, f"exec {sys.executable} -c '{_TRACER}' $P {hold_s}", 0, "true")
+
+
+def pausing(pids: Pids, hold_s: float) -> Disturbance:
+    """Return a disturbance that stops sender, receiver and switches at one time."""
+
+    @contextlib.contextmanager
+    def disturb() -> Iterator[None]:
+        everyone = " ".join(str(pids.of[name]) for name in ("sender", "receiver", "switches"))
+        commands = (f"kill -STOP {everyone}", f"kill -CONT {everyone}")
+        with shell(pids, "sender", commands[0], hold_s, commands[1])():
+            yield
+
+    return disturb
 
 
 def freezing(pids: Pids, name: str, hold_s: float) -> Disturbance:
@@ -219,6 +247,9 @@ def disturbances(pids: Pids) -> dict[str, Disturbance]:
             found[f"stop {name} {ms} ms"] = stopping(pids, name, ms / 1000)
             if name != "capture":
                 found[f"freeze {name} {ms} ms"] = freezing(pids, name, ms / 1000)
+    for ms in (5, 50):
+        found[f"trace sender {ms} ms"] = tracing(pids, "sender", ms / 1000)
+        found[f"pause all {ms} ms"] = pausing(pids, ms / 1000)
     if CPU.is_dir():
         found["quota, sender"] = quota(pids)
     found["memory, sender"] = paging_out(pids)
@@ -282,6 +313,7 @@ def main() -> int:
     }
     scenario = load_scenario("link-kill", target="ebpf", trials=options.trials)
     runs.DRIVERS["spray"] = Driver
+    scheduling.MOST_WAIT_NS = SHORT_WAIT_NS
     transport = scenario.transports[0]
     trials: dict[str, list[Trial]] = {}
     try:

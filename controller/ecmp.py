@@ -1,6 +1,6 @@
 """Routes for plain IPv6 between NIC ports: T0s choose uplinks by a hash of the flow, or by bits of the EV.
 
-Each plane is a separate network. A T0 sends what is for its own hosts to their ports, and what is for
+Each plane is a separate network. A T0 sends frames for its hosts to their ports, and what is for
 another rack to the group of uplinks that lead there; a T1 has one way to each rack. A link that is
 withdrawn is taken out of every group that would send over it: those of the T0 at its one end, and, since
 the T1 at the other cannot reach that rack any more, those of all other T0s for that rack. That is what a

@@ -48,7 +48,7 @@ class FaultTables:
     """Writes fault-table entries over a separate channel, as the primary controller.
 
     ``election_ids`` has the election id of each switch's primary: P4Runtime takes writes from it alone. What
-    is written where is the caller's to remember. Its faults are of ``TABLE_KINDS`` and checked.
+    is written where is the caller's to remember. Its faults have table entries, and are checked.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FaultTables:
         pipeline: Pipeline | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Take what runs; ``rng`` draws the moments of faults, which have nothing to do with the traffic."""
+        """Take the running parts; ``rng`` draws the moments of faults, independent of the traffic."""
         self._fabric = fabric
         self._rng = rng or random.Random()
         self._switches = {s.name: s for s in switches}
@@ -84,7 +84,7 @@ class FaultTables:
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
     def insert(self, fault: Fault) -> Moment:
-        """Break a link. Raise grpc.RpcError if the switch refuses the entries; it then holds none of them."""
+        """Break a link. Raise grpc.RpcError if the switch refuses the entries; it has then added no entry."""
         place = self._place(fault)
         return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 

@@ -18,7 +18,7 @@ DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 
 
 class Place(Enum):
-    """What a fault can break, and how to write it."""
+    """The kinds of place that a fault can break, and how to write each."""
 
     LINK = "link, such as p0-t0-0:p0-t1-1"
     NIC_PORT = "NIC port, such as h0-eth1"

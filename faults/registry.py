@@ -26,8 +26,7 @@ class Faults:
     ) -> None:
         """Take the mechanism of each kind that this fabric can make.
 
-        ``lock`` is held while something breaks or is restored; mechanisms with a thread of their own take it
-        too.
+        ``lock`` is held while something breaks or is restored; mechanisms that run a thread take it too.
         """
         self._fabric = fabric
         self._mechanisms = mechanisms
@@ -46,7 +45,7 @@ class Faults:
         return {where: fault for where, (fault, _) in self._active.items()}
 
     def prepare(self, fault: Fault) -> None:
-        """Check a fault and begin to get ready what it will need, so that ``apply`` does not have to.
+        """Check a fault and begin its preparation, so that ``apply`` is fast.
 
         This holds up nobody for long. A fault that is prepared already stays so. Raise as ``apply`` does,
         except for places that are faulty at the moment.
@@ -61,7 +60,7 @@ class Faults:
             mechanism.wait_prepared(checked_fault)
 
     def drop_prepared(self) -> None:
-        """Give up what was prepared and not made."""
+        """Drop the faults that were prepared and not made."""
         while self._prepared:
             _, (_, mechanism) = self._prepared.popitem()
             mechanism.close()
@@ -70,7 +69,7 @@ class Faults:
         """Make a fault and return when it took effect.
 
         Raise InputError on a fault that makes no sense here or a place that is faulty already, MachineError
-        where the machine lacks something; the fabric is then as it was.
+        if the machine lacks something; the fabric is then as it was.
         """
         found = self._prepared.pop(fault, None)
         checked_fault, mechanism = found or self._made_ready(fault)
@@ -85,7 +84,7 @@ class Faults:
     def undo(self, where: str) -> Moment:
         """Undo the fault of a place and return when that took effect; a dead switch is programmed by then.
 
-        Raise InputError where there is none.
+        Raise InputError if there is none.
         """
         place, fault, mechanism = self._at(where)
         mechanism.close()  # its thread may be waiting for the lock
@@ -116,7 +115,7 @@ class Faults:
         return mechanism.transitions()
 
     def close(self) -> None:
-        """Stop what goes on by itself. The fabric is about to go down: nothing is restored."""
+        """Stop all threads of mechanisms. The fabric is about to go down: nothing is restored."""
         self.drop_prepared()
         for _, mechanism in self._active.values():
             mechanism.close()

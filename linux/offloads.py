@@ -39,13 +39,6 @@ def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
         ethtool.set_features(features)
 
 
-def switched_on(ethtool: IoctlEthtool, ifname: str) -> tuple[str, ...]:
-    """Return the offloads that are still on, by the kernel's names."""
-    ethtool.change_ifname(ifname)
-    features = ethtool.get_features()
-    return tuple(name for name in features.keys() if OFFLOADS.match(name) and features[name])  # noqa: SIM118
-
-
 def settle(ethtool: IoctlEthtool, ifname: str) -> bool:
     """Make the kernel act on a change of carrier now instead of soon; return True if there is carrier.
 

@@ -124,10 +124,10 @@ def _command(pid: int) -> str:
 
 
 def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]:
-    """End processes: SIGTERM, SIGKILL to those still there after ``grace_s`` seconds, and wait until all
+    """End processes: SIGTERM, SIGKILL to the ones still running after ``grace_s`` seconds, and wait until all
     are gone.
 
-    Return those that were there. Children of the caller are left for it to reap.
+    Return the ones that were running. Children of the caller are left for it to reap.
     """
     waiting: dict[int, Process] = {}
     try:
@@ -155,7 +155,7 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
 
 
 def _await(waiting: dict[int, Process], timeout_s: float) -> None:
-    """Wait until all have ended, at most ``timeout_s``; close and drop those that have."""
+    """Wait until all have ended, at most ``timeout_s``; close and drop the ended ones."""
     deadline = time.monotonic() + timeout_s
     poller = select.poll()
     for fd in waiting:

@@ -1,4 +1,4 @@
-"""Read files of somebody else: regular ones only, of a bounded size, and never what a link leads to."""
+"""Read files of somebody else: regular ones only, of a bounded size, and never through a link."""
 
 from __future__ import annotations
 

@@ -23,6 +23,8 @@ def main() -> int:
         said, code = str(ended), 128 + ended.number
     except KeyboardInterrupt:
         said, code = "interrupted", INTERRUPTED
+    finally:
+        signals.ignore_interrupt()
     print(f"mrclab: {said}", file=sys.stderr)
     return code
 

@@ -11,21 +11,22 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from mrclab.arguments import Parser
+from mrclab.chakra_arguments import chakra_arguments
 from mrclab.exec_arguments import exec_arguments
 from mrclab.extras import missing_extra
-from mrclab.faults.model import DIRECTIONS, PARAMETERS
+from mrclab.fault_arguments import fault_arguments
 from mrclab.lab_arguments import lab_arguments
 from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
+from mrclab.linux.system import require_linux
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
 from mrclab.p4src.targets import TARGETS
 from mrclab.perf_arguments import perf_arguments
+from mrclab.profile_arguments import profile_arguments
 from mrclab.scaling.arguments import scale_arguments
-from mrclab.topologies.units import share
 from mrclab.version import version
 
 FAILED, INTERRUPTED = 1, 130
@@ -62,7 +63,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--no-pcap", action="store_true", help="delete each capture as soon as its times have been read"
     )
+    run.add_argument(
+        "--jobs", type=int, metavar="N", default=1, help="repetitions at a time, in virtual time (default 1)"
+    )
     run.add_argument("--resume", metavar="DIR", help="go on with the run of a directory that ended early")
+    run.add_argument(
+        "--quick", action="store_true", help="a short version of training: MRC and RoCEv2, 30 steps, once"
+    )
     run.add_argument("--dry-run", action="store_true", help="print the plan, and touch nothing")
     run.set_defaults(do=_run)
 
@@ -107,7 +114,12 @@ def parser() -> argparse.ArgumentParser:
 
     live = commands.add_parser("live", help="a page on which one breaks links and sees what happens")
     live.add_argument("--topology", metavar="T", help="a shipped topology (lab) or a YAML file")
-    live.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    live.add_argument(
+        "--target",
+        choices=(*TARGETS, "sim"),
+        default=os.environ.get("MRCLAB_TARGET", "auto"),
+        help="sim: the simulator in slow motion, on any system and without root (auto)",
+    )
     _program_argument(live)
     live.add_argument("--port", type=int, metavar="N", default=8047, help="of the page (8047; 0: any)")
     live.add_argument("--listen", metavar="ADDRESS", help="for other machines too (default: this one only)")
@@ -123,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     cli.set_defaults(do=_cli)
 
     fault = commands.add_parser("fault", help="break something of the running fabric, or list how")
-    _fault_arguments(fault)
+    fault_arguments(fault)
     _force_argument(fault)
     fault.set_defaults(do=_fault)
 
@@ -138,6 +150,10 @@ def parser() -> argparse.ArgumentParser:
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
     perf_arguments(perf)
     perf.set_defaults(do=_perf)
+
+    profile = commands.add_parser("profile", help="EV and congestion control profiles of NICs in use")
+    profile_arguments(profile)
+    profile.set_defaults(do=_profile)
 
     probe = commands.add_parser("probe", help="time every hop of paths on the running fabric, out and back")
     probe.add_argument("source", metavar="HOST", help="who sends, such as h0")
@@ -200,10 +216,16 @@ def parser() -> argparse.ArgumentParser:
     scale_arguments(scale)
     scale.set_defaults(do=_scale)
 
+    schema = commands.add_parser("schema", help="print the JSON schema of a file, for editors")
+    schema.add_argument("of", choices=("scenario", "topology", "result"), help="the kind of file")
+    schema.set_defaults(do=_schema)
+
     trace = commands.add_parser("trace", help="a run's events for Perfetto or chrome://tracing")
     trace.add_argument("directory", metavar="DIR", help="the result directory of a run")
     trace.add_argument("--out", metavar="FILE", help="where it goes (default: DIR/trace.json)")
     trace.set_defaults(do=_trace)
+
+    chakra_arguments(commands.add_parser("chakra", help="execution traces: what one holds; write one"))
 
     sweep = commands.add_parser("sweep", help="a grid of parameters and seeds, on this machine or on many")
     sweep.add_argument("file", metavar="FILE", help="a YAML file, or a shipped sweep (dead-links)")
@@ -232,22 +254,6 @@ def _program_argument(parser: argparse.ArgumentParser) -> None:
 
 def _force_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="also where the fabric is somebody else's")
-
-
-def _fault_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "kind", metavar="KIND", nargs="?", help="what to do; without it, all kinds are listed"
-    )
-    parser.add_argument("where", metavar="WHERE", nargs="?", help="a link a:b, a NIC port, a switch, a plane")
-    forms: dict[str, dict[str, Any]] = {
-        "direction": {"choices": DIRECTIONS},
-        "ratio": {"type": share, "metavar": "SHARE"},
-        "time": {"metavar": "TIME"},
-        "kind": {"metavar": "KIND"},
-    }
-    for parameter in PARAMETERS.values():
-        parser.add_argument(parameter.flag, help=parameter.help, **forms[parameter.form])
-    parser.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
 
 
 # Each command does its imports when it runs, so that `mrclab --help` and bad input answer at once.
@@ -297,6 +303,11 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _live(args: argparse.Namespace) -> int:
+    if args.target == "sim" and args.run is None:
+        from mrclab.play.command import live_simulated
+
+        return live_simulated(args)
+    require_linux("mrclab live")
     from mrclab.live.command import live
 
     return live(args)
@@ -336,6 +347,12 @@ def _perf(args: argparse.Namespace) -> int:
     from mrclab.perf import perf
 
     return perf(args)
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from mrclab.profile import profile
+
+    return profile(args)
 
 
 def _probe(args: argparse.Namespace) -> int:
@@ -387,6 +404,12 @@ def _prune(args: argparse.Namespace) -> int:
     from mrclab.prune import prune
 
     return prune(args)
+
+
+def _schema(args: argparse.Namespace) -> int:
+    from mrclab.schema import schema
+
+    return schema(args.of)
 
 
 def _scale(args: argparse.Namespace) -> int:

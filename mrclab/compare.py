@@ -1,4 +1,4 @@
-"""``mrclab compare A B ...``: runs side by side, each with the first."""
+"""``mrclab compare A B ...``: two runs with the size of each difference, or several with a column each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from mrclab.experiments.report.compare import document, render_compare
-from mrclab.experiments.report.result import load_result, refused_if_damaged
+from mrclab.experiments.report.compare import document, render_columns, render_compare
+from mrclab.experiments.result.file import load_result, refused_if_damaged
 from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 
@@ -38,6 +38,10 @@ def compare(directories: Sequence[str], form: str = "") -> int:
         return 0
     console = terminal()
     first, *others = runs
+    if len(others) > 1:
+        with refused_if_damaged(Path(directories[0])):
+            console.print(render_columns(runs))
+        return 0
     for letter, directory in zip(others, directories[1:], strict=True):
         with refused_if_damaged(Path(directory)):
             console.print(render_compare(runs[first], runs[letter], letter))

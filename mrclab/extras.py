@@ -21,6 +21,6 @@ def missing_extra(command: str, error: Exception) -> MachineError | None:
     top = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if top in modules:
-            wanted = "live" if command == "live" else extra
+            wanted = f"live,{extra}" if command == "live" and extra != "live" else extra
             return MachineError(f"mrclab {command} needs Python's '{top}'", f"pip install 'mrclab[{wanted}]'")
     return None

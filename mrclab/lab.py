@@ -20,6 +20,7 @@ from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, find, folder_of
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome, passed
+from mrclab.labs.variants import MARKER, PAGE, USUAL, Variant, student_number
 from mrclab.linux.errors import InputError, MachineError, MrclabError
 from mrclab.linux.system import is_root
 from mrclab.terminal import terminal
@@ -57,10 +58,13 @@ def _start(args: argparse.Namespace) -> int:
     found = find(args.lab)
     _require_modules(found)
     folder = Path(args.folder or found.student_folder)
-    files = student.start(found, folder)
+    variant = Variant(student_number(args.student)) if args.student is not None else USUAL
+    files = student.start(found, folder, variant)
     print(f"Lab {found.number}: {found.spec.title} (about {found.spec.minutes} minutes)")
     print(textwrap.fill(found.spec.aim, _WIDTH))
-    print(f"\n{folder}/: {', '.join(name for name in files if name != student.MARKER)}")
+    print(f"\n{folder}/: {', '.join(name for name in files if name != MARKER)}")
+    if PAGE in files:
+        print(f"{PAGE} has your own values, {variant.student}: read it beside README.md")
     up = _bring_up(found, wanted=not args.no_up)
     print("\nNext:")
     for step in (f"cd {folder}", "read README.md", *up, *found.spec.next_steps):

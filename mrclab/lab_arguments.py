@@ -17,6 +17,9 @@ def lab_arguments(parser: argparse.ArgumentParser) -> None:
     for verb in (start, check, submit, solution):
         verb.add_argument("lab", metavar="N", help="the lab's number or name")
         verb.add_argument("folder", metavar="FOLDER", nargs="?", help="default: lab-NN-name below this one")
+    start.add_argument(
+        "--student", metavar="NUMBER", help="draw the values of this student, so that nobody has the same"
+    )
     start.add_argument("--no-up", action="store_true", help="bring no fabric up")
     check.add_argument("--json", action="store_true", help="for programs")
     submit.add_argument("--out", metavar="FILE", help="the zip file (default: lab-NN-name.zip)")
@@ -32,6 +35,11 @@ def _grade_arguments(grade: argparse.ArgumentParser) -> None:
     grade.add_argument("--gradescope", metavar="DIR", help="write a results.json for each hand-in here")
     grade.add_argument("--answers", metavar="FILE", help="write all answers, question by question, as CSV")
     grade.add_argument("--roster", metavar="FILE", help="all names, to find those who handed nothing in")
+    grade.add_argument(
+        "--variants",
+        action="store_true",
+        help="judge each hand-in by the student's number in the roster, not by the one in the hand-in",
+    )
     grade.add_argument("--due", metavar="TIME", help="mark later ones, such as 2026-11-30T18:00+01:00")
     grade.add_argument("--jobs", metavar="N", type=int, help="hand-ins at a time (default: one a CPU)")
     grade.add_argument(

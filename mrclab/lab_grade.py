@@ -30,6 +30,10 @@ def grade_command(args: argparse.Namespace) -> int:
         raise InputError("--jobs must be 1 or more")
     found = handins.find(Path(args.folder), lab)
     roster = handins.read_roster(Path(args.roster)) if args.roster else []
+    if args.variants:
+        if not args.roster:
+            raise InputError("--variants needs --roster FILE, which has the students' numbers")
+        found = handins.with_students(roster, found)
     if not args.unconfined:
         require_sandbox()
     lock, done = threading.Lock(), []

@@ -13,14 +13,13 @@ COMMANDS = (
         "down",
         "exec",
         "exercise",
-        "live",
         "perf",
         "probe",
         "restore",
     ),
     *("shell", "status", "up", "watch"),
 )
-"""`run`, `soak`, `fault` and `lab` do some of their work anywhere."""
+"""`run`, `soak`, `fault`, `lab` and `live` do some of their work anywhere."""
 
 
 def require_system(command: str) -> None:

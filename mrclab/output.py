@@ -23,6 +23,7 @@ from mrclab.topologies.shipped import TOPOLOGIES, Shipped
 
 Say = Callable[[str], None]
 Step = Callable[[int], None]
+Detail = Callable[[float], str]
 LEAST_ROOM_BYTES = 50_000_000
 """A run with less room than this on its disk is not started: its captures alone take more."""
 LINE_EVERY_S = 10.0
@@ -113,26 +114,43 @@ def _whole(shipped: Shipped, name: str) -> str:
 
 
 @contextmanager
-def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Step]]:
+def progress(
+    console: Console, what: str, total: int, detail: Detail = lambda _seconds: ""
+) -> Iterator[tuple[Say, Step]]:
     """Show the progress; yield a function that prints a line, and one that takes the number done.
 
-    A bar on a terminal; elsewhere a line every ten seconds, and one at the end.
+    A bar on a terminal; elsewhere a line every ten seconds, and one at the end. ``detail`` returns words
+    on the present part of the work, from the seconds since its beginning.
     """
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(what, total=total)
-            yield bar.console.print, lambda done: bar.update(task, completed=done)
+            started, over = time.monotonic(), threading.Event()
+
+            def describe() -> None:
+                while not over.wait(1.0):
+                    words = detail(time.monotonic() - started)
+                    bar.update(task, description=f"{what}, {words}" if words else what)
+
+            describing = threading.Thread(target=describe, daemon=True)
+            describing.start()
+            try:
+                yield bar.console.print, lambda done: bar.update(task, completed=done)
+            finally:
+                over.set()
+                describing.join()
         return
-    with _Lines(console, what, total) as lines:
+    with _Lines(console, what, total, detail) as lines:
         yield lines.say, lines.step
 
 
 class _Lines:
     """Progress in lines, for a file or a pipe. Each is written at once, so that a reader sees it in time."""
 
-    def __init__(self, console: Console, what: str, total: int) -> None:
+    def __init__(self, console: Console, what: str, total: int, detail: Detail) -> None:
         self._console = console
+        self._detail = detail
         self._what = what
         self._total = total
         self._done = 0
@@ -163,4 +181,7 @@ class _Lines:
     def _line(self) -> None:
         seconds = time.monotonic() - self._started
         phase = ", reading what was captured" if self._done == self._total and not self._over.is_set() else ""
-        self.say(f"  {self._done} of {self._total} {self._what}{phase}, {seconds:.0f} s")
+        words = "" if self._over.is_set() else self._detail(seconds)
+        self.say(
+            f"  {self._done} of {self._total} {self._what}{phase}, {seconds:.0f} s{words and f'; {words}'}"
+        )

@@ -12,7 +12,7 @@ from mrclab.hosts.clustermapper.denylist import Denylist
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
 from mrclab.hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES
-from mrclab.hosts.transports import TRANSPORTS
+from mrclab.hosts.transports import find_transport
 from mrclab.linux.errors import InputError
 from mrclab.testbed.clustermapper import denylist_file
 from mrclab.testbed.names import require_root
@@ -99,8 +99,12 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--qp must be 1..{MAX_QPS}, not {args.qp}")
     if args.tx_depth < 1:
         raise InputError(f"--tx-depth must be at least 1, not {args.tx_depth}")
-    if args.transport not in TRANSPORTS:
-        raise InputError(f"no transport '{args.transport}': {', '.join(TRANSPORTS)}")
+    try:
+        transport = find_transport(args.transport)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if not transport.core.has_nic or transport.only_simulated:
+        raise InputError(f"perf runs transports with a NIC of ours on a live fabric, not {args.transport}")
     if args.test == "write_lat" and (args.bidirectional or args.qp != 1):
         raise InputError(
             "write_lat sends one message at a time: use it without --bidirectional, on one queue pair"
@@ -125,7 +129,7 @@ def _check(args: argparse.Namespace) -> None:
                 raise InputError(str(error)) from None
     options = ("congestion", "path_policy", "window", "rate_limit")
     chosen = [name for name in options if getattr(args, name) is not None]
-    if chosen and TRANSPORTS[args.transport].kind != "mrc":
+    if chosen and transport.kind != "mrc":
         raise InputError(f"--{chosen[0].replace('_', '-')} is for MRC, not for {args.transport}")
 
 
@@ -135,7 +139,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if args.mtu is not None:
         config["mtu_bytes"] = mtu_bytes
-    if TRANSPORTS[args.transport].kind == "mrc":
+    if find_transport(args.transport).kind == "mrc":
         config["exponential_retries"] = DEAD_PEER_RETRIES
         # The question is how fast the endpoint's software is, so nothing holds it back unless asked to.
         config["congestion"] = args.congestion or "fixed"

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mrclab.experiments.report.result import refused_if_damaged
 from mrclab.experiments.report.run_file import rebuild
 from mrclab.experiments.report.write import write_all, write_index
+from mrclab.experiments.result.file import refused_if_damaged
 from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 

@@ -5,6 +5,8 @@
     run = load("results/link-kill/20300101-120000")
     run.trials.groupby("transport")["recovered_us"].median()
 
+``load_many`` does the same for several runs: its frames have a column ``run`` in addition.
+
 All frames have the columns ``transport`` and ``repetition``, so that they can be joined. Times in ``_us`` are
 microseconds since the measurement began; a trial's times count from its fault.
 """
@@ -12,7 +14,7 @@ microseconds since the measurement began; a trial's times count from its fault.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +26,8 @@ import pandas as pd
 from mrclab.experiments.measure.events import load_events
 from mrclab.experiments.measure.pcap import PACKET, Packets, read_pcap
 from mrclab.experiments.measure.recording import load_recording
-from mrclab.experiments.report.result import load_result, refused_if_damaged
+from mrclab.experiments.result.file import load_result, refused_if_damaged
+from mrclab.linux.errors import InputError
 
 _FAULT = {"kind": "fault", "where": "where", "direction": "direction", "at_us": "at_us"}
 _KEY = ("transport", "repetition")
@@ -125,6 +128,51 @@ class Results:
     def _directories(self) -> Iterator[tuple[str, int, Path]]:
         for name, repetition, _ in self._parts("samples"):
             yield name, repetition, self.directory / f"{name}-{repetition}"
+
+
+@dataclass(frozen=True)
+class ManyResults:
+    """Several runs. Their frames have a column ``run`` in front, with the name of each."""
+
+    runs: Mapping[str, Results]
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """See Results."""
+        return self._joined("trials")
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """See Results."""
+        return self._joined("samples")
+
+    @cached_property
+    def series(self) -> pd.DataFrame:
+        """See Results."""
+        return self._joined("series")
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """See Results."""
+        return self._joined("events")
+
+    def _joined(self, name: str) -> pd.DataFrame:
+        frames = {run: getattr(found, name) for run, found in self.runs.items()}
+        parts = [frame.assign(run=run) for run, frame in frames.items() if len(frame)]
+        whole = pd.concat(parts, ignore_index=True) if parts else next(iter(frames.values())).assign(run="")
+        return whole[["run", *(column for column in whole.columns if column != "run")]]
+
+
+def load_many(directories: Sequence[Path | str] | Mapping[str, Path | str]) -> ManyResults:
+    """Return the results in several directories, named by them or by the keys of a mapping.
+
+    Raise InputError if one has none, or if there are no directories.
+    """
+    if not isinstance(directories, Mapping):
+        directories = {str(directory): directory for directory in directories}
+    if not directories:
+        raise InputError("no directories of results: give at least one")
+    return ManyResults({name: load(directory) for name, directory in directories.items()})
 
 
 def load(directory: Path | str) -> Results:

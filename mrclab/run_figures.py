@@ -12,7 +12,7 @@ from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.linux.errors import MachineError
 from mrclab.output import directory, repeat
-from mrclab.run_scenario import require, run_and_report, scenario_of
+from mrclab.run_scenario import require, require_jobs, run_and_report, scenario_of
 from mrclab.terminal import terminal
 
 FIGURES = "figures"
@@ -41,6 +41,8 @@ def run_figures(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("\n".join(f"{s.name}: {s.claim}" for s in scenarios))
         return 0
+    if not any(scenario.target == SIMULATED for scenario in scenarios):
+        require_jobs(args.jobs, scenarios[0])
     for scenario in scenarios:
         try:
             require(scenario)
@@ -58,8 +60,10 @@ def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argpa
     for scenario in scenarios:
         place = out / scenario.name
         place.mkdir()
+        jobs = args.jobs if scenario.target == SIMULATED else 1
         try:
-            result = run_and_report(scenario, place, console, repeat(args, scenario.name, scenario))
+            words = repeat(args, scenario.name, scenario)
+            result = run_and_report(scenario, place, console, words, jobs=jobs)
         except RuntimeError as error:
             console.print(f"{scenario.name} failed: {error}", style="bold red")
             failed.append(scenario.name)

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from rich.text import Text
 from mrclab.controller.pipeline import Pipeline, shipped_pipeline
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.experiments.spec.slow_motion import slowed
+from mrclab.experiments.spec.workloads import Transformer
 from mrclab.linux.errors import InputError, MachineError, reason
 from mrclab.linux.life import signals
-from mrclab.output import directory, progress, repeat, room_for, size_text
+from mrclab.output import Detail, directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]
@@ -34,13 +37,15 @@ def run_scenario(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(plan)
         return 0
+    require_jobs(args.jobs, scenario)
     require(scenario)
     with directory(args.out, scenario.name) as out:
-        result = run_and_report(scenario, out, terminal(), repeat(args, args.scenario, scenario))
+        words = repeat(args, args.scenario, scenario)
+        result = run_and_report(scenario, out, terminal(), words, jobs=args.jobs)
     return 0 if result["integrity"] == "ok" else 1
 
 
-def resume_scenario(out: Path, parse: Parse) -> int:
+def resume_scenario(out: Path, parse: Parse, jobs: int = 1) -> int:
     """Go on with the run of a directory: the repetitions that it has finished are kept.
 
     ``parse`` reads the words of a command line, after the program's name, as the run was started by.
@@ -55,17 +60,23 @@ def resume_scenario(out: Path, parse: Parse) -> int:
     if tuple(run.command[:2]) != ("mrclab", "run"):
         raise InputError(f"the run in '{out}' does not say how it was started: run it anew")
     args = parse(run.command[1:])
-    scenario = scenario_of(args, args.scenario)
+    scenario = at_speed_of(scenario_of(args, args.scenario), run.parameters)
     if _meaning(scenario.to_dict()) != _meaning(run.parameters) or scenario.fabric().name != run.topology:
         raise InputError(f"'{out}': its scenario means something else today: run it anew")
+    require_jobs(jobs, scenario)
     require(scenario)
-    result = run_and_report(scenario, out, terminal(), run.command, resume=True)
+    result = run_and_report(scenario, out, terminal(), run.command, resume=True, jobs=jobs)
     return 0 if result["integrity"] == "ok" else 1
+
+
+def at_speed_of(scenario: Scenario, parameters: Mapping[str, Any]) -> Scenario:
+    """Return a scenario in the slow motion of a run that was made with these parameters."""
+    return slowed(scenario, parameters.get("slower", 1.0) / scenario.slower)
 
 
 def is_finished(out: Path) -> bool:
     """Return True if a directory has the result of a run that came to its end."""
-    from mrclab.experiments.report.result import load_result
+    from mrclab.experiments.result.file import load_result
 
     try:
         return load_result(out).get("unfinished") is None
@@ -84,7 +95,7 @@ def require(scenario: Scenario) -> None:
 
     Raise MachineError, and InputError if a testbed of these names is up.
     """
-    from mrclab.experiments.run.needs import require_all, require_workload
+    from mrclab.experiments.live.needs import require_all, require_workload
 
     require_workload(scenario)
     if scenario.target == SIMULATED:
@@ -98,6 +109,14 @@ def require(scenario: Scenario) -> None:
     require_compiler(Path(scenario.program))
     require_all(scenario)
     refuse_second(Names.from_environment())
+
+
+def require_jobs(jobs: int, scenario: Scenario) -> None:
+    """Check the number of repetitions at a time. Raise InputError."""
+    if jobs < 1:
+        raise InputError(f"--jobs: {jobs} repetitions at a time: give 1 or more")
+    if jobs > 1 and scenario.target != SIMULATED:
+        raise InputError("--jobs: a live fabric runs one repetition at a time: leave it out, or --target sim")
 
 
 def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
@@ -117,15 +136,22 @@ def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
 
 
 def run_and_report(
-    scenario: Scenario, out: Path, console: Console, command: Sequence[str], *, resume: bool = False
+    scenario: Scenario,
+    out: Path,
+    console: Console,
+    command: Sequence[str],
+    *,
+    resume: bool = False,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Run a scenario with its progress on a terminal; return the contents of its result.json.
 
-    ``command`` reproduces the run. With ``resume`` the repetitions that the directory has are kept. A signal
-    ends the run once: later ones do not keep it from saving its repetitions.
+    ``command`` reproduces the run, and ``jobs`` repetitions run at a time. With ``resume`` the repetitions
+    that the directory has are kept. A signal ends the run once: later ones do not keep it from saving its
+    repetitions.
     """
     with signals.first_only():
-        return _run_and_report(scenario, out, console, command, resume)
+        return _run_and_report(scenario, out, console, command, resume, jobs)
 
 
 def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
@@ -142,27 +168,62 @@ def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
         raise
 
 
+def _detail_of(scenario: Scenario, out: Path) -> Detail:
+    """Return what describes the present part of a run: of a training its step, loss and time left."""
+    if not isinstance(scenario.workload, Transformer):
+        return lambda _seconds: ""
+    from mrclab.experiments.run.outcome import repetition_directory
+    from mrclab.experiments.run.progress import words_of
+
+    steps, times = scenario.workload.steps, scenario.repetitions
+    directories = {
+        f"{transport.name} {number + 1}/{times}": repetition_directory(out, transport.name, number)
+        for transport in scenario.transports
+        for number in range(times)
+    }
+    return lambda seconds: words_of(directories, steps, seconds)
+
+
+def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
+    """Return the scenario at the speed that suits this machine. If there is none nothing is left behind."""
+    if scenario.target == SIMULATED:
+        return scenario
+    from mrclab.experiments.live.calibration import calibrated, needs_calibration
+
+    try:
+        return calibrated(scenario, console.print) if needs_calibration(scenario) else scenario
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
 def _run_and_report(
-    scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool
+    scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool, jobs: int
 ) -> dict[str, Any]:
     """Do as ``run_and_report``, ended by any signal."""
+    from mrclab.experiments.live.system import describe_system
     from mrclab.experiments.report.build import Run, build
-    from mrclab.experiments.report.result import save_result
     from mrclab.experiments.report.run_file import load_repetitions, save_run, save_unfinished
     from mrclab.experiments.report.table import render_result
     from mrclab.experiments.report.write import write_all
+    from mrclab.experiments.result.file import save_result
     from mrclab.experiments.run.outcome import Outcome
-    from mrclab.experiments.run.system import describe_system
 
     run: Callable[..., None]
-    if scenario.target == SIMULATED:
+    if jobs > 1:
+        from mrclab.run_jobs import run_in_processes
+
+        run = partial(run_in_processes, jobs)
+    elif scenario.target == SIMULATED:
         from mrclab.experiments.virtual.engine import run_scenario as run
     else:
-        from mrclab.experiments.run.engine import run_scenario as run
+        from mrclab.experiments.live.engine import run_scenario as run
 
     fabric = scenario.fabric()
     pipeline = _pipeline(scenario, out, resume)
     console.print(Text.assemble((scenario.name, "bold"), f" on {fabric.name}: {scenario.description}"))
+    if not resume:
+        scenario = _at_speed(scenario, out, console)
     described = Run(
         scenario=scenario.name,
         parameters=scenario.to_dict(),
@@ -183,7 +244,7 @@ def _run_and_report(
     try:
         room_for(out)
         save_run(out, described)
-        with progress(console, what, scenario.steps) as (say, step):
+        with progress(console, what, scenario.steps, _detail_of(scenario, out)) as (say, step):
             run(scenario, out, outcome, say=say, step=step)
     except BaseException as error:
         if not outcome.began and not resume and isinstance(error, InputError | MachineError):

@@ -47,7 +47,7 @@ def up(topology: str, target: str, *, program: str | None = None, force: bool = 
     logs = _logs()
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
-    # The daemon inherits none of our descriptors: a reader of our output would else wait for its end, too.
+    # The daemon inherits no descriptor of ours: a reader of our output would else wait for its end, too.
     with open(logs / "daemon.log", "ab") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd), *own],
@@ -98,7 +98,7 @@ def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:
 
 
 def down(*, force: bool = False) -> int:
-    """Take the running testbed down. Raise InputError if none is up, or it is not ours, unless ``force``."""
+    """Take the testbed down. Raise InputError if none runs, or it is not ours, unless ``force``."""
     names = Names.from_environment()
     found = require_ours(names, force=force)
     take(names, found)

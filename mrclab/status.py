@@ -31,7 +31,7 @@ MOST_PORTS = 16
 def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
     """Print the state of the running testbed; with ``watch_s`` repeatedly, with rates per second.
 
-    Raise InputError if none is up.
+    Raise InputError if no testbed is up.
     """
     names = Names.from_environment()
     since = state.require(names).since

@@ -36,7 +36,7 @@ def denylist_file(names: Names) -> Path:
 
 
 def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
-    """Probe the testbed that is up until ``stop()``. Raise InputError if none is up.
+    """Probe the testbed that is up until ``stop()``. Raise InputError if no testbed is up.
 
     The denylist is there while this runs, and is written again with every verdict.
     """

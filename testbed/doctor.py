@@ -20,11 +20,12 @@ from mrclab.linux import namespaces
 from mrclab.linux.errors import MachineError
 from mrclab.linux.scheduling import usable_cpus
 from mrclab.linux.system import is_root, libc, require_linux
-from mrclab.testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
+FRR = Path("/usr/lib/frr")
+"""Where Debian's and FRRouting's own packages put the daemons."""
 MIN_PYTHON = (3, 11)
 MIN_KERNEL = (5, 15)
 MIN_MEMORY = 1 << 30

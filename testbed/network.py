@@ -111,7 +111,7 @@ class FabricNetwork:
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
-        """Return the testbed that is up, from any process. Raise InputError if none is."""
+        """Return the testbed that is up, from any process. Raise InputError if no testbed is up."""
         names = names or Names.from_environment()
         found = state.require(names)
         return cls(found.fabric(), names, found.run_id, found.target)

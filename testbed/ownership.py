@@ -53,7 +53,7 @@ def whose(found: State) -> str:
 def require_ours(names: Names, *, force: bool) -> State:
     """Return the testbed that is up, for a command that would disturb its owner.
 
-    Raise InputError if none is up, or if it is an experiment's or another user's, unless ``force``.
+    Raise InputError if no testbed is up, or if it is an experiment's or another user's, unless ``force``.
     """
     found = state.require(names)
     if not force and not (found.stays and found.user == user()):

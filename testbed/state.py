@@ -104,7 +104,7 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """Return the testbed that is up. Raise InputError if none is, with the fate of the last one."""
+    """Return the testbed that is up. Raise InputError if no testbed is up, with the fate of the last one."""
     state = read(names)
     if state is None:
         taken = read_taken(names)

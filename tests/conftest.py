@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from mrclab.testbed.frr import DIRECTORY
+from mrclab.testbed.doctor import FRR
 from tests.support.command import Up, up
 
 KERNEL_MARKS = ("root", "bmv2", "docker")
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not on PATH"))
         if (
             item.get_closest_marker("frr")
-            and not os.access(DIRECTORY / "zebra", os.X_OK)
+            and not os.access(FRR / "zebra", os.X_OK)
             and not os.environ.get("CI")
         ):
             item.add_marker(pytest.mark.skip(reason="FRRouting is not installed (apt install frr)"))

@@ -73,7 +73,11 @@ def test_what_takes_long_is_accepted_and_planned(
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "yaml"], ids=str)
-def test_a_file_that_a_page_shows_is_accepted(block: Block, tmp_path: Path) -> None:
+def test_a_file_that_a_page_shows_is_accepted(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    _write_files(tmp_path)
     path = tmp_path / "shown.yaml"
     keys = set(yaml.safe_load(block.text))
     if "planes" in keys:
@@ -81,15 +85,16 @@ def test_a_file_that_a_page_shows_is_accepted(block: Block, tmp_path: Path) -> N
         load_fabric(str(path))
     elif "seeds" in keys:
         parse_sweep(block.text, block.page)
-    elif "workload" in keys:
-        path.write_text(block.text)
-        load_scenario(str(path))
     else:
-        rest = "name: mine\ntopology: tiny\nworkload: {kind: stream, duration: 1 s}\n"
-        if "transports" not in keys:
-            rest += "transports: {mrc: , mine: {use: mrc}}\n"
-        path.write_text(rest + block.text)
-        _write_files(tmp_path)
+        kind = "spray" if "profiles" in keys else "stream"
+        rest = {
+            "name": "mine",
+            "topology": "tiny",
+            "workload": f"{{kind: {kind}, duration: 1 s}}",
+            "transports": "{mrc: , mine: {use: mrc}}",
+        }
+        shown = "".join(f"{key}: {value}\n" for key, value in rest.items() if key not in keys)
+        path.write_text(shown + block.text)
         load_scenario(str(path))
 
 

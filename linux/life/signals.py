@@ -55,6 +55,12 @@ def as_exceptions() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def ignore_interrupt() -> None:
+    """Ignore Ctrl-C from now on: the program has its exit code, and only the interpreter's end is left."""
+    if _in_main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @contextmanager
 def _handled(handler: Callable[[int], None]) -> Iterator[None]:
     """Call ``handler`` for each signal within the ``with``, in place of its default action."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mrclab.linux.scheduling import before_others
+
 LOOK_MS = 10
 """How often each process is looked at. A stop that is shorter may be missed."""
 OWN_LOOK_MS = 100
@@ -79,9 +81,10 @@ class StallWatch:
                 self._stopped_ns[name] = self._stopped_ns.get(name, 0) + passed
 
     def _watch(self) -> None:
-        while not self._ended.wait((LOOK_MS if self._pids else OWN_LOOK_MS) / 1000):
-            with self._lock:
-                self.look()
+        with before_others():  # else a busy machine looks like a process that stands still
+            while not self._ended.wait((LOOK_MS if self._pids else OWN_LOOK_MS) / 1000):
+                with self._lock:
+                    self.look()
 
 
 def state_of(pid: int) -> str:
@@ -114,7 +117,7 @@ def frozen(groups: str) -> bool:
 
 @cache
 def _mounted(kind: str, controller: str = "") -> Path | None:
-    """Return where a cgroup hierarchy is mounted; None if it is not."""
+    """Return the mount point of a cgroup hierarchy; None if it is not mounted."""
     for line in _MOUNTS.read_text(encoding="utf-8").splitlines():
         _, where, found, options, *_ = line.split(" ")
         if found == kind and (not controller or controller in options.split(",")):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mrclab.experiments.report.page.inline import inline_svg
-from mrclab.experiments.report.palette import BLUE, GREEN, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
+from mrclab.experiments.result.palette import BLUE, GREEN, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
 from mrclab.scale.blast import blast_radius
 from mrclab.scale.figures import Curve
 from mrclab.scale.study import Answer, cost_curves

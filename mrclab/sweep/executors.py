@@ -7,6 +7,7 @@ again, and given up when its workers died three times.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mrclab.linux.errors import MachineError
+from mrclab.linux.system import end_with_parent, is_linux
 from mrclab.sweep.task import Outcome, Task, run_task
 
 MOST_DEATHS = 3
@@ -59,7 +61,9 @@ class LocalProcesses:
         workers = 1 if suspect else self._workers
         context = multiprocessing.get_context("spawn")
         under_way: dict[Future[Outcome], Task] = {}
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_ctrl_c) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),)
+        ) as pool:
             try:
                 while under_way or waiting:
                     while waiting and len(under_way) < workers:
@@ -87,9 +91,13 @@ class LocalProcesses:
         return waiting
 
 
-def _leave_ctrl_c() -> None:
-    """Leave Ctrl-C to the process that started the workers."""
+def begin_worker(parent_pid: int) -> None:
+    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if is_linux():
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != parent_pid:
+            raise SystemExit(f"process {parent_pid}, which started this worker, has ended")
 
 
 class DaskCluster:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from mrclab.experiments.report.palette import STYLE, new_figure
 from mrclab.experiments.report.pictures import style_of
+from mrclab.experiments.result.palette import STYLE, new_figure
 from mrclab.sweep.spec import Plain, SweepFile
 from mrclab.sweep.table import Row
 

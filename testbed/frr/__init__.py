@@ -3,8 +3,3 @@
 ``plan`` assigns addresses and AS numbers, ``config`` writes the daemons' configuration, ``daemons``
 runs them, ``faults`` breaks links, ``fabric`` ties them together.
 """
-
-from pathlib import Path
-
-DIRECTORY = Path("/usr/lib/frr")
-"""Where Debian's and FRRouting's own packages put the daemons."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from mrclab.linux.children import ending
 from mrclab.linux.errors import MachineError, SwitchError
-from mrclab.testbed.frr import DIRECTORY
+from mrclab.testbed.doctor import FRR
 from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies.routed import Router, Timers
@@ -28,7 +28,7 @@ _ZSERV = "zserv.api"
 _NAMES = ("zebra", "bgpd", "bfdd")
 
 
-def find_daemons(directory: Path = DIRECTORY) -> Path:
+def find_daemons(directory: Path = FRR) -> Path:
     """Return the directory of the daemons. Raise MachineError if they are not installed."""
     for name in _NAMES:
         if not os.access(directory / name, os.X_OK):

@@ -19,7 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mrclab.experiments.report.result import result_schema
+from mrclab.experiments.result.model import result_schema
 from mrclab.testbed.names import DEFAULT_PREFIX
 from tests.support.paths import ROOT
 from tests.support.shell_script import SCRIPT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.report.result import load_result
+from mrclab.experiments.result.file import load_result
 from mrclab.linux.errors import InputError
 from mrclab.linux.regular_files import read_regular
 

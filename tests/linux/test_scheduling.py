@@ -1,5 +1,6 @@
 """What a NIC's process does where it may not run before everybody else."""
 
+import cmath
 import os
 import random
 import struct
@@ -110,7 +111,14 @@ def test_a_chosen_moment_comes_after_the_wait_and_leaves_the_thread_as_it_was() 
 def test_moments_are_drawn_between_their_bounds() -> None:
     waits = {schedule.chosen_wait_ns(random.Random(seed)) for seed in range(50)}
     assert len(waits) > 40
-    assert schedule.LEAST_WAIT_NS <= min(waits) <= max(waits) < schedule.MOST_WAIT_NS
+    assert 2 * schedule.LEAST_WAIT_NS <= min(waits) <= max(waits) < 2 * schedule.MOST_WAIT_NS
+
+
+@pytest.mark.parametrize("period_ns", [300_000, 400_000, 575_000, 680_000])
+def test_moments_prefer_no_part_of_a_burst(period_ns: int) -> None:
+    rng = random.Random(1)
+    turns = [schedule.chosen_wait_ns(rng) / period_ns for _ in range(10_000)]
+    assert abs(sum(cmath.exp(2j * cmath.pi * turn) for turn in turns)) / len(turns) < 0.03
 
 
 def test_work_beside_agents_goes_to_the_last_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

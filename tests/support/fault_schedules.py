@@ -20,6 +20,7 @@ from mrclab.hosts.mrc.wire import NackReason
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted
 from mrclab.hosts.transports import DEPLOYED
+from tests.support.endpoint_state import active_per_plane, set_receiver_penalty, set_refusal
 from tests.support.mrc_sim import Network, Sim, ev_value
 from tests.support.random_writes import Overlaps, Writes
 
@@ -92,7 +93,7 @@ def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[],
 
     def refuse(reason: NackReason | None) -> None:
         for qpn in every:
-            end.set_refusal(qpn, reason)
+            set_refusal(end, qpn, reason)
 
     def window(mpr: int) -> None:
         if end.config.dynamic_mpr:
@@ -101,7 +102,7 @@ def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[],
 
     def penalty(amount: int, restore: bool) -> None:
         for qpn in every:
-            end.set_receiver_penalty(qpn, amount, restore=restore)
+            set_receiver_penalty(end, qpn, amount, restore=restore)
 
     def ask() -> None:
         known = [counters.ev for counters in end.ev_counters(every[0])]
@@ -207,7 +208,7 @@ def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
         assert may_repeat or event.old_ev != event.new_ev
     for event in (e for e in sim.of(end, EvReplaced) if e.qpn == qpn):
         assert event.ev >> 16 == event.new_ev >> 16
-    active = sim.ends[end].active_per_plane(qpn)
+    active = active_per_plane(sim.ends[end], qpn)
     states = defaultdict(list)
     for ev in sim.ends[end].ev_counters(qpn):
         states[ev.plane].append(ev.state)
@@ -282,6 +283,7 @@ CONFIGS = st.fixed_dictionaries(
         "mpr": st.sampled_from([128, 1024]),
         "ev_min_active": st.sampled_from([0, 3]),
         "always_skip_after": st.sampled_from([0, 3]),
+        "skip_cap": st.sampled_from([1.0, 0.25]),
         "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
         "reading": st.builds(
             SpecReading,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mrclab.experiments.run.drivers.ranks import connect
+from mrclab.experiments.live.drivers.ranks import connect
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text

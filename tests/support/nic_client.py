@@ -13,6 +13,7 @@ from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.routes import nic_addresses
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
+from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
 from mrclab.hosts.service.session import Session
 from mrclab.hosts.transports import make_config
@@ -47,7 +48,7 @@ class Program:
         self.nic = nic
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setblocking(False)
-        self.session = Session(theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host)
+        self.session = Session(theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control)
         nic.sessions.append(self.session)
         self.memory = bytearray(1 << 16)
         self.qpn = self.posted = self.received = self.polled = 0
@@ -133,6 +134,7 @@ class Nic:
         self.fabric, self.host = fabric, host
         config = make_config("mrc", fabric, host, {"congestion": "fixed", "exponential_retries": 8})
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
+        self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
@@ -152,6 +154,8 @@ class Nic:
                     qp.on_received(event)
                 elif isinstance(event, QpError):
                     qp.on_error(event)
+                else:
+                    self.control.observe(event)
         return frames
 
 

@@ -36,7 +36,7 @@ RUNS: dict[str, dict[str, Any]] = {
 """What is asked for, beside an incast on a small fabric with a warm-up."""
 
 
-def carry_out(name: str, out: Path, seed: int = 1) -> Evidence:
+def carry_out(name: str, out: Path, seed: int = 1, *, capture: bool = True) -> Evidence:
     """Carry out one of the runs; it leaves its files in `out`."""
     asked = {
         "name": name,
@@ -47,7 +47,7 @@ def carry_out(name: str, out: Path, seed: int = 1) -> Evidence:
         "warmup": "20 us",
         "limit": "1 s",
         "workload": INCAST,
-        "measure": {"series": "10 us", "capture": True},
+        "measure": {"series": "10 us", "capture": capture},
         **RUNS[name],
     }
     scenario = parse_scenario(json.dumps(asked), f"{name}.yaml")

@@ -119,19 +119,6 @@ def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
     return tuple(found)
 
 
-def graph_of(sources: Sources) -> dict[str, set[str]]:
-    """Return for each module those of the project that it imports, for type checks and locally included."""
-    modules = {module_name(path) for path in sources}
-    graph: dict[str, set[str]] = {}
-    for path, source in sources.items():
-        targets = set()
-        for module, name in imports_of(path, source):
-            full = f"{module}.{name}"
-            targets.add(full if full in modules else module)
-        graph[module_name(path)] = (targets & modules) - {module_name(path)}
-    return graph
-
-
 def order_breaks(sources: Sources) -> list[str]:
     """Find imports against the order of packages, of tests, and of benchmarks."""
     found = set()
@@ -168,36 +155,6 @@ def second_names(sources: Sources) -> list[str]:
         for target, _ in imports_of(path, source)
         if target.partition(".")[0] in RANK and target.partition(".")[0] != "mrclab"
     )
-
-
-def circles(sources: Sources) -> list[str]:
-    """Find groups of modules that import each other, directly or through others (Tarjan's algorithm)."""
-    graph = graph_of(sources)
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found = []
-
-    def visit(module: str) -> None:
-        index[module] = low[module] = len(index)
-        stack.append(module)
-        for target in sorted(graph[module]):
-            if target not in index:
-                visit(target)
-                low[module] = min(low[module], low[target])
-            elif target in stack:
-                low[module] = min(low[module], index[target])
-        if low[module] == index[module]:
-            at = stack.index(module)
-            group = stack[at:]
-            del stack[at:]
-            if len(group) > 1:
-                found.append("circle: " + ", ".join(sorted(group)))
-
-    for module in sorted(graph):
-        if module not in index:
-            visit(module)
-    return sorted(found)
 
 
 def impurities(sources: Sources) -> list[str]:

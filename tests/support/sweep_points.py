@@ -28,3 +28,11 @@ def die_always(task: Task) -> Outcome:
     if task.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return count(task)
+
+
+def report_pid_and_wait(task: Task) -> Outcome:
+    """Write this process's id into the pipe ``params['pipe']`` and wait for a signal."""
+    with Path(str(task.params["pipe"])).open("w") as pipe:
+        pipe.write(f"{os.getpid()}\n")
+    signal.pause()
+    return count(task)

@@ -10,8 +10,8 @@ from mrclab.experiments.measure.repetition import Repetition, save_repetition
 from mrclab.experiments.measure.validity import Validity
 from mrclab.experiments.report.build import Run
 from mrclab.experiments.report.run_file import save_run
+from mrclab.experiments.run.progress import COURSE, STEPS
 from mrclab.experiments.spec.scenario import load_scenario
-from mrclab.experiments.training.progress import COURSE, STEPS
 
 MS = 1_000_000
 BEGIN_NS = 5_000 * MS
