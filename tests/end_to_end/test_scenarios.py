@@ -48,12 +48,13 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any
 
 def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
     result = run(mrclab, tmp_path, SCENARIO)
+    at_us = 20_000 * result["parameters"].get("slower", 1)  # In slow motion if the machine is too slow.
     assert list(result["transports"]) == ["mrc", "single-plane"]
     for name, found in result["transports"].items():
         assert found["summary"]["busbw_gbps@64KiB"]["n"] == 40
         assert [fault["repetition"] for fault in found["faults"]] == [0, 1]
         for fault in found["faults"]:
-            assert fault["at_us"] == pytest.approx(20_000, abs=20_000)
+            assert at_us <= fault["at_us"] < 2 * at_us
             assert fault["restore_after_ns"] - fault["t_before_ns"] > 0
         keys = {"start_us", "bin_us", "bytes", "lost", "repetition"}
         assert all(set(series) == keys and sum(series["bytes"]) > 0 for series in found["series"])
