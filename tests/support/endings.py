@@ -1,9 +1,9 @@
 """Commands that are ended at a random moment, and what they leave: namespaces, links, qdiscs, BPF programs,
 processes, files.
 
-``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal (``signals``),
-by SIGINT, SIGTERM or SIGKILL of the command itself (``ends``), or by kill -9 of one of their processes
-(``kills``), numbered from FIRST on, and prints a line for each.
+``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal
+(``signals``), by SIGINT, SIGTERM or SIGKILL of the command itself (``ends``), or by kill -9 of one of their
+processes (``kills``), numbered from FIRST on, and prints a line for each.
 REPORT takes them as JSON lines. The number is the seed: equal ones end a command at the same moment.
 """
 
@@ -258,7 +258,8 @@ def main(how: str, first: int, count: int, report: Path | None = None) -> int:
         mark = "ok " if ending.good and not ending.left else "LEFT" if ending.good else "BAD"
         print(
             f"{mark} {number} {ending.command}: {ending.how} after {ending.after_s} s: code {ending.code} in "
-            f"{ending.took_s} s; {ending.lines} lines, {ending.said!r}; left {len(ending.left)}, for good {len(ending.for_good)}",
+            f"{ending.took_s} s; {ending.lines} lines, {ending.said!r}; left {len(ending.left)}, "
+            f"for good {len(ending.for_good)}",
             flush=True,
         )
         if report is not None:
