@@ -10,7 +10,7 @@ measurement on, and an undisturbed run goes before each of them:
 * link: a port in the fabric gets another queue in the same way
 * route: another P4Runtime client changes a route of the first T0 to another port
 * wall clock: the time of day that the run's own process reads goes ahead by 3 s
-* disk: the results are on a disk that others fill meanwhile
+* disk: the results are on a disk that others fill
 * capture cut, capture damaged: the sender's capture loses its last third, or every 50th of its bytes from its
   middle on changes, before it is read
 * two runs: another link-kill runs in another testbed
@@ -132,7 +132,7 @@ def queue(namespace: str, port: str, lasts_s: float | None = None) -> Disturb:
 
 @contextlib.contextmanager
 def route(run: Run) -> Iterator[None]:
-    """Write a wrong route, by P4Runtime, as a client that takes part in a role of its own."""
+    """Write a wrong route, by P4Runtime, as a client of another role than the controller."""
     if run.wait_until_measured():
         listens = f"ip netns exec {PREFIX} ss -Hlnt | awk '{{print $4}}' | head -1"
         address = subprocess.run(["sh", "-c", listens], capture_output=True, text=True, check=False).stdout
@@ -252,7 +252,7 @@ def start(
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a run: its recoveries since the first loss, us; ``valid`` is None if it has no result."""
+    """The findings of a run: its recoveries since the first loss, us; ``valid`` is None if it has no result."""
 
     valid: bool | None
     recovered_us: tuple[float, ...]

@@ -117,7 +117,7 @@ class ChangeWatch:
         self._names = dict(socket.if_nameindex())
 
     def changes(self) -> list[str]:
-        """Return what has changed since the last call, each in words, once. Do not wait."""
+        """Return the changes since the last call in words, each once. Do not wait."""
         found: dict[str, None] = {}
         while True:
             try:

@@ -1,6 +1,6 @@
 """``python wrong_route.py ADDRESS``: change a route of the first switch behind the controller's back.
 
-The client takes part in a role of its own, as P4Runtime allows. Every uSID route of switch 1 that leads to
+The client takes part in another role than the controller, as P4Runtime allows. Every uSID route of switch 1 that leads to
 one port leads to the next one afterwards.
 """
 

@@ -42,7 +42,7 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return what was changed, in a line, if anything was.
+        """Return the changes in one line, or nothing.
 
         ``kinds`` are those of all faults so far. Only faults that are entries of a fault table leave queues,
         links and routes as they are: after others nothing is looked for.
