@@ -252,7 +252,7 @@ def start(
 
 @dataclass(frozen=True)
 class Found:
-    """The findings of a run: its recoveries since the first loss, us; ``valid`` is None if it has no result."""
+    """The findings of a run: its recoveries since the first loss, us; ``valid`` is None: it has no result."""
 
     valid: bool | None
     recovered_us: tuple[float, ...]

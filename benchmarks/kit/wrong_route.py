@@ -1,7 +1,7 @@
 """``python wrong_route.py ADDRESS``: change a route of the first switch behind the controller's back.
 
-The client takes part in another role than the controller, as P4Runtime allows. Every uSID route of switch 1 that leads to
-one port leads to the next one afterwards.
+The client takes part in another role than the controller, as P4Runtime allows. Every uSID route of switch 1
+that leads to port 1 leads to port 2 afterwards.
 """
 
 from __future__ import annotations

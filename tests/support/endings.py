@@ -251,6 +251,7 @@ def _end(
 
 def main(how: str, first: int, count: int, report: Path | None = None) -> int:
     """End several commands; return 1 where one was not as it should be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
     bad = 0
     for number in range(first, first + count):
         ending = end_one(how, number)
