@@ -145,7 +145,7 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return the head of a data packet, and build that of its copy too: a repair should not wait for it."""
+        """Return the head of a data packet, and build that of its copy: a repair should not have to."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)

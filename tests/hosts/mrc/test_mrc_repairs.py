@@ -130,7 +130,7 @@ def test_the_first_answer_that_reports_a_gap_goes_before_the_next_frame_is_read_
 def test_a_repair_finds_the_head_of_its_frame_built():
     pair = Pair(trim=True)
     pair.post(4096)
-    ((_, frame),) = pair.a.frames_to_send(T_SENT, None, 1)
+    pair.a.frames_to_send(T_SENT, None, 1)
     (packet,) = pair.a.qps[pair.qpn_a].requester.board.in_flight()
     dscp = pair.a.config.dscp
     classes = {key & 0xFF for key in packet.ev.heads}
