@@ -87,6 +87,8 @@ class LocalProcesses:
                         done(gave_up(task))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for worker in multiprocessing.active_children():
+                    worker.terminate()
                 raise
         return waiting
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -220,7 +221,8 @@ grid: {warmup: [5 ms, 6 ms]}
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="parent-death signals are Linux's")
-def test_runs_and_files_of_a_killed_sweep_are_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_runs_and_files_of_a_killed_sweep_are_gone(tmp_path: Path, number: signal.Signals) -> None:
     scratch, file = tmp_path / "scratch", tmp_path / "long.yaml"
     scratch.mkdir()
     file.write_text(LONG)
@@ -237,7 +239,7 @@ def test_runs_and_files_of_a_killed_sweep_are_gone(tmp_path: Path) -> None:
     ]
     with subprocess.Popen(words, env={**environment(), "TMPDIR": str(scratch)}) as sweep:
         until(lambda: any(scratch.glob("mrclab-sweep-*/out/run.json")))
-        sweep.kill()
+        sweep.send_signal(number)
     until(lambda: not any(scratch.glob("mrclab-sweep-*")))
     until(lambda: processes_with("TMPDIR", str(scratch)) == [])
 
