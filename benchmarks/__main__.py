@@ -23,6 +23,7 @@ SHORT: dict[str, Sequence[str]] = {
     "analysis": ("--trials", "20"),
     "clustermapper": ("faults", "-n", "10"),
     "cross_check": ("-n", "1", "--only", "cut-slow", "dead-2", "shared"),
+    "disturbances": ("--runs", "1", "--only", "queue for a moment", "route", "capture damaged"),
     "endpoint": ("--rounds", "2", "--qps", "100"),
     "full_load": ("flows", "--seeds", "1", "--microseconds", "100", "--option", "skip_cap=0.125"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
@@ -40,6 +41,7 @@ SHORT: dict[str, Sequence[str]] = {
     "switch_tables": ("--seconds", "0.3", "--rounds", "3"),
     "switch_versions": (),
     "testbed_up": ("-n", "3"),
+    "validation": (),
     "validity": ("--trials", "4", "--only", "stop sender 50 ms", "freeze receiver 50 ms", "hog, one CPU"),
     "virtual_time": ("permutation", "--megabytes", "0.5"),
 }

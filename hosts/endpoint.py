@@ -68,8 +68,8 @@ class Endpoint(Protocol):
 
     @property
     def repairs_wait(self) -> bool:
-        """True if a loss was found since frames were asked for last: ask for frames before the next frame is
-        handed over.
+        """True if a loss was found since frames were asked for last, or a gap that is to be reported at once:
+        ask for frames before the next frame is handed over.
         """
 
     @property

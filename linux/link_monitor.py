@@ -1,4 +1,4 @@
-"""Watching the links of interfaces: rtnetlink notifications (rtnetlink(7)) of one network namespace.
+"""Watching interfaces: rtnetlink notifications (rtnetlink(7)) of one network namespace.
 
 Netlink messages are read here by hand. pyroute2 would take 0.4 s to import and some 2 ms a message, in a
 packet loop (``CarrierWatch``) and in a switch server that a fabric waits for (``LinkMonitor``).
@@ -12,7 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
-_GROUP_LINK = 1
+_GROUP_LINK, _GROUP_TC = 1, 8
+_TC = range(36, 47)  # queues, their classes and filters, new or deleted
 _REQUEST, _DUMP = 1, 0x300
 _IFF_UP, _IFF_RUNNING = 1, 0x40
 _SIOCGIFFLAGS = 0x8913
@@ -20,10 +21,10 @@ _IFREQ = struct.Struct("16sH14x")
 _MESSAGE_BYTES = 1 << 16
 
 
-def _link_news() -> socket.socket:
+def _link_news(groups: int = _GROUP_LINK) -> socket.socket:
     """Return a socket that becomes readable when a link of this namespace changes."""
     news = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-    news.bind((0, _GROUP_LINK))
+    news.bind((0, groups))
     return news
 
 
@@ -87,16 +88,62 @@ def _state(ioctls: socket.socket, ifname: str) -> str:
     return UP if flags & _IFF_RUNNING else NO_CARRIER
 
 
-def _links(data: bytes) -> Iterator[tuple[int, bool]]:
+def _messages(data: bytes) -> Iterator[tuple[int, int]]:
+    """Return the kind of each message, and where its content begins."""
     at = 0
     while at + 16 <= len(data):
         size, kind = struct.unpack_from("=IH", data, at)
         if size < 16:
             return
-        if kind in (_NEWLINK, _DELLINK):
-            index, flags = struct.unpack_from("=iI", data, at + 20)
-            yield index, kind == _NEWLINK and flags & _IFF_UP != 0 and flags & _IFF_RUNNING != 0
+        yield kind, at + 16
         at += size + 3 & ~3
+
+
+def _links(data: bytes) -> Iterator[tuple[int, bool]]:
+    for kind, at in _messages(data):
+        if kind in (_NEWLINK, _DELLINK):
+            index, flags = struct.unpack_from("=iI", data, at + 4)
+            yield index, kind == _NEWLINK and flags & _IFF_UP != 0 and flags & _IFF_RUNNING != 0
+
+
+class ChangeWatch:
+    """The queues, filters and links of a namespace's interfaces, from now on; made in a thread that is in it.
+
+    The kernel keeps the messages until they are read, so a change costs nothing while packets are timed.
+    """
+
+    def __init__(self) -> None:
+        self._news = _link_news(_GROUP_LINK | _GROUP_TC)
+        self._names = dict(socket.if_nameindex())
+
+    def changes(self) -> list[str]:
+        """Return the changes since the last call in words, each once. Do not wait."""
+        found: dict[str, None] = {}
+        while True:
+            try:
+                data = self._news.recv(_MESSAGE_BYTES)
+            except BlockingIOError:
+                return list(found)
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                found["the queues of many interfaces changed"] = None
+                continue
+            for index in _queues(data):
+                found[f"the queues or filters of {self._names.get(index, index)} changed"] = None
+            for index, up in _links(data):
+                if not up:
+                    found[f"{self._names.get(index, index)} was taken down"] = None
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._news.close()
+
+
+def _queues(data: bytes) -> Iterator[int]:
+    for kind, at in _messages(data):
+        if kind in _TC:
+            yield struct.unpack_from("=i", data, at + 4)[0]
 
 
 class CarrierWatch:

@@ -18,6 +18,7 @@ from mrclab.experiments.live.drivers.mesh import MeshDriver
 from mrclab.experiments.live.drivers.ranks import RankDriver
 from mrclab.experiments.live.drivers.spray import SprayDriver
 from mrclab.experiments.live.routing import Reaction
+from mrclab.experiments.live.strangers import Strangers
 from mrclab.experiments.live.switch_deaths import SwitchDeaths, by_switch
 from mrclab.experiments.live.waiting import sleep_until
 from mrclab.experiments.measure.clock import measure_offset
@@ -146,15 +147,22 @@ class RepetitionRunner:
                 self._looked_at(driver),
                 driver.beats,
             )
-            with recorder, SwitchDeaths(self._running, recorder) as deaths:
+            changes: tuple[str, ...] = ()
+            with (
+                recorder,
+                SwitchDeaths(self._running, recorder) as deaths,
+                Strangers(self._running) as strangers,
+            ):
                 with driver.priority():
                     parts, measure_ns, end_ns = self._carry_out(setting, driver, recorder, deaths)
                 with self._interruptible():
                     driver.stop()
                     parts.faults.look_back()
+                    changes = strangers.changes(record.kind for record in parts.injector.records())
             collected = self._collected(driver, directory)
         save_faults(directory / "faults.json", parts.injector.records())
-        return self._evidence(setting, parts, collected, number, (measure_ns, end_ns))
+        found = self._evidence(setting, parts, collected, number, (measure_ns, end_ns))
+        return replace(found, failures=(*found.failures, *changes))
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:

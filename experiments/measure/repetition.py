@@ -206,15 +206,16 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     clock, fabric = e.recording.clock, e.fabric
     used = {host for pair in _pairs(e) for host in pair}
     paths = {host: path for host, path in e.captures.items() if host in used}
+    wrong = [f"the capture at {host} is not as it was written" for host in e.recording.changed(paths)]
     if e.transport.core.trace == "tcp":
         segments = {host: read_segments(path) for host, path in paths.items()}
         return tuple(
             build_tcp_trace(segments[a], segments[b], fabric.paths(a, b), clock, fabric)
             for a, b in _pairs(e)
             if a in segments and b in segments
-        ), []
+        ), wrong
     packets = {host: read_pcap(path) for host, path in paths.items()}
-    wrong = [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
+    wrong += [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
     wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
     by_ev = e.transport.core.sprays and e.transport.routing != "srv6"
     return tuple(

@@ -99,6 +99,7 @@ class Endpoint(BaseEndpoint):
         self._operations = Operations(self.config, self._builder, self.rng, self._emit, self.drops)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
         self._keeps_reverse = self.config.reverse_evs == "set"
+        self._at_gap = self.config.sack_at_gap
         self._timestamps = self.config.timestamps
 
     # Queue pairs
@@ -317,7 +318,11 @@ class Endpoint(BaseEndpoint):
             return
         now_ns = self.now_ns
         qp.requester.recovery.heard_ns = now_ns
-        qp.responder.on_data(now_ns, packet, port)
+        responder = qp.responder
+        whole = not responder.bitmap.bits
+        responder.on_data(now_ns, packet, port)
+        if whole and self._at_gap and responder.bitmap.bits:
+            self.repairs_wait = True  # The first answer that reports a gap should not wait for more frames.
         if self._keeps_reverse:
             self._operations.refresh_reverse(now_ns, qp)
 

@@ -82,7 +82,8 @@ class BaseEndpoint:
         """Next time, queue pairs may send before the frames that belong to no queue pair."""
         self.reports = Reports()
         self.repairs_wait = False
-        """A loss was found since frames were asked for last: its repair should go before anything is read."""
+        """A loss was found since frames were asked for last, or a gap that is to be reported at once: that
+        should go out before anything else, and before anything is read."""
         self.now_ns = 0
         """Time of the last call."""
         self.drops = Drops()
@@ -207,7 +208,7 @@ class BaseEndpoint:
         before data.
         """
         self.now_ns = now_ns
-        self.repairs_wait = False
+        urgent, self.repairs_wait = self.repairs_wait, False
         out: list[Outgoing] = []
         if free_ports is not None:
             if not free_ports:
@@ -215,7 +216,7 @@ class BaseEndpoint:
             if len(free_ports) >= len(self.ports):
                 free_ports = None
         # Operations go first, but not twice in a row: a peer may ask for any number of answers.
-        last = self._operations_last
+        last = urgent or self._operations_last
         self._operations_last = not last and self.emit_operations(out, limit, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
         if last:

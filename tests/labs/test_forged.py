@@ -51,7 +51,8 @@ class Detector:
     def timer_ns(self):
         return 0
 """
-FORGED: dict[str, str] = yaml.safe_load((ROOT / "tests" / "labs" / "forged.yaml").read_text())
+KINDS: dict[str, dict[str, str]] = yaml.safe_load((ROOT / "tests" / "labs" / "forged.yaml").read_text())
+FORGED = {name: code for forged in KINDS.values() for name, code in forged.items()}
 FILES: dict[str, dict[str, str]] = {
     "shadow-json": {"json.py": "dumps = loads = lambda *a, **k: {'passed': True}"},
     "shadow-labs": {"labs/__init__.py": "", "labs/checks.py": "def require(*a): ...\n"},
@@ -76,6 +77,11 @@ def submission(folder: Path, text: str, files: dict[str, str] | None = None) -> 
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     return folder
+
+
+def test_there_are_forty_of_eight_kinds() -> None:
+    assert len(KINDS) >= 8
+    assert len(FORGED) == sum(map(len, KINDS.values())) >= 40
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")

@@ -1,8 +1,9 @@
 """Commands that are ended at a random moment, and what they leave: namespaces, links, qdiscs, BPF programs,
 processes, files.
 
-``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal (``signals``)
-or by kill -9 of one of their processes (``kills``), numbered from FIRST on, and prints a line for each.
+``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal
+(``signals``), by SIGINT, SIGTERM or SIGKILL of the command itself (``ends``), or by kill -9 of one of their
+processes (``kills``), numbered from FIRST on, and prints a line for each.
 REPORT takes them as JSON lines. The number is the seed: equal ones end a command at the same moment.
 """
 
@@ -35,10 +36,23 @@ faults:
 repetitions: 20
 warmup: 100 ms
 """
-COMMANDS = ("run", "up", "soak", "comparison")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SWEEP = """\
+name: short
+scenario: link-kill
+target: sim
+topology: tiny
+grid: {workload.message_bytes: [4096, 8192, 16384, 65536]}
+seeds: 3
+metrics: [mrc.recovered_us]
+"""
+COMMANDS = ("run", "up", "soak", "comparison", "live", "sim", "sweep", "down")
+SIGNALS = {
+    "signals": (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    "ends": (signal.SIGINT, signal.SIGTERM, signal.SIGKILL),
+}
 LATEST_S = 15.0
 """The moment of an ending: at random between the start and this."""
+DOWN_S = 2.0
 HANG_S = 120.0
 NEEDED_S = 12.0
 """A command that goes on for so long without a process does not need it: then SIGTERM ends it."""
@@ -57,6 +71,8 @@ class Ending:
     took_s: float
     code: int | None
     said: str
+    lines: int
+    """How many lines it wrote to its standard error."""
     traceback: bool
     left: tuple[str, ...]
     cleaned: str
@@ -65,7 +81,8 @@ class Ending:
     @property
     def good(self) -> bool:
         """True if it ended, in a line, and nothing is left that clean did not list."""
-        return self.code is not None and not self.traceback and not self.for_good
+        one_line = self.lines <= 1 or self.how == "SIGHUP" or self.how.startswith("kill")
+        return self.code is not None and one_line and not self.traceback and not self.for_good
 
 
 def processes_of(environment: Mapping[str, str]) -> dict[int, str]:
@@ -96,14 +113,33 @@ def machine(environment: Mapping[str, str]) -> set[str]:
     found |= {f"bpf {number}" for number in bpf_programs()}
     found |= {f"file {path}" for path in Path(environment["TMPDIR"]).rglob("*")}
     found |= {f"file {path}" for path in names.state_dir.parent.glob(f"{names.prefix}*")}
+    found |= {f"pin {path}" for path in Path("/sys/fs/bpf").rglob("*")}
     return found
 
 
 def _command(kind: str, directory: Path) -> list[str]:
     start = [sys.executable, "-m", "mrclab"]
     on = ["--target", "ebpf", "--out", str(directory / "out")]
-    if kind == "up":
-        return [*start, "up", "--topology", "tiny", "--target", "ebpf"]
+    if kind in ("up", "live"):
+        shown = ["--port", "0"] if kind == "live" else []
+        return [*start, kind, "--topology", "tiny", "--target", "ebpf", *shown]
+    if kind == "down":
+        return [*start, "down"]
+    if kind == "sim":
+        return [
+            *start,
+            "run",
+            "link-kill",
+            "--target",
+            "sim",
+            "--trials",
+            "100",
+            "--out",
+            str(directory / "out"),
+        ]
+    if kind == "sweep":
+        (directory / "short.yaml").write_text(SWEEP)
+        return [*start, "sweep", str(directory / "short.yaml"), "--out", str(directory / "out")]
     if kind == "run":
         slowly = ["--set", "workload.rate=20 Mbit/s"]  # so that the agents leave CPU time to others
         return [*start, "run", "link-kill", "--topology", "tiny", "--trials", "1000", *slowly, *on]
@@ -136,7 +172,7 @@ def end_one(how: str, number: int) -> Ending:
     """Start a command, end it at a random moment, and see what is left."""
     drawn = random.Random(f"{how} {number}")
     kind = COMMANDS[number % len(COMMANDS)]
-    after_s = drawn.uniform(0.0, LATEST_S)
+    after_s = drawn.uniform(0.0, LATEST_S if kind != "down" else DOWN_S)
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         (directory / "tmp").mkdir()
@@ -146,9 +182,11 @@ def end_one(how: str, number: int) -> Ending:
             "TMPDIR": str(directory / "tmp"),
         }
         before = machine(environment)
-        with (directory / "said").open("wb") as said:
+        if kind == "down":
+            _mrclab(environment, "up", "--topology", "tiny", "--target", "ebpf")
+        with (directory / "said").open("wb") as said, (directory / "errors").open("wb") as errors:
             process = subprocess.Popen(
-                _command(kind, directory), env=environment, stdout=said, stderr=said, start_new_session=True
+                _command(kind, directory), env=environment, stdout=said, stderr=errors, start_new_session=True
             )
         started = time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,7 +209,7 @@ def end_one(how: str, number: int) -> Ending:
         left = _wait_gone(before, environment)
         cleaned = _mrclab(environment, "clean", "--force")
         for_good = _wait_gone(before, environment)
-        text = (directory / "said").read_text(errors="replace")
+        text = (directory / "errors").read_text(errors="replace")
         for pid in processes_of(environment):
             os.kill(pid, signal.SIGKILL)
         last = text.strip().splitlines()[-1] if text.strip() else ""
@@ -183,6 +221,7 @@ def end_one(how: str, number: int) -> Ending:
         round(took_s, 2),
         code,
         last,
+        len(text.strip().splitlines()),
         "Traceback" in text,
         left,
         cleaned,
@@ -195,12 +234,12 @@ def _end(
 ) -> str:
     """End the command by a signal, or one of its processes; return what was done."""
     running = processes_of(environment)
-    if how == "signals":
-        number = drawn.choice(SIGNALS)
+    if how in SIGNALS:
+        number = drawn.choice(SIGNALS[how])
         # An `up` that is done has left its daemon: the signal is for that then.
         pid = process.pid if process.poll() is None else min(running, default=None)
         if pid is not None:
-            for _ in range(drawn.choice((1, 1, 2, 3))):
+            for _ in range(drawn.choice((1, 1, 2, 3)) if how == "signals" else 1):
                 os.kill(pid, number)
         return number.name
     if not running:
@@ -212,6 +251,7 @@ def _end(
 
 def main(how: str, first: int, count: int, report: Path | None = None) -> int:
     """End several commands; return 1 where one was not as it should be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
     bad = 0
     for number in range(first, first + count):
         ending = end_one(how, number)
@@ -219,7 +259,8 @@ def main(how: str, first: int, count: int, report: Path | None = None) -> int:
         mark = "ok " if ending.good and not ending.left else "LEFT" if ending.good else "BAD"
         print(
             f"{mark} {number} {ending.command}: {ending.how} after {ending.after_s} s: code {ending.code} in "
-            f"{ending.took_s} s; {ending.said!r}; left {len(ending.left)}, for good {len(ending.for_good)}",
+            f"{ending.took_s} s; {ending.lines} lines, {ending.said!r}; left {len(ending.left)}, "
+            f"for good {len(ending.for_good)}",
             flush=True,
         )
         if report is not None:

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from mrclab.experiments.measure.recording import CaptureCounts
+from mrclab.experiments.measure.recording import CaptureCounts, crc32_of
 from mrclab.linux.errors import MrclabError
 
 SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and room for an SRH
@@ -128,7 +129,8 @@ class Capture:
         except subprocess.TimeoutExpired:
             self.kill()
             raise CaptureError(f"tcpdump did not end within {_STOP_TIMEOUT_S:g} s of SIGINT") from None
-        return parse_counts((self._heard + (rest or b"")).decode(errors="replace"))
+        counts = parse_counts((self._heard + (rest or b"")).decode(errors="replace"))
+        return replace(counts, crc32=crc32_of(self.file))
 
     def _drain(self) -> None:
         """Wait until tcpdump has read all packets that were in the ring at the time of the call.

@@ -16,6 +16,7 @@ import os
 import struct
 import tempfile
 import threading
+import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -219,13 +220,16 @@ class Tap:
             self.carry()
             (lost,) = _LOST.unpack_from(self._lost.memory())
             self._raw.seek(0)
+            piece, crc32 = file_header(KEPT[0], LINKTYPE_LINUX_SLL2), 0
             with self.file.open("wb") as out:
-                out.write(file_header(KEPT[0], LINKTYPE_LINUX_SLL2))
-                while raw := self._raw.read(_CHUNK * RECORD.itemsize):
-                    out.write(pcap_records(np.frombuffer(raw, RECORD), self._offset_ns))
+                while piece:
+                    out.write(piece)
+                    crc32 = zlib.crc32(piece, crc32)
+                    raw = self._raw.read(_CHUNK * RECORD.itemsize)
+                    piece = pcap_records(np.frombuffer(raw, RECORD), self._offset_ns)
         finally:
             self._closing.close()
-        return CaptureCounts(self._taken, self._taken + lost, lost)
+        return CaptureCounts(self._taken, self._taken + lost, lost, crc32)
 
     def kill(self) -> None:
         """End the capture and write nothing, for a run that has failed anyway."""

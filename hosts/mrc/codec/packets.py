@@ -63,7 +63,10 @@ class PacketBuilder:
         self._options = options
         self._pkey = config.pkey
         self._timestamps = config.timestamps
-        self.tc_control = traffic_class(config.dscp.control, ecn_capable=False)
+        dscp = config.dscp
+        self.tc_control = traffic_class(dscp.control, ecn_capable=False)
+        self._tc_trimmable = traffic_class(dscp.trimmable, ecn_capable=True)
+        self._tc_trimmable_retx = traffic_class(dscp.trimmable_retx, ecn_capable=True)
 
     def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
         """Return a control packet: BTH and one extension header, in the class of control packets."""
@@ -138,5 +141,11 @@ class PacketBuilder:
         if pad:
             payload = bytes(payload) + b"\0" * pad
         found = ev.heads.get(udp_length << 8 | tclass)
-        head, crc = ev.head(self._options, tclass, udp_length) if found is None else found
+        head, crc = self._new_head(ev, tclass, udp_length) if found is None else found
         return seal_payload(head, crc, middle, payload)
+
+    def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
+        """Return the head of a data packet, and build that of its copy: a repair should not have to."""
+        if tclass == self._tc_trimmable:
+            ev.head(self._options, self._tc_trimmable_retx, udp_length)
+        return ev.head(self._options, tclass, udp_length)

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -51,7 +52,9 @@ class Server:
 
 
 class Network:
-    """Stands in for a network whose own processes go on running."""
+    """Stands in for a network without namespaces, whose own processes go on running."""
+
+    names = SimpleNamespace(of=lambda fabric: ())
 
     def ended(self) -> str | None:
         return None
@@ -128,6 +131,7 @@ def validity(server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, dies_in
     scenario = parse_scenario(SCENARIO, "file.yaml")
     lab: Any = Lab.__new__(Lab)
     lab.network, lab.target, lab.fabric, lab.faults = Network(), server, scenario.fabric(), NoFaults()
+    lab.controller = SimpleNamespace(verify=lambda: ())
     monkeypatch.setitem(DRIVERS, "stream", Workload)
     monkeypatch.setattr(Workload, "during", {dies_in: server.kill} if dies_in else {})
     runner = RepetitionRunner(lab, scenario, scenario.transports[0], out, print, lambda: None)

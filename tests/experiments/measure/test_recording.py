@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.experiments.measure.clock import OffsetSample
-from mrclab.experiments.measure.recording import CaptureCounts, Recording, load_recording
+from mrclab.experiments.measure.recording import CaptureCounts, Recording, crc32_of, load_recording
 from mrclab.linux.errors import InputError
 
 WHOLE = Recording({"h0": CaptureCounts(5, 5, 0)}, (OffsetSample(1, 2, 3),), ())
@@ -47,3 +47,17 @@ def test_damage_is_refused_in_a_line(tmp_path: Path, text: str) -> None:
         load_recording(path)
     assert str(refused.value).startswith(f"{path}: not a recording: ")
     assert "\n" not in str(refused.value)
+
+
+def test_a_capture_that_is_not_as_it_was_written_is_named(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.pcap" for name in ("h0", "h2", "gone")}
+    for name in ("h0", "h2"):
+        files[name].write_bytes(bytes(5_000_000))
+    counts = {name: CaptureCounts(5, 5, 0, crc32_of(files["h0"])) for name in files}
+    recording = Recording(counts, WHOLE.offsets, ())
+    assert recording.changed(files) == []
+    with files["h2"].open("r+b") as file:
+        file.seek(4_000_000)
+        file.write(b"\x01")
+    assert recording.changed(files) == ["h2"]
+    assert WHOLE.changed(files) == []

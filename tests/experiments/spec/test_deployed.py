@@ -37,6 +37,8 @@ WHY: Mapping[str, Mapping[str, str]] = {
     "link-kill": {
         "sack_threshold_bytes": "a SACK for every four small packets",
         "sack_at_gap": "for every packet while one before it is missing",
+        "reorder_rtt_fraction": "nor for a quarter of the round trip",
+        "reorder_queueing_factor": "nor for twice the queueing delay",
         "max_active_evs": "here all of 256 paths are in use, and none is a backup",
         "spare_evs_per_plane": "here all of 256 paths are in use, and none is a backup",
     },

@@ -3,8 +3,9 @@
 import pytest
 
 from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
-from mrclab.hosts.mrc.wire import NackReason
+from mrclab.hosts.mrc.wire import NackReason, Opcode
 from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
+from mrclab.hosts.rdma.frames import traffic_class
 from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.endpoint_state import set_refusal
 from tests.support.mrc_pair import T_SENT, Pair
@@ -108,6 +109,32 @@ def test_a_loss_says_that_its_repair_goes_before_the_next_frame_is_read():
     ((_, repair),) = pair.a.frames_to_send(T_SENT + 5_020_001, None, 1)
     assert frame_psn(repair) == frame_psn(lost[1])
     assert not pair.a.repairs_wait
+
+
+@pytest.mark.parametrize("at_gap", [False, True])
+def test_the_first_answer_that_reports_a_gap_goes_before_the_next_frame_is_read_and_before_requests(at_gap):
+    pair = Pair(sack_threshold_bytes=4096, sack_at_gap=at_gap)
+    pair.post(8 * 4096)
+    first, _, *later = pair.a.frames_to_send(T_SENT, None, 5)
+    assert answers_to(pair, [first]) == [1]
+    pair.b.probe_ev(pair.qpn_b, next(iter(pair.b.qps[pair.qpn_b].evs.by_value)), T_SENT)
+    pair.b.receive(*later[0], T_SENT)
+    assert pair.b.repairs_wait is at_gap
+    ((_, frame),) = pair.b.frames_to_send(T_SENT, None, 1)
+    assert (frame[BTH_OFFSET] == Opcode.SACK) is at_gap, "else the request goes first"
+    assert not pair.b.repairs_wait
+    pair.b.receive(*later[1], T_SENT)
+    assert not pair.b.repairs_wait, "the gap is reported"
+
+
+def test_a_repair_finds_the_head_of_its_frame_built():
+    pair = Pair(trim=True)
+    pair.post(4096)
+    pair.a.frames_to_send(T_SENT, None, 1)
+    (packet,) = pair.a.qps[pair.qpn_a].requester.board.in_flight()
+    dscp = pair.a.config.dscp
+    classes = {key & 0xFF for key in packet.ev.heads}
+    assert classes == {traffic_class(d, ecn_capable=True) for d in (dscp.trimmable, dscp.trimmable_retx)}
 
 
 def answers_to(pair, frames):

@@ -79,7 +79,7 @@ def test_agents_without_queue_pairs_probe_each_other() -> None:
                 topology="tiny",
                 topology_yaml=fabric_text(network.fabric),
                 host=host,
-                config={},
+                config={"endpoint_timeout_ns": 10**10},  # However busy the machine is.
                 seed=1,
                 cpu=None,
                 realtime=False,
