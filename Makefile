@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs site format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs site format p4 bench validation
+.PHONY: clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
 # MRCLAB_VENV names another environment: the dev container's is the image's.
@@ -81,6 +82,10 @@ docker-build: ## Build the image with BMv2 in it (needs Docker and nothing else)
 
 docker-run-experiment: ## run-experiment in that image (SCENARIO=, ARGS=, MRCLAB_TARGET=)
 	@mkdir -p results && $(DOCKER_ENV) $(COMPOSE) run --rm lab
+
+# HTSIM=PATH: your own htsim_uec, for the side-by-side table.
+validation: $(VENV)/.with-dev compile ## Compare the simulator with theory, and with your htsim_uec (HTSIM=PATH, ARGS=)
+	@$(BIN)/python benchmarks/validation.py $(if $(HTSIM),--htsim '$(HTSIM)') $(ARGS)
 
 clean: as-root $(VENV)/.ready ## Remove whatever a crashed run left behind
 	@$(BIN)/mrclab clean

@@ -41,6 +41,7 @@ SHORT: dict[str, Sequence[str]] = {
     "switch_tables": ("--seconds", "0.3", "--rounds", "3"),
     "switch_versions": (),
     "testbed_up": ("-n", "3"),
+    "validation": (),
     "validity": ("--trials", "4", "--only", "stop sender 50 ms", "freeze receiver 50 ms", "hog, one CPU"),
     "virtual_time": ("permutation", "--megabytes", "0.5"),
 }

@@ -16,124 +16,17 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import random
 import statistics
 from typing import Any
 
+from benchmarks.kit.loads import MTU, RATE_GIGABITS, Load, fabric_of, frame_bytes
 from benchmarks.kit.results import machine
-from mrclab.controller.queues import QueuePolicy
 from mrclab.hosts import compiled
-from mrclab.hosts.mrc import Endpoint
-from mrclab.hosts.nic.routes import nic_addresses, paths_for
-from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
-from mrclab.hosts.rdma.events import Event, SendCompleted
-from mrclab.hosts.transports import DEPLOYED, merged
-from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES, TIMESTAMP_BYTES
-from mrclab.simulator.clock import PS_PER_NS
-from mrclab.simulator.network import Network
-from mrclab.simulator.nic import Nic
-from mrclab.topologies import Fabric, build_fabric
-
-MTU = 4096
-RATE_GIGABITS = 100
-OUTER_BYTES = 40
-MESSAGE_BYTES = 1 << 18
-IN_FLIGHT = 16
-REACTION_NS = 200
-TIMERS_IN_RTT = 8
-
-
-def fabric_of(planes: int, uplinks: int, hosts: int) -> Fabric:
-    """Return a fabric of two racks with ``uplinks`` T1s a plane and ``hosts`` NICs in all."""
-    rate = f"{RATE_GIGABITS} Gbit/s"
-    links = {"host": {"rate": rate, "delay": "500 ns"}, "fabric": {"rate": rate, "delay": "725 ns"}}
-    spec = {"name": "load", "planes": planes, "t0": 2, "t1": uplinks, "hosts": hosts, "links": links}
-    return build_fabric(json.dumps(spec), "load")
-
-
-class Sender:
-    """Queue pairs that always have messages to send."""
-
-    def __init__(self, endpoint: Endpoint, nic: Nic) -> None:
-        self.endpoint, self.nic = endpoint, nic
-        self.targets: dict[int, tuple[int, int]] = {}
-        """Address and key of the memory that a queue pair writes to."""
-        self._data = memoryview(bytes(MESSAGE_BYTES))
-        nic.programs.append(self)
-
-    def begin(self, qpn: int, address: int, rkey: int) -> None:
-        """Keep a queue pair busy from now on."""
-        self.targets[qpn] = address, rkey
-        for _ in range(IN_FLIGHT):
-            self.endpoint.post_write(qpn, 0, self._data, address, rkey)
-        self.nic.wake_now()
-
-    def tick(self, now_ns: int) -> int | None:
-        """Do nothing: all is done when something completes."""
-        return None
-
-    def take(self, event: Event) -> None:
-        """Post another message for each that is done."""
-        if isinstance(event, SendCompleted) and event.qpn in self.targets:
-            self.endpoint.post_write(event.qpn, 0, self._data, *self.targets[event.qpn])
-
-
-class Load:
-    """A fabric with a NIC at every host, and flows that never end."""
-
-    def __init__(self, fabric: Fabric, options: dict[str, Any], seed: int) -> None:
-        self.fabric = fabric
-        rtt_ns = idle_rtt_ns(fabric, fabric.hosts[0].name)
-        objects = options.get("ev_mode", "srv6") == "srv6"
-        self.network = Network(fabric, QueuePolicy.of_rtt(rtt_ns), seed)
-        if not objects:
-            self.network.route(choice="hash" if options["ev_mode"] == "ecmp" else "ev")
-        self.senders: dict[str, Sender] = {}
-        self.received: list[tuple[Endpoint, int]] = []
-        self._buffer = bytearray(MESSAGE_BYTES)
-        for number, host in enumerate(fabric.hosts):
-            given = merged({**datacenter_mrc(fabric, host.name), **DEPLOYED}, options)
-            config = mrc_config(fabric, host.name, given)
-            rng = random.Random(seed << 16 | number)
-            endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng, objects=objects)
-            grain_ns = rtt_ns // TIMERS_IN_RTT
-            nic = self.network.attach(host.name, endpoint, REACTION_NS, grain_ns, objects=objects)
-            self.senders[host.name] = Sender(endpoint, nic)
-
-    def flow(self, src: str, dst: str) -> None:
-        """Begin a flow on a separate queue pair."""
-        near, far = self.senders[src].endpoint, self.senders[dst].endpoint
-        ours, theirs = near.create_qp(), far.create_qp()
-        near.connect(ours, far.local_attributes(theirs), paths_for(near, self.fabric, src, dst))
-        far.connect(theirs, near.local_attributes(ours), paths_for(far, self.fabric, dst, src))
-        region = far.register_memory(self._buffer)
-        self.senders[src].begin(ours, region.address, region.rkey)
-        self.received.append((far, theirs))
-
-    def placed(self) -> list[int]:
-        """Return the bytes that each flow has delivered."""
-        return [endpoint.bytes_placed(qpn) for endpoint, qpn in self.received]
-
-    def run_ns(self, duration_ns: int) -> None:
-        """Let time pass."""
-        self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
-
-    def measure(self, duration_ns: int) -> tuple[list[float], float, int]:
-        """Return each flow's Gbit/s in the last half, the share of data with marks, and trimmed packets."""
-        self.run_ns(duration_ns // 2)
-        links = self.network.links.values()
-        before, marked = self.placed(), sum(p.marked for p in links)
-        trimmed = sum(p.trimmed for p in links)
-        self.run_ns(duration_ns // 2)
-        got = [(now - then) for now, then in zip(self.placed(), before, strict=True)]
-        marks = (sum(p.marked for p in links) - marked) / max(1, sum(got) / MTU)
-        rates = [8 * n / (duration_ns // 2) for n in got]
-        return rates, marks, sum(p.trimmed for p in links) - trimmed
 
 
 def flows(uplinks: int, evs: int, duration_ns: int, options: dict[str, Any], seed: int) -> list[float]:
     """Return goodput of all and of the slowest flow, of 1, the share marked and the trims."""
-    fabric = fabric_of(1, uplinks, 2 * uplinks)
+    fabric = fabric_of(1, 2, uplinks, 2 * uplinks)
     names = [host.name for host in fabric.hosts]
     if evs:
         options = {**options, "ev_mode": "ecmp", "max_active_evs": evs}
@@ -141,14 +34,13 @@ def flows(uplinks: int, evs: int, duration_ns: int, options: dict[str, Any], see
     for src, dst in zip(names[:uplinks], names[uplinks:], strict=True):
         load.flow(src, dst)
     rates, marks, trims = load.measure(duration_ns)
-    overhead_bytes = FRAME_OVERHEAD_BYTES + TIMESTAMP_BYTES - (OUTER_BYTES if evs else 0)
-    ideal = RATE_GIGABITS * MTU / (MTU + overhead_bytes)
+    ideal = RATE_GIGABITS * MTU / frame_bytes(options)
     return [sum(rates) / uplinks / ideal, min(rates) / ideal, marks, trims]
 
 
 def queue_pairs(count: int, duration_ns: int, options: dict[str, Any], seed: int) -> list[float]:
     """Return the Gbit/s of one NIC with so many queue pairs to a peer, the share marked and the trims."""
-    fabric = fabric_of(4, 2, 4)
+    fabric = fabric_of(4, 2, 2, 4)
     names = [host.name for host in fabric.hosts]
     load = Load(fabric, options, seed)
     for pair in ((names[0], names[2]), (names[1], names[3])):

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import random
 import resource
 import statistics
 import time
 import tracemalloc
 
+from benchmarks.kit.loads import fabric_of
 from benchmarks.kit.results import machine
 from mrclab.controller.queues import QueuePolicy
 from mrclab.hosts import compiled
@@ -38,23 +38,13 @@ from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.faults import NetworkFaults
 from mrclab.simulator.network import Network
 from mrclab.simulator.nic import Nic
-from mrclab.topologies import Fabric, build_fabric
+from mrclab.topologies import Fabric
 
 REACTION_NS = 200
 TIMERS_IN_RTT = 8
 MESSAGE_BYTES = 1 << 18
 IN_FLIGHT = 16
 """Messages of the stream that are posted at a time: 4 MB, more than any window."""
-
-
-def fabric_of(planes: int, t0s: int, t1s: int, hosts: int) -> Fabric:
-    """Return a fabric with links of 100 Gbit/s and the delays of `paper-c`."""
-    links = {
-        "host": {"rate": "100 Gbit/s", "delay": "500 ns"},
-        "fabric": {"rate": "100 Gbit/s", "delay": "725 ns"},
-    }
-    spec = {"name": "bench", "planes": planes, "t0": t0s, "t1": t1s, "hosts": hosts, "links": links}
-    return build_fabric(json.dumps(spec), "bench")
 
 
 class Notes:
@@ -122,7 +112,7 @@ class World:
     def __init__(
         self, fabric: Fabric, options: dict[str, object], seed: int = 1, *, objects: bool = True
     ) -> None:
-        self.fabric = fabric
+        self.fabric, self.objects = fabric, objects
         rtt_ns = idle_rtt_ns(fabric, fabric.hosts[0].name)
         self.network = Network(fabric, QueuePolicy.of_rtt(rtt_ns), seed)
         self.notes: dict[str, Notes] = {}
@@ -145,6 +135,23 @@ class World:
         """Let time pass."""
         self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
 
+    def post_permutation(self, size: int) -> None:
+        """Let every host write ``size`` bytes to the one half of the hosts further on."""
+        names = list(self.notes)
+        buffer = bytearray(size)
+        peers = {name: names[(n + len(names) // 2) % len(names)] for n, name in enumerate(names)}
+        for src, dst in peers.items():
+            self.connect(src, dst)
+        for src, dst in peers.items():
+            memory = buffer if self.objects else bytearray(size)
+            self.notes[src].post(memoryview(buffer), self.notes[dst].mrc.register_memory(memory))
+
+    def run_until_done(self) -> float:
+        """Let time pass until all writes are done, and return the last one's moment, us."""
+        while any(not notes.done_ns for notes in self.notes.values()):
+            self.run_ns(10_000)
+        return max(notes.done_ns for notes in self.notes.values()) / 1000
+
 
 def permutation(
     hosts: int, megabytes: float, t1s: int, seed: int, options: dict[str, object], *, objects: bool
@@ -152,21 +159,13 @@ def permutation(
     """Measure a permutation, and print its cost."""
     fabric = fabric_of(4, 4 if hosts <= 128 else 32, t1s, hosts)
     world = World(fabric, options, seed, objects=objects)
-    names = [host.name for host in fabric.hosts]
     size = round(megabytes * 10**6)
-    buffer = bytearray(size)
-    peers = {name: names[(number + hosts // 2) % hosts] for number, name in enumerate(names)}
-    for src, dst in peers.items():
-        world.connect(src, dst)
-    for src, dst in peers.items():
-        memory = buffer if objects else bytearray(size)
-        world.notes[src].post(memoryview(buffer), world.notes[dst].mrc.register_memory(memory))
+    world.post_permutation(size)
     gc.collect()
     gc.freeze()
     gc.disable()
     began = time.process_time()
-    while any(not notes.done_ns for notes in world.notes.values()):
-        world.run_ns(10_000)
+    world.run_until_done()
     took_s = time.process_time() - began
     packets = hosts * -(-size // 4096)
     done = sorted(notes.done_ns / 1000 for notes in world.notes.values())
@@ -184,8 +183,11 @@ def permutation(
     print(f"EVs retired {sum(n.retired for n in world.notes.values())}")
 
 
-def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None:
-    """Cut links one after another and print the distributions of the times after the cut."""
+def recovery_times(
+    evs: int, cuts: int, seed: int, options: dict[str, object]
+) -> tuple[dict[str, list[float]], int]:
+    """Cut links one after another; return the times after each cut, us, the cuts that nothing felt as
+    `unfelt`, packets wrongly taken for lost as `spurious`, and the idle round trip, ns."""
     planes = 8
     fabric = fabric_of(planes, 2, evs // planes, 2)
     world = World(fabric, {**options, "max_active_evs": evs, "spare_evs_per_plane": 0}, seed)
@@ -199,10 +201,7 @@ def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None
     world.run_ns(100_000)
     links = [link.name for link in fabric.links if link.kind == "fabric" and "t0-0:" in link.name]
     found: dict[str, list[float]] = {"first loss": [], "detected": [], "rerouted": [], "recovered": []}
-    since: list[float] = []
-    gc.disable()
-    began = time.process_time()
-    unfelt = 0
+    found |= {"since loss": [], "unfelt": [], "spurious": []}
     for _ in range(cuts):
         world.run_ns(rng.randrange(20_000))
         link = rng.choice(links)
@@ -215,19 +214,28 @@ def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None
         faults.blackhole(link, "both", False)
         times = after_cut(sender, at_ns)
         if times is None:
-            unfelt += 1
+            found["unfelt"].append(at_ns / 1000)
         else:
-            for name, value in zip(found, times, strict=True):
+            for name, value in zip(found, (*times, times[-1] - times[0]), strict=False):
                 found[name].append(value)
-            since.append(times[-1] - times[0])
         for _ in range(100):
             world.run_ns(20_000)
             if not sender.bad_evs():
                 break
         gc.collect()
-    print(f"{evs} EVs, {cuts} cuts, {unfelt} not felt, ", end="")
-    print(f"{time.process_time() - began:.1f} s of CPU, wrongly taken for lost {sender.spurious}")
-    for name, values in {**found, "since loss": since}.items():
+    found["spurious"] = [float(sender.spurious)]
+    return found, idle_rtt_ns(fabric, src)
+
+
+def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None:
+    """Print the distributions of the times after a cut."""
+    gc.disable()
+    began = time.process_time()
+    found, _ = recovery_times(evs, cuts, seed, options)
+    spurious, unfelt = found.pop("spurious"), found.pop("unfelt")
+    print(f"{evs} EVs, {cuts} cuts, {len(unfelt)} not felt, ", end="")
+    print(f"{time.process_time() - began:.1f} s of CPU, wrongly taken for lost {spurious[0]:.0f}")
+    for name, values in found.items():
         values.sort()
         p99 = values[min(len(values) - 1, round(0.99 * len(values)))]
         print(

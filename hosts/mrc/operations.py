@@ -295,11 +295,14 @@ class Operations:
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
         """Keep an EV for answers fresh, if it is time: probe a random one, unless our own data does so."""
-        if now_ns < self._reverse_due.get(qp.peers, 0):
+        if now_ns < qp.reverse_due_ns:
+            return
+        qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)
+        if now_ns < qp.reverse_due_ns:
             return
         requester = qp.requester
         wait = max(requester.recovery.rtt.floor_ns, self._config.reverse_probe_min_ns)
-        self._reverse_due[qp.peers] = now_ns + wait
+        self._reverse_due[qp.peers] = qp.reverse_due_ns = now_ns + wait
         if requester.idle:
             ev = qp.evs.pick_aside()
             if ev is not None:

@@ -28,6 +28,8 @@ class MrcQueuePair(QueuePair):
         """First PSN that it sends, 24 bits."""
         self.requester = requester
         self.responder = responder
+        self.reverse_due_ns = 0
+        """Before this time no probe is sent to keep an EV fresh for answers."""
         # Set by connect().
         self.evs: EvSet
         self.remote: QpAttributes

@@ -1,73 +1,92 @@
-"""The network half against theory: situations whose outcome is a formula (docs/validation.md)."""
+"""The simulator against theory: situations whose outcome is a formula (docs/validation.md)."""
 
 from __future__ import annotations
 
-import random
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from math import sqrt
+from pathlib import Path
 
 import pytest
 
-from mrclab.simulator.clock import Clock
-from mrclab.simulator.port import DATA, UNLIMITED, Bucket, Depths, Packet, Port
-from tests.simulator.test_port import NS, RATE, Line, packet
+from benchmarks.kit.closed_forms import FORMS, Point
+from benchmarks.kit.shares_and_packets import shares_points
+from mrclab.simulator.port import DATA, UNLIMITED, Bucket, Packet
+from tests.simulator.test_port import NS, Line, packet
 
+ROOT = Path(__file__).resolve().parents[2]
 FRAME = 1000
 """Bytes, and ns on a link."""
+LONG = {"spraying at a part of the load", "recovery from a silent cut", "permutation over full links"}
 
 
-def test_a_packet_over_four_links_takes_four_serialisations_and_the_delays() -> None:
-    took_ns = 0
-    for delay_ns in (500, 725, 725, 500):
-        line = Line(delay_ns=delay_ns)
-        line.put_at(0, packet(FRAME))
-        ((arrived_ns, _),) = line.run()
-        took_ns += arrived_ns
-    assert took_ns == 4 * FRAME + 2 * (500 + 725)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, id=name, marks=[pytest.mark.slow] * (name in LONG)) for name, form in FORMS],
+)
+def test_a_situation_ends_as_its_formula_says(form: Callable[[], Iterator[Point]]) -> None:
+    assert [point for point in form() if not point.holds] == []
 
 
-@pytest.mark.parametrize("overload", [1.1, 1.5, 2.0, 4.0, 7.0])
-def test_an_overload_is_trimmed_by_the_share_that_the_link_cannot_carry(overload: float) -> None:
-    """A share s trimmed to T bytes of frames of F bytes fills the link: k ((1 - s) F + s T) = F."""
-    trimmed_bytes, frames = 70, 5_000
-    depths = Depths(
-        drop_ps=10**12,
-        trim_from_ps=20 * FRAME * NS,
-        cut_limit_ps=10**12,
-        cut_dscp=12,
-        mark_from_ps=10**12,
-        mark_span_ps=1,
-    )
-    line = Line(depths)
-    for number in range(frames):
-        line.put_at(round(number * FRAME / overload), packet(FRAME, trim=trimmed_bytes))
-    line.run()
-    wanted = (overload - 1) * FRAME / (overload * (FRAME - trimmed_bytes))
-    start = 20 / frames * overload  # the queue fills first, untrimmed
-    assert line.port.trimmed / frames == pytest.approx(wanted, abs=0.002 + start)
+@pytest.mark.slow
+def test_shares_of_a_permutation_with_dead_links_are_those_of_packets() -> None:
+    assert [point for point in shares_points() if not point.holds] == []
 
 
-@pytest.mark.parametrize("part", [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
-def test_marks_rise_linearly_with_the_wait(part: float) -> None:
-    """Between the two thresholds the probability is the part of the way, within five sigmas of its draws."""
-    low_ps, span_ps, draws = 100 * FRAME * NS, 200 * FRAME * NS, 2000
-    depths = Depths(
-        drop_ps=10**12,
-        trim_from_ps=10**12,
-        cut_limit_ps=0,
-        cut_dscp=12,
-        mark_from_ps=low_ps,
-        mark_span_ps=span_ps,
-    )
-    ahead = round((low_ps + part * span_ps) / NS)
-    rng, clock, marked = random.Random(7), Clock(), 0
-    for _ in range(draws):
-        port = Port(clock, "line", 1, RATE, 0, depths, rng)
-        port.put(packet(ahead))
-        behind = packet(FRAME, markable=True)
-        port.put(behind)
-        marked += behind.marked
-    sigma = sqrt(part * (1 - part) / draws)
-    assert marked / draws == pytest.approx(part, abs=5 * sigma + 1e-9)
+def test_a_point_beyond_its_bound_does_not_hold() -> None:
+    assert not Point("", 2.0, 2.3, 0.1).holds
+    assert Point("", 2.0, 2.1, 0.1).holds
+    assert not Point("", 0.5, 0.52, 0.01, share=True).holds
+
+
+def validation(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/validation.py", "--only-speed", "--hosts", "4", "--pairs", "1"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([*command, *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def htsim(folder: Path, text: str) -> str:
+    """Write a program that reads the traffic matrix it is given and prints what htsim prints at the end."""
+    binary = folder / "htsim_uec"
+    binary.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
+    binary.chmod(0o755)
+    return str(binary)
+
+
+def test_the_comparison_has_a_row_with_both(tmp_path: Path) -> None:
+    text = """
+for line in open(sys.argv[sys.argv.index("-tm") + 1]):
+    if "->" in line:
+        print("Flow Uec finished at", 26.5 if "size 1000000" in line else 3.5, "total messages 1")
+"""
+    done = validation("--htsim", htsim(tmp_path, text))
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("     4")]
+    assert [row[0] for row in rows] == ["4", "4"], done.stderr
+    assert "26.5" in rows[0]
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--htsim", "/nowhere/htsim_uec"], "no such file"),
+        (["--hosts", "60"], "not a square"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_line(words: list[str], error: str) -> None:
+    done = validation(*words)
+    assert done.returncode == 2
+    assert error in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_htsim_that_does_not_end_its_flows_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = validation("--htsim", htsim(tmp_path, "print('unknown option')\nsys.exit(1)"))
+    assert done.returncode == 2
+    assert "0 of 4 flows ended, exit code 1: unknown option" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5])

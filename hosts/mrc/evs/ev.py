@@ -63,6 +63,8 @@ class Ev:
         "active",
         "ecn_marked",
         "failed_ns",
+        "flow",
+        "flow_tclass",
         "flows",
         "heads",
         "lost",
@@ -92,6 +94,9 @@ class Ev:
         self.heads = heads
         self.flows: dict[int, Flow] | None = None
         """Where packets are objects: their flows, by traffic class."""
+        self.flow: Flow | None = None
+        """The one of these that was used last, which is of class `flow_tclass`."""
+        self.flow_tclass = -1
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.retired_ns = -1
