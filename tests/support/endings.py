@@ -81,7 +81,7 @@ class Ending:
     @property
     def good(self) -> bool:
         """True if it ended, in a line, and nothing is left that clean did not list."""
-        one_line = self.lines <= 1 or self.how == "SIGHUP" or self.how.startswith("kill")
+        one_line = self.lines <= 1 or self.how in ("SIGHUP", "SIGKILL") or self.how.startswith("kill")
         return self.code is not None and one_line and not self.traceback and not self.for_good
 
 
@@ -111,7 +111,8 @@ def machine(environment: Mapping[str, str]) -> set[str]:
     found |= {f"link {line.split(':')[1]}" for line in _lines("ip", "-o", "link")}
     found |= {f"qdisc {line}" for line in _lines("tc", "qdisc")}
     found |= {f"bpf {number}" for number in bpf_programs()}
-    found |= {f"file {path}" for path in Path(environment["TMPDIR"]).rglob("*")}
+    for folder, folders, files in os.walk(environment["TMPDIR"]):  # unlike rglob, bears what goes meanwhile
+        found |= {f"file {folder}/{name}" for name in (*folders, *files)}
     found |= {f"file {path}" for path in names.state_dir.parent.glob(f"{names.prefix}*")}
     found |= {f"pin {path}" for path in Path("/sys/fs/bpf").rglob("*")}
     return found
