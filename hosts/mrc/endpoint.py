@@ -187,7 +187,7 @@ class Endpoint(BaseEndpoint):
         if not qp.connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
         least = 0 if self.config.reading.zero_length_messages else 1
-        view = message_view(data, imm, least, LONGEST_MESSAGE)
+        view = message_view(data, imm, least, LONGEST_MESSAGE, remote_va, rkey)
         qp.requester.post(self.now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
         self.scheduler.wake(self.now_ns, qp)
 

@@ -11,6 +11,7 @@ from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
 Completion = SendCompleted | ReceiveCompleted
 
 _EVENT_LIMIT: Final = 1 << 16
+ADDRESSES: Final = 1 << 64
 
 
 Note = Callable[[Callable[..., Event], tuple[object, ...]], None]
@@ -89,9 +90,14 @@ class Reports:
 
 
 def message_view(
-    data: bytes | bytearray | memoryview, imm: int | None, least_bytes: int, most_bytes: int
+    data: bytes | bytearray | memoryview,
+    imm: int | None,
+    least_bytes: int,
+    most_bytes: int,
+    remote_va: int,
+    rkey: int,
 ) -> memoryview:
-    """Return the bytes of a message to write. Raise ValueError on a wrong length or a wrong immediate."""
+    """Return the bytes of a message to write. Raise ValueError on values that no packet can carry."""
     view = memoryview(data)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")
@@ -99,4 +105,8 @@ def message_view(
         raise ValueError(f"a message has {least_bytes} to {most_bytes} bytes, not {len(view)}")
     if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
         raise ValueError(f"immediate data has 32 bits, not {imm}")
+    if not 0 <= remote_va <= ADDRESSES - len(view):
+        raise ValueError(f"{len(view)} bytes at {remote_va:#x} do not fit into addresses of 64 bits")
+    if not 0 <= rkey <= 0xFFFFFFFF:
+        raise ValueError(f"a memory key has 32 bits, not {rkey:#x}")
     return view

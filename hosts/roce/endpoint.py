@@ -180,7 +180,7 @@ class Endpoint(BaseEndpoint):
         qps = self._connections[qpn]
         if not qps[0].connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = message_view(data, imm, 0, LONGEST_MESSAGE)
+        view = message_view(data, imm, 0, LONGEST_MESSAGE, remote_va, rkey)
         now = self.now_ns if now_ns is None else now_ns
         qps[0].connection.post(wr_id, len(view))
         parts = stripes(len(view), len(qps), self.config.stripe_alignment_bytes)

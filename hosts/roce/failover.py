@@ -151,7 +151,7 @@ class FailoverEndpoint(Endpoint):
         lanes = self._lanes[qpn]
         if not self.qps[qpn].connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = message_view(data, imm, 0, LONGEST_MESSAGE)
+        view = message_view(data, imm, 0, LONGEST_MESSAGE, remote_va, rkey)
         now = self.now_ns if now_ns is None else now_ns
         connection = lanes[0].connection
         connection.post(wr_id, len(view))

@@ -70,7 +70,7 @@ class LocalProcesses:
                         if suspect and deaths.get(waiting[-1].place, 0) == 0:
                             break
                         task = waiting.pop()
-                        under_way[pool.submit(self._run, task)] = task
+                        under_way[pool.submit(_run_or_end, self._run, task)] = task
                     if not under_way:
                         return waiting
                     ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -87,6 +87,8 @@ class LocalProcesses:
                         done(gave_up(task))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for worker in multiprocessing.active_children():
+                    worker.terminate()
                 raise
         return waiting
 
@@ -94,10 +96,25 @@ class LocalProcesses:
 def begin_worker(parent_pid: int) -> None:
     """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
     if is_linux():
         end_with_parent(signal.SIGTERM)
         if os.getppid() != parent_pid:
             raise SystemExit(f"process {parent_pid}, which started this worker, has ended")
+
+
+def _end(number: int, frame: object) -> None:
+    """End this worker by an exception, so that the run under way and its files are removed first."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _run_or_end(run: Run, task: Task) -> Outcome:
+    """Run a task. The end of the worker must not become the task's outcome, as the pool has it."""
+    try:
+        return run(task)
+    except SystemExit as ended:
+        os._exit(int(ended.code or 0))
 
 
 class DaskCluster:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -137,12 +137,23 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
         for key, value in task.params.items():
             words += ["--set", f"{key}={json.dumps(value)}"]
         root = str(Path(__file__).parents[2])
-        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=_with(root))
+        code, errors = _ran(words, folder, _with(root))
         found = out / "result.json"
-        if done.returncode != 0 or not found.exists():
-            lines = done.stderr.strip().splitlines()[-_LAST_LINES:]
-            raise PointError(" ".join(lines) or f"mrclab run ended with {done.returncode}")
+        if code != 0 or not found.exists():
+            raise PointError(" ".join(errors[-_LAST_LINES:]) or f"mrclab run ended with {code}")
         return metrics_of(json.loads(found.read_text(encoding="utf-8")))
+
+
+def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Run a command; return its exit code and complaints. If this process has to end, it ends first."""
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, cwd=folder, env=env) as process:
+        try:
+            _, errors = process.communicate()
+        except BaseException:
+            process.terminate()
+            raise
+    return process.returncode, errors.strip().splitlines()
 
 
 def _with(root: str) -> dict[str, str]:

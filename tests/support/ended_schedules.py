@@ -1,7 +1,7 @@
-"""Random schedules in which queue pairs are destroyed and an end is started again, on either side.
+"""Random schedules: queue pairs are destroyed, ends started again, and profiles changed, on either side.
 
 Queue pairs whose both ends live must not notice. One whose peer is gone must end by itself, and give back its
-share of the window.
+share of the window. While a profile denies an EV, none of its queue pairs sends data on it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import ENDLESS_RETRIES
+from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvMode
+from mrclab.hosts.mrc.profiles.cc_profile import NSCC
+from mrclab.hosts.mrc.profiles.ev_profile import EvStates
+from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
+from mrclab.hosts.mrc.profiles.profile import ProfileError
 from mrclab.hosts.rdma.events import SendCompleted, Status
 from mrclab.hosts.transports import DEPLOYED
-from tests.support.mrc_sim import Network, Sim, port_addresses, remote_paths
+from tests.support.mrc_sim import Network, Sim, ev_value, port_addresses, remote_paths
 
 PLANES, PATHS = 3, 5
 PATIENCE_NS = 60_000_000_000
+EVS, CC_OFF, CC_NSCC = 7, 1, 2
+"""Numbers of the profiles at each end."""
 _LENGTHS = (0, 1, 100, 4097, 20_000, 70_001, 300_000)
 
 
@@ -33,6 +42,23 @@ class End:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A controller denies EVs of an end's profile for a while: a whole plane, or one path of it."""
+
+    at_ns: int
+    lasts_ns: int
+    side: int
+    plane: int
+    path: int | None
+    """None: all paths of the plane."""
+
+    def entries(self) -> list[EvEntry]:
+        """Return the EVs that it denies, with their port."""
+        paths = range(PATHS) if self.path is None else (self.path,)
+        return [EvEntry(ev_value(self.plane, path), self.plane + 1) for path in paths]
+
+
+@dataclass(frozen=True)
 class EndedSchedule:
     """All of a run."""
 
@@ -43,6 +69,9 @@ class EndedSchedule:
     ends: tuple[End, ...]
     network: dict[str, Any]
     config: dict[str, Any]
+    changes: tuple[Change, ...] = ()
+    cc_profile: int | None = None
+    """The CC profile of the connections with profiles, by number; None: the end's own control."""
 
 
 def draw(seed: int) -> EndedSchedule:
@@ -79,7 +108,20 @@ def draw(seed: int) -> EndedSchedule:
         "cwnd_bytes": rng.choice((4096, 64 * 4096)),
         "exponential_retries": rng.choice((6, ENDLESS_RETRIES)),
     }
-    return EndedSchedule(seed, connections, bursts, ends, network, config)
+    changes = tuple(
+        Change(
+            rng.randrange(5_000_000),
+            rng.choice((20_000, 500_000, 30_000_000)),
+            rng.randrange(2),
+            # At least one EV is left, on the last plane.
+            plane := rng.randrange(PLANES),
+            rng.randrange(PATHS - 1) if plane == PLANES - 1 else rng.choice((None, rng.randrange(PATHS))),
+        )
+        for _ in range(rng.randint(0, 4))
+    )
+    return EndedSchedule(
+        seed, connections, bursts, ends, network, config, changes, rng.choice((None, CC_OFF, CC_NSCC))
+    )
 
 
 class _Run:
@@ -93,9 +135,15 @@ class _Run:
             paths=PATHS,
             config=self.config,
             network=Network(**schedule.network),
-            qps=schedule.connections,
         )
+        self._cc = schedule.cc_profile
+        self._profiles = [self._made_profiles(end) for end in sim.ends]
         self.pairs = [list(pair) for pair in sim.connections]
+        """The first connection has no profile, those after it have."""
+        for _ in range(schedule.connections - 1):
+            self._join()
+        self._sent: list[dict[tuple[int, int], int]] = [{}, {}]
+        """By end: packets that a queue pair had sent on an EV when this was denied."""
         self.posted: dict[tuple[int, int], int] = {}
         """Messages by side and queue pair."""
         self.endless = self.config.ack_times()[2] == ENDLESS_RETRIES
@@ -108,9 +156,35 @@ class _Run:
             sim.at(start + at_ns, self._poster(connection, side, lengths))
         for end in schedule.ends:
             sim.at(start + end.at_ns, self._ender(end))
+        for change in schedule.changes:
+            sim.at(start + change.at_ns, self._changer(change, EvStates.DENIED))
+            sim.at(start + change.at_ns + change.lasts_ns, self._changer(change, EvStates.GOOD))
         self.last_ns = start + max(
-            max(at_ns for at_ns, *_ in schedule.bursts), max(end.at_ns for end in schedule.ends)
+            max(at_ns for at_ns, *_ in schedule.bursts),
+            max(end.at_ns for end in schedule.ends),
+            max((change.at_ns + change.lasts_ns for change in schedule.changes), default=0),
         )
+
+    def _made_profiles(self, end: Endpoint) -> NicProfiles:
+        made = NicProfiles(end)
+        evs = made.create_evs(EVS)
+        evs.configure(EvMode.AUTO, PATHS)
+        evs.put_online()
+        for number, algorithm in ((CC_OFF, None), (CC_NSCC, NSCC)):
+            cc = made.create_cc(number)
+            cc.configure(algorithm, base=self.config.nscc)
+            cc.go_online()
+        return made
+
+    def _join(self) -> None:
+        """Connect a queue pair at each end with its end's profiles."""
+        sim = self.sim
+        pair = [end.create_qp() for end in sim.ends]
+        for me in (0, 1):
+            remote = sim.ends[1 - me].local_attributes(pair[1 - me])
+            paths = remote_paths(me, 1 - me, PLANES, PATHS)
+            self._profiles[me].connect(pair[me], remote, paths, EVS, self._cc)
+        self.pairs.append(pair)
 
     def _poster(self, connection: int, side: int, lengths: tuple[int, ...]) -> Callable[[], None]:
         def post() -> None:
@@ -133,6 +207,7 @@ class _Run:
                 qpn = self.pairs[connection][end.side]
                 if qpn in self.sim.ends[end.side].qps:
                     self.gone.add(connection)
+                    self._profiles[end.side].forget(qpn)
                     self.sim.ends[end.side].destroy_qp(qpn)
                     self.posted.pop((end.side, qpn), None)
             if end.restart:
@@ -148,13 +223,41 @@ class _Run:
         )
         sim.ends[side].now_ns = sim.now_ns
         self._regions[side] = sim.ends[side].register_memory(bytearray(1 << 20))
-        pair = [end.create_qp() for end in sim.ends]
-        for me in (0, 1):
-            remote = sim.ends[1 - me].local_attributes(pair[1 - me])
-            sim.ends[me].connect(pair[me], remote, remote_paths(me, 1 - me, PLANES, PATHS))
-        self.pairs.append(pair)
+        self._profiles[side] = self._made_profiles(sim.ends[side])
+        self._sent[side] = {}
+        self._join()
         for me in (0, 1):
             self._poster(len(self.pairs) - 1, me, (70_001, 300_000))()
+
+    def _changer(self, change: Change, state: EvStates) -> Callable[[], None]:
+        def set_states() -> None:
+            profiles = self._profiles[change.side]
+            profiles.set_time(self.sim.now_ns)
+            evs = profiles.evs[EVS]
+            if evs.users:
+                with pytest.raises(ProfileError, match="EBUSY"):
+                    evs.go_offline()
+            self._check_denied(change.side)
+            known = set(evs.entries)
+            wanted = [(entry, state) for entry in change.entries() if entry in known]
+            assert evs.set_states(wanted).done == len(wanted)
+            self._sent[change.side] = self._sent_on_denied(change.side)
+
+        return set_states
+
+    def _sent_on_denied(self, side: int) -> dict[tuple[int, int], int]:
+        evs = self._profiles[side].evs[EVS]
+        denied = {entry.ev for entry in evs.denied}
+        return {
+            (qpn, counters.ev): counters.sent
+            for _, qpn in evs.users
+            for counters in self.sim.ends[side].ev_counters(qpn)
+            if counters.ev in denied
+        }
+
+    def _check_denied(self, side: int) -> None:
+        for key, sent in self._sent_on_denied(side).items():
+            assert sent == self._sent[side].get(key, 0), f"a denied EV was used: {key}"
 
     def outcomes(self, side: int, qpn: int) -> list[SendCompleted]:
         return [e for e in self.sim.events[side] if isinstance(e, SendCompleted) and e.qpn == qpn]
@@ -172,6 +275,8 @@ class _Run:
         return next(n for n, pair in enumerate(self.pairs) if qpn in pair)
 
     def check(self) -> None:
+        for side in (0, 1):
+            self._check_denied(side)
         for (side, qpn), posted in self.posted.items():
             gone = self.connection_of(qpn) in self.gone
             if gone and self.endless:

@@ -1,4 +1,4 @@
-"""Queue pairs that end on either side, at any time: their neighbours go on, and they themselves end.
+"""Queue pairs end on either side, at any time, while profiles change: their neighbours go on, they end.
 
 MRC_SCHEDULES=10000 asks for a long run; the number of a schedule that fails is its seed.
 """

@@ -110,3 +110,21 @@ def test_messages_from_one_byte_to_the_longest_that_the_field_has():
     strict = Sim(seed=1, config=MrcConfig(reading=SpecReading(zero_length_messages=False)))
     with pytest.raises(ValueError, match="1 to 4294967295 bytes"):
         strict.ends[0].post_write(strict.qpns[0], 1, b"", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "rkey", "text"),
+    [
+        ((1 << 64) - 99, 1, "100 bytes at 0xffffffffffffff9d do not fit"),
+        (-1, 1, "do not fit into addresses of 64 bits"),
+        (1 << 70, 1, "do not fit into addresses of 64 bits"),
+        (0, 1 << 32, "a memory key has 32 bits"),
+    ],
+)
+def test_a_write_that_no_packet_can_carry_is_refused_when_posted(address, rkey, text):
+    sim = Sim(seed=1)
+    with pytest.raises(ValueError, match=text):
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(100), address, rkey)
+    sim.ends[0].post_write(sim.qpns[0], 2, bytes(100), (1 << 64) - 100, 1)
+    sim.run(1_000_000)
+    assert [done.wr_id for done in sim.of(0, SendCompleted)] == [2], "the queue pair goes on, to an answer"

@@ -26,7 +26,9 @@ def test_names_of_loopback_are_ours(host: str) -> None:
     assert ACCESS.host_is_ours(host)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", None, ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "x@127.0.0.1", None, ""]
+)
 def test_a_page_that_rebinds_its_name_to_loopback_is_refused(host: str | None) -> None:
     assert not ACCESS.host_is_ours(host)
     assert Access("o", "w", None).host_is_ours(host)

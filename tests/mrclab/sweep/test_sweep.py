@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +207,59 @@ def test_workers_end_when_the_sweep_is_killed(tmp_path: Path) -> None:
     for worker in workers:
         assert select.select([worker], [], [], 60)[0], "a worker outlived the sweep"
         os.close(worker)
+
+
+LONG = """
+name: long
+scenario: link-kill
+target: sim
+topology: tiny
+fixed: {faults.0.trials: 100000}
+grid: {warmup: [5 ms, 6 ms]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="parent-death signals are Linux's")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_runs_and_files_of_a_killed_sweep_are_gone(tmp_path: Path, number: signal.Signals) -> None:
+    scratch, file = tmp_path / "scratch", tmp_path / "long.yaml"
+    scratch.mkdir()
+    file.write_text(LONG)
+    words = [
+        sys.executable,
+        "-m",
+        "mrclab",
+        "sweep",
+        str(file),
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with subprocess.Popen(words, env={**environment(), "TMPDIR": str(scratch)}) as sweep:
+        until(lambda: any(scratch.glob("mrclab-sweep-*/out/run.json")))
+        sweep.send_signal(number)
+    until(lambda: not any(scratch.glob("mrclab-sweep-*")))
+    until(lambda: processes_with("TMPDIR", str(scratch)) == [])
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def processes_with(name: str, value: str) -> list[int]:
+    """The processes whose environment has a variable of that value, but for Python's own trackers."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if f"{name}={value}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found += [] if b"resource_tracker" in words else [int(process.name)]
+    return found
 
 
 @pytest.mark.slow
