@@ -254,7 +254,11 @@ class EvSet:
             ):
                 return ev
         ev = self.by_value.get(value)
-        if ev is not None and ev.plane.up and (ev.state is _GOOD or ev.state is _SKIP or ev.state is _UNKNOWN):
+        if (
+            ev is not None
+            and ev.plane.up
+            and (ev.state is _GOOD or ev.state is _SKIP or ev.state is _UNKNOWN)
+        ):
             if free_ports is None or ev.port in free_ports:
                 return ev
         else:
