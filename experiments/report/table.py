@@ -228,6 +228,8 @@ def verdict(result: Mapping[str, Any]) -> Text:
         text.append("Every byte was delivered as it was sent. ", style="green")
     else:
         text.append(f"DATA DAMAGED: {result['integrity']}. ", style="bold red")
+    for line in not_finished(result):
+        text.append(f"DID NOT FINISH: {line}. ", style="bold red")
     if result["valid"]:
         text.append(f"Valid: {why_valid(result)}.", style="green")
     else:
@@ -241,6 +243,17 @@ def verdict(result: Mapping[str, Any]) -> Text:
         if len(lines) > MOST_LINES:
             text.append(f"\n  {sign} and {len(lines) - MOST_LINES} more: see result.json", style="yellow")
     return text
+
+
+def not_finished(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each transport with repetitions that ended before their work was done."""
+    lines = []
+    for name, transport in result["transports"].items():
+        samples = transport["samples"]
+        stopped = sum(bool(sample.get("failure")) for sample in samples)
+        if stopped:
+            lines.append(f"{name} in {stopped} of {len(samples)} repetitions")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

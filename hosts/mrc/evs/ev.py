@@ -110,6 +110,12 @@ class Ev:
         """The wait between its probes, which each unanswered one doubles; 0 if it is not probed."""
         return 0 if self.probing is None else self.probing.wait_ns
 
+    @property
+    def usable(self) -> bool:
+        """It is neither ASSUMED_BAD nor DENIED."""
+        state = self.state  # Each compared by itself: an order or a tuple of them would make objects.
+        return state is EvState.GOOD or state is EvState.SKIP or state is EvState.UNKNOWN
+
     def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
         """Return what `frames.prefix` makes for this path, building it once."""
         found = self.heads.get(udp_length << 8 | tclass)

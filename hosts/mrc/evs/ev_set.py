@@ -248,17 +248,13 @@ class EvSet:
             if (
                 ev is not None
                 and proven.up
-                and (ev.state is _GOOD or ev.state is _SKIP or ev.state is _UNKNOWN)
+                and ev.usable
                 and self.now_ns - proven.reverse_ns <= self._reverse_fresh_ns
                 and (free_ports is None or port in free_ports)
             ):
                 return ev
         ev = self.by_value.get(value)
-        if (
-            ev is not None
-            and (ev.state is _GOOD or ev.state is _SKIP or ev.state is _UNKNOWN)
-            and ev.plane.up
-        ):
+        if ev is not None and ev.usable and ev.plane.up:
             if free_ports is None or ev.port in free_ports:
                 return ev
         else:

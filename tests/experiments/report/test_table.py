@@ -63,6 +63,15 @@ def test_a_run_that_is_not_valid_says_why_after_all_else(spray: dict[str, Any]) 
     assert "- a note" in text
 
 
+def test_a_transport_that_never_ended_is_said_not_to_have_finished(both: dict[str, Any]) -> None:
+    result = deepcopy(both)
+    assert "DID NOT FINISH" not in said(render_result(result))
+    name, transport = next(iter(result["transports"].items()))
+    transport["samples"][0]["failure"] = "stopped before it was over"
+    wanted = f"DID NOT FINISH: {name} in 1 of {len(transport['samples'])} repetitions."
+    assert wanted in " ".join(said(render_result(result)).split())
+
+
 def test_two_results_side_by_side(spray: dict[str, Any], both: dict[str, Any]) -> None:
     slower = deepcopy(spray)
     for trial in slower["trials"]:
