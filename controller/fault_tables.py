@@ -66,6 +66,7 @@ class FaultTables:
         self._election_ids = dict(election_ids)
         self._schema = P4Schema((pipeline or shipped_pipeline()).p4info)
         self._channels: dict[str, grpc.Channel] = {}
+        self._last_write_ns: int | None = None
 
     def close(self) -> None:
         """Close the channels. Faults stay as they are."""
@@ -123,14 +124,15 @@ class FaultTables:
             updates=cast(list[p4r.Update], encode_updates(entries, self._schema)),
         )
         stub = self._stub(switch)
-        wait = ((WAIT_KEY, str(chosen_wait_ns(self._rng))),)
         before = time.monotonic_ns()
+        since_last_ns = None if self._last_write_ns is None else before - self._last_write_ns
+        wait = ((WAIT_KEY, str(chosen_wait_ns(self._rng, since_last_ns))),)
         try:
             _, call = stub.Write.with_call(request, timeout=10, metadata=wait)
         except grpc.RpcError as error:
             self._take_back(stub, request, error)
             raise
-        after = time.monotonic_ns()
+        after = self._last_write_ns = time.monotonic_ns()
         stamps = dict(call.trailing_metadata() or ())
         if BEFORE_KEY in stamps and AFTER_KEY in stamps:
             return Moment(int(stamps[BEFORE_KEY]), int(stamps[AFTER_KEY]), "switch")

@@ -26,6 +26,8 @@ ABOVE_AGENTS = 2
 """The real-time priority of threads that must not wait for a NIC's process."""
 LEAST_WAIT_NS, MOST_WAIT_NS = 250_000, 5_000_000
 """Of each half of `chosen_wait_ns`: at most ten times as long as a burst and the pause after it."""
+TOGETHER_NS = 10_000_000
+"""A change that follows another within this time belongs to the same moment (`chosen_wait_ns`)."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 """A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
 
@@ -134,14 +136,20 @@ def beside_agents() -> int | None:
     return cpus[-1] if len(cpus) > 1 else None
 
 
-def chosen_wait_ns(rng: random.Random) -> int:
+def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
     """Draw how long `at_its_moment` is to wait, in nanoseconds.
+
+    ``since_last_ns`` is the time since the last change, None if there was none. Of several changes at one
+    moment only the first waits for a drawn time: with eight links, each wait would make the last fault 50 ms
+    late.
 
     A wait begins in a pause between two bursts, as an ordinary thread gets a CPU then. A uniform wait of 2.6
     bursts' length ends in some parts of a burst 1.5 times as often as in others. The sum of two long ones
     ends in all parts nearly alike in theory; measured, one fifth of a burst gets 1.5 times its share
     (docs/measuring.md).
     """
+    if since_last_ns is not None and since_last_ns < TOGETHER_NS:
+        return LEAST_WAIT_NS
     return rng.randrange(LEAST_WAIT_NS, MOST_WAIT_NS) + rng.randrange(LEAST_WAIT_NS, MOST_WAIT_NS)
 
 

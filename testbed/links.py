@@ -18,6 +18,7 @@ from mrclab.controller.queues import Shape, bytes_of, queue_setting, shape_of
 from mrclab.linux import namespaces, offloads, rtnetlink
 from mrclab.linux.errors import MachineError
 from mrclab.linux.rtnetlink import Request
+from mrclab.linux.scheduling import ABOVE_AGENTS, before_others
 from mrclab.p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric, Link, LinkProfile
@@ -242,9 +243,10 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
         what = f"cannot {'bring up' if up else 'take down'} {ifname}"
         with rtnetlink.opened() as route, rtnetlink.refusals(what):
             index, state = socket.if_nametoindex(ifname), "up" if up else "down"
-            before = time.monotonic_ns()
-            route.link("set", index=index, state=state)
-            return before, time.monotonic_ns()
+            with before_others(ABOVE_AGENTS):  # else a fault waits for the NICs, and its moment is vague
+                before = time.monotonic_ns()
+                route.link("set", index=index, state=state)
+                return before, time.monotonic_ns()
 
     return namespaces.in_thread(work)
 

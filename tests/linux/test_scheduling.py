@@ -114,6 +114,14 @@ def test_moments_are_drawn_between_their_bounds() -> None:
     assert 2 * schedule.LEAST_WAIT_NS <= min(waits) <= max(waits) < 2 * schedule.MOST_WAIT_NS
 
 
+def test_only_the_first_of_several_changes_at_one_moment_waits_for_a_drawn_time() -> None:
+    rng = random.Random(1)
+    waits = [schedule.chosen_wait_ns(rng, since) for since in (None, 1_000_000, schedule.TOGETHER_NS - 1)]
+    assert waits[0] >= 2 * schedule.LEAST_WAIT_NS
+    assert waits[1:] == [schedule.LEAST_WAIT_NS] * 2
+    assert schedule.chosen_wait_ns(rng, schedule.TOGETHER_NS) >= 2 * schedule.LEAST_WAIT_NS
+
+
 @pytest.mark.parametrize("period_ns", [300_000, 400_000, 575_000, 680_000])
 def test_moments_prefer_no_part_of_a_burst(period_ns: int) -> None:
     rng = random.Random(1)
