@@ -54,6 +54,16 @@ class NsccConfig:
     networks: it starts once a whole window was acknowledged without any delay, and ends when delay shows."""
     fast_delay_ns: int = 1_000
     """Delay below this counts as none at all."""
+    fast_ends_by_marks: bool = True
+    """Any sample with delay ends the fast increase. False: only one without a mark and below the target, or
+    a decrease [UEC]."""
+    rcvd_bytes_clock: bool = False
+    """Count the bytes that the receiver reports as arrived (rcvd_bytes of CC_STATE) [UEC]. False: count the
+    bytes of the packets that each SACK acknowledges for the first time. The bytes in flight are counted from
+    packets either way."""
+    nack_rtt: bool = False
+    """The RTT of a NACK may lower the base RTT [UEC]. A trimmed packet overtakes full ones, so on slow links
+    `byte_ns` must be right."""
     eta: float = 0.0
     """Bytes added in every adjustment period, so that no flow starves; 0: 0.15 * MTU * a."""
     gamma: float = 0.8
@@ -61,7 +71,8 @@ class NsccConfig:
     max_md_jump: float = 0.5
     """Least factor of one multiplicative decrease."""
     delay_weight: float = 0.0125
-    """Weight of a new sample in the average delay, which decides how far a decrease goes."""
+    """Weight of a new sample in the average delay, which decides how far a decrease goes. 0: the average is
+    the plain mean of the samples of the last base RTT [UEC]."""
     adjust_bytes_threshold: int = 0
     """More acknowledged bytes than this let gathered increases take effect; 0: 8 * MTU."""
     adjust_period_ns: int = 0
@@ -77,8 +88,8 @@ class NsccConfig:
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
             raise ValueError("nscc: base_rtt_ns and link_bps must be positive")
-        if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 < self.delay_weight <= 1):
-            raise ValueError("nscc: max_md_jump and delay_weight must be in (0, 1], gamma not negative")
+        if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 <= self.delay_weight <= 1):
+            raise ValueError("nscc: max_md_jump is in (0, 1], delay_weight in [0, 1], gamma not negative")
         if self.first_cwnd_bytes < 0:
             raise ValueError(f"nscc: first_cwnd_bytes must not be negative, but {self.first_cwnd_bytes}")
         if self.byte_ns < 0:
@@ -155,8 +166,8 @@ class SpecReading:
     the peer's packets arrive but none reach it, the first would use up all retries within 6 ms."""
     service_time: bool = False
     """The responder adds the time it held an answer back to the timestamp it echoes, in units of 128 ns,
-    and the requester takes it out of the RTT: inferred from API and S-DOC. False: no reader finds a field
-    for it."""
+    and the requester takes it out of the RTT, if both ends have this option: inferred from API and S-DOC.
+    False: no reader finds a field for it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -257,9 +268,10 @@ class MrcConfig:
     """A WRITE_IMM needs a receive that the peer's application has posted, and without one both ends fail, as
     the specification has it. Off for our own programs, which have a place for every message that they agreed
     on; queue pairs of the verbs API and of other programs request it one by one."""
-    transport_ack: bool = False
-    """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
-    which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
+    transport_ack: bool = True
+    """Complete writes by transport ACKs (opcode D1), which say that data is in memory, as the specification
+    demands. False: by SACKs, which need only say that it arrived, though ours say both. Needs the peer's
+    consent."""
     congestion: str = "fixed"
     """`fixed`, a window per QP that never changes, or `nscc`, one per destination.
 

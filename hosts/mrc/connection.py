@@ -29,7 +29,10 @@ class QpAttributes:
     dynamic_mpr: bool = False
     """This end announces its receive window in SACKs, and heeds that of the other."""
     transport_ack: bool = False
-    """This end sends transport ACKs, and waits for them. All three hold only if both ends offer them."""
+    """This end sends transport ACKs, and waits for them. Both ends must offer them."""
+    service_time: bool = False
+    """This end adds the time for which it held an answer back to the timestamp that it echoes, and takes it
+    out of the RTT. Both ends must offer it."""
 
     @property
     def kind(self) -> str:
@@ -50,6 +53,7 @@ class QpAttributes:
             config.max_wimm,
             config.dynamic_mpr,
             config.transport_ack,
+            config.reading.service_time,
         )
 
 
@@ -70,6 +74,7 @@ class Connection:
     """The peer answers trimmed packets with NACKs."""
     dynamic_mpr: bool
     transport_ack: bool
+    service_time: bool
 
     @classmethod
     def agree(cls, config: MrcConfig, remote: QpAttributes) -> Connection:
@@ -83,4 +88,5 @@ class Connection:
             remote.trim_nack,
             config.dynamic_mpr and remote.dynamic_mpr,
             config.transport_ack and remote.transport_ack,
+            config.reading.service_time and remote.service_time,
         )

@@ -24,6 +24,7 @@ from mrclab.hosts.mrc.receive_queue import ReceiveQueue
 from mrclab.hosts.mrc.wire import (
     BTH_RETRANSMISSION,
     BTH_TIMESTAMP,
+    RCVD_UNIT_BYTES,
     SYNDROME_ACK,
     Aeth,
     EvMark,
@@ -89,10 +90,10 @@ class Responder:
         self._emit = emit
         self.wake = wake
         """Called when there is something to answer."""
-        self._service_time = config.reading.service_time
+        self._service_time = False
         self._keeps_reverse = config.reverse_evs == "set"
         self._clock = clock
-        """Returns the time, for the options `service_time` and `reverse_evs`."""
+        """Returns the time, for service time and the option `reverse_evs`."""
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
@@ -146,6 +147,7 @@ class Responder:
         """Learn the settings of the connection and the ways to the peer."""
         self._window_units = self._config.mpr // 128 if connection.dynamic_mpr else 0
         self._transport_ack = connection.transport_ack
+        self._service_time = connection.service_time
         self._remote_qpn = connection.remote_qpn
         self._context_ids = (connection.remote_qpn & 0xFFFF) << 16 | self.qpn & 0xFFFF
         self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
@@ -483,7 +485,7 @@ class Responder:
                 stamp,
                 self.penalty,
                 self.restore,
-                self._rcvd_bytes + 255 >> 8 & 0xFFFFFF,
+                (self._rcvd_bytes + RCVD_UNIT_BYTES - 1) // RCVD_UNIT_BYTES & 0xFFFFFF,
             )
             out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
             self.sacks_sent += 1

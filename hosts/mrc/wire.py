@@ -97,6 +97,8 @@ TSETH_FTYPE: Final = 1
 CC_TYPE_SACK: Final = 0
 """CC_STATE. A receiver need not check it: no use of another type has been found."""
 CC_TYPE_NACK: Final = 2
+RCVD_UNIT_BYTES: Final = 256
+"""Unit of rcvd_bytes in CC_STATE."""
 TIMESTAMP_UNIT_NS: Final = 128
 
 
@@ -271,7 +273,7 @@ class Sack:
     restore_cwnd: bool = False
     rcv_cwnd_pen: int = 0
     rcvd_units: int = 0
-    """Bytes received on this QP in units of 256 B, rounded up, modulo 2^24."""
+    """Bytes received on this QP in units of RCVD_UNIT_BYTES, rounded up, modulo 2^24."""
 
     def pack(self) -> bytes:
         """Return the header's bytes."""

@@ -10,10 +10,13 @@ T_SENT = 128 * 0x1234
 
 
 class Pair:
-    """Two endpoints of which the test carries each frame by hand; QPN and PSN are round numbers."""
+    """Two endpoints of which the test carries each frame by hand; QPN and PSN are round numbers.
+
+    They send no transport ACKs unless asked to, so that SACKs are all that comes back.
+    """
 
     def __init__(self, **options):
-        config = MrcConfig(**{"timestamps": True, "sack_coalesce": 1, **options})
+        config = MrcConfig(**{"timestamps": True, "sack_coalesce": 1, "transport_ack": False, **options})
         self.sim = Sim(seed=1, planes=2, paths=1, config=config, network=Network(jitter_ns=0))
         self.a, self.b = self.sim.ends
         self.qpn_a, self.qpn_b = self.sim.qpns

@@ -27,11 +27,25 @@ class NsccControl(CongestionControl):
         self.nscc = nscc
         self.overhead_bytes = overhead_bytes
         self.byte_ns = nscc.config.byte_ns
+        self.reads_rcvd_bytes = nscc.config.rcvd_bytes_clock
+        self._arrived_bytes = 0
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
         """Let the receiver and the quadrants decide."""
         self.inflight_bytes -= acked_bytes
+        if self.reads_rcvd_bytes:
+            acked_bytes = self._arrived_bytes
+            self._arrived_bytes = 0
         self.nscc.on_ack(now_ns, acked_bytes, rtt_ns, ecn, self.inflight_bytes, self.penalty, self.restore)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
+
+    def on_arrived(self, arrived_bytes: int) -> None:
+        """Let this be the bytes of the SACK, rather than those of the packets that it acknowledges."""
+        self._arrived_bytes += arrived_bytes
+
+    def on_nack_rtt(self, rtt_ns: int) -> None:
+        """Let it lower the base RTT, if the options say so."""
+        self.nscc.on_nack_rtt(rtt_ns)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:

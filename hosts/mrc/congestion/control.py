@@ -31,6 +31,8 @@ class CongestionControl:
     """Bytes that a packet counts beyond its payload."""
     byte_ns = 0.0
     """Difference of the RTT of a shorter packet from that of a full one, ns for each missing byte."""
+    reads_rcvd_bytes = False
+    """`on_arrived` is to be called."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
@@ -47,6 +49,7 @@ class CongestionControl:
         self.paced = bool(self._declared("paced"))
         self.overhead_bytes = int(self._declared("overhead_bytes"))
         self.byte_ns = float(self._declared("byte_ns"))
+        self.reads_rcvd_bytes = bool(self._declared("reads_rcvd_bytes"))
 
     def _declared(self, name: str) -> Any:
         return getattr(self, name)
@@ -73,6 +76,12 @@ class CongestionControl:
         `penalty` and `restore` are those of this SACK by then.
         """
         self.inflight_bytes -= acked_bytes
+
+    def on_arrived(self, arrived_bytes: int) -> None:
+        """Note the nominal bytes that arrived at the peer since its last report; `on_ack` follows."""
+
+    def on_nack_rtt(self, rtt_ns: int) -> None:
+        """Take the RTT, ns, that a NACK shows, before anything else is done about it."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
         """Take a trimmed packet out of flight; at the last hop it means incast, else a congested path."""

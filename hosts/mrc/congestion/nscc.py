@@ -24,6 +24,7 @@ the defaults are UEC's.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 from mrclab.hosts.mrc.config import NsccConfig
@@ -39,6 +40,10 @@ class Nscc:
         self._min_cwnd = mtu_bytes
         self._start(config)
         self.average_delay_ns = 0.0
+        self._samples: deque[tuple[int, int]] = deque()
+        """Time and delay, ns, of the samples of the last base RTT, if the average is their mean."""
+        self._samples_ns = 0
+        """Sum of their delays."""
         self._increase = 0.0
         """Gathered increases, bytes times bytes: divided by the window when they take effect."""
         self._received = 0
@@ -118,12 +123,13 @@ class Nscc:
             self._lower_base_rtt(rtt_ns)
         c = self.config
         delay = rtt_ns - self.base_rtt_ns
-        self._average(delay)
+        self._average(now_ns, delay)
         if self._quick_adapt(now_ns, False, ecn, delay, inflight):
             return
-        if delay >= c.fast_delay_ns:
-            self._idle_bytes = 0
-            self._fast = False
+        if delay >= c.fast_delay_ns and (
+            c.fast_ends_by_marks or not (ecn or penalty or delay >= c.target_delay_ns)
+        ):
+            self._end_fast_increase()
         if ecn:
             if delay >= c.target_delay_ns:
                 self._decrease(now_ns)
@@ -136,6 +142,11 @@ class Nscc:
         if period_over or self._received > c.adjust_bytes_threshold:
             self._fulfil(now_ns, period_over)
 
+    def on_nack_rtt(self, rtt_ns: int) -> None:
+        """Take a smaller RTT that a NACK shows as the base, if NACKs may lower it."""
+        if self.config.nack_rtt and 0 < rtt_ns < self.base_rtt_ns:
+            self._lower_base_rtt(rtt_ns)
+
     def on_inferred_loss(self, lost_bytes: int) -> None:
         """Take the size of packets that were lost silently off the window."""
         self._bytes_ignored += lost_bytes
@@ -146,7 +157,7 @@ class Nscc:
 
         The delay before the cut is unknown, so the average is fed with the configured base RTT.
         """
-        self._average(self.config.base_rtt_ns)
+        self._average(now_ns, self.config.base_rtt_ns)
         self._bytes_ignored += lost_bytes
         self._trigger_qa = True
         if not self._quick_adapt(now_ns, True, True, 0, inflight):
@@ -165,8 +176,21 @@ class Nscc:
             self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
             self._set(self._cwnd)
 
-    def _average(self, delay_ns: int) -> None:
-        self.average_delay_ns += self.config.delay_weight * (delay_ns - self.average_delay_ns)
+    def _average(self, now_ns: int, delay_ns: int) -> None:
+        weight = self.config.delay_weight
+        if weight:
+            self.average_delay_ns += weight * (delay_ns - self.average_delay_ns)
+            return
+        samples = self._samples
+        samples.append((now_ns, delay_ns))
+        self._samples_ns += delay_ns
+        while now_ns - samples[0][0] > self.base_rtt_ns:
+            self._samples_ns -= samples.popleft()[1]
+        self.average_delay_ns = self._samples_ns / len(samples)
+
+    def _end_fast_increase(self) -> None:
+        self._idle_bytes = 0
+        self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
         """Grow by a part of `acked_bytes` once a whole window met no delay; return whether it did."""
@@ -199,6 +223,7 @@ class Nscc:
             return
         self._set(self._cwnd * max(1 - c.gamma * (average - c.target_delay_ns) / average, c.max_md_jump))
         self._decreased_ns = now_ns
+        self._end_fast_increase()
 
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
         """Jump to the bytes acknowledged in a period of base RTT + target, if that is called for.

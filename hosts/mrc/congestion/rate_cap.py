@@ -31,6 +31,7 @@ class RateCap(CongestionControl):
         self._window = window
         self.overhead_bytes = window.overhead_bytes
         self.byte_ns = window.byte_ns
+        self.reads_rcvd_bytes = window.reads_rcvd_bytes
         self._mtu_bytes = mtu_bytes
         self._full_bytes = mtu_bytes + window.overhead_bytes
         """The size of a full packet, as the window counts it."""
@@ -114,6 +115,15 @@ class RateCap(CongestionControl):
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
         """Have the window take it in."""
         self._window.on_trim(now_ns, lost_bytes, last_hop)
+        self._follow()
+
+    def on_arrived(self, arrived_bytes: int) -> None:
+        """Have the window take it in."""
+        self._window.on_arrived(arrived_bytes)
+
+    def on_nack_rtt(self, rtt_ns: int) -> None:
+        """Have the window take it in."""
+        self._window.on_nack_rtt(rtt_ns)
         self._follow()
 
     def on_withdrawn(self, size: int) -> None:

@@ -29,18 +29,17 @@ class Probes:
         qpn: int,
         builder: PacketBuilder,
         tclass: int,
-        service_time: bool,
         recovery: Recovery,
         note: Note,
     ) -> None:
         self._qpn = qpn
         self._builder = builder
         self._tclass = tclass
-        self._service_time = service_time
         self._recovery = recovery
         self._note = note
         # Set by connect().
         self._evs: EvSet
+        self._service_time = False
         self._remote_qpn = 0
         self._spdcid = qpn & 0xFFFF
         self._dpdcid = 0
@@ -52,8 +51,9 @@ class Probes:
         self._last_tail: Ev | None = None
         """EV of the last tail probe."""
 
-    def connect(self, remote_qpn: int, evs: EvSet) -> None:
-        """Learn where probes go."""
+    def connect(self, remote_qpn: int, evs: EvSet, *, service_time: bool) -> None:
+        """Learn where probes go, and whether answers tell how long they were held back."""
+        self._service_time = service_time
         self._remote_qpn = remote_qpn
         self._dpdcid = remote_qpn & 0xFFFF
         self._evs = evs

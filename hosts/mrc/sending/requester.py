@@ -24,10 +24,10 @@ from mrclab.hosts.mrc.outstanding.send_queue import SendQueue, WorkRequest
 from mrclab.hosts.mrc.sending.losses import Losses
 from mrclab.hosts.mrc.sending.probes import Probes
 from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
-from mrclab.hosts.mrc.sending.rtt_sample import rtt_of
+from mrclab.hosts.mrc.sending.rtt_sample import rtt_of, rtt_of_nack
 from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
 from mrclab.hosts.mrc.sending.window_report import WindowReport
-from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
+from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, RCVD_UNIT_BYTES, EvMark, Nack, NackReason
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event, LossReason, QpError, Retransmitted, SendCompleted, Status
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
@@ -70,7 +70,7 @@ class Requester:
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
         self._timestamps = config.timestamps
-        self._service_time = config.reading.service_time and config.timestamps
+        self._service_time = False
         self._report = WindowReport(qpn, config.window_event_interval_ns, note)
         self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
@@ -81,7 +81,7 @@ class Requester:
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
-        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, note)
+        self.probes = Probes(qpn, builder, self._tc_probe, self.recovery, note)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
         # Set by connect().
@@ -103,12 +103,13 @@ class Requester:
         self.queue.max_imms = connection.max_wimm
         self._dynamic_mpr = connection.dynamic_mpr
         self._transport_ack = connection.transport_ack
+        self._service_time = connection.service_time and self._timestamps
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
         self.mpr = connection.mpr
         self.evs = evs
         self.losses.connect(evs, congestion)
-        self.probes.connect(connection.remote_qpn, evs)
+        self.probes.connect(connection.remote_qpn, evs, service_time=connection.service_time)
         if not connection.trim_nack:
             # A peer that does not answer trimmed packets must not be sent trimmable ones.
             self._tc_data = self._tc_retx = self._tc_probe
@@ -306,6 +307,8 @@ class Requester:
         fresh = sack.rcvd_units - self._rcvd_units & 0xFFFFFF
         if fresh < 1 << 23:
             self._rcvd_units = sack.rcvd_units
+            if congestion.reads_rcvd_bytes:
+                congestion.on_arrived(fresh * RCVD_UNIT_BYTES)
             if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
@@ -392,7 +395,12 @@ class Requester:
             return
         self.losses.set_silent(False)
         last_hop = reason == NackReason.TRIMMED_LASTHOP
-        if reason == NackReason.TRIMMED or last_hop:
+        trimmed = last_hop or reason == NackReason.TRIMMED
+        rtt_ns = rtt_of_nack(now_ns, packet, nack, timestamps=self._timestamps)
+        if rtt_ns is not None:
+            lacking = self._mtu if trimmed else self._mtu - packet.length
+            self.congestion.on_nack_rtt(rtt_ns + int(lacking * self.congestion.byte_ns))
+        if trimmed:
             event = EvInput.TRIMMED_LASTHOP if last_hop else EvInput.TRIMMED
             self.evs.on_congestion(now_ns, packet.ev, event)
             self.congestion.on_trim(now_ns, packet.length + self._overhead, last_hop)

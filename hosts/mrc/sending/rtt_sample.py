@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mrclab.hosts.mrc.codec.values import SackPacket
 from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
-from mrclab.hosts.mrc.wire import timestamp, without_hold
+from mrclab.hosts.mrc.wire import Nack, timestamp, without_hold
 
 
 def rtt_of(
@@ -17,6 +17,13 @@ def rtt_of(
     if rtt_ns is not None and packet.previous is None and service_time:
         rtt_ns = without_hold(rtt_ns, packet.sent_ns, sack.tx_timestamp)
     return rtt_ns
+
+
+def rtt_of_nack(now_ns: int, packet: SentPacket, nack: Nack, *, timestamps: bool) -> int | None:
+    """Return the RTT, ns, of the packet in flight that a NACK refuses; None if that would be ambiguous."""
+    if packet.previous is not None and timestamps:
+        return by_stamp(now_ns, packet, nack.tx_timestamp)
+    return by_entropy(now_ns, packet, nack.entropy)
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:

@@ -240,7 +240,7 @@ def test_refused_for_good_means_retry_counter_exceeded():
 
 
 def test_a_receiver_may_narrow_and_restore_the_window():
-    sim = Sim(seed=2, config=MrcConfig(congestion="nscc"), keep_frames=True)
+    sim = Sim(seed=2, config=MrcConfig(congestion="nscc", transport_ack=False), keep_frames=True)
     control = sim.ends[0].qps[sim.qpns[0]].requester.congestion
     before = control.cwnd_bytes
     where = region(sim)
@@ -440,13 +440,38 @@ def test_attributes_carry_the_options():
     mine = sim.ends[0].local_attributes(sim.qpns[0])
     assert (mine.transport_ack, mine.dynamic_mpr, mine.max_wimm, mine.trim_nack) == (True, True, 7, False)
     assert (mine.mtu_bytes, mine.mpr, mine.udp_port) == (4096, 1024, 4791)
-    other = Sim(config=MrcConfig(mtu_bytes=1000, mpr=256, reading=SpecReading(udp_port=4971)))
+    other = Sim(
+        config=MrcConfig(mtu_bytes=1000, mpr=256, reading=SpecReading(udp_port=4971), transport_ack=False)
+    )
     theirs = other.ends[0].local_attributes(other.qpns[0])
     assert (theirs.mtu_bytes, theirs.mpr, theirs.udp_port) == (1000, 256, 4971)
     assert (theirs.transport_ack, theirs.dynamic_mpr, theirs.max_wimm, theirs.trim_nack) == (
         *(False, False),
         *(32, True),
     )
+    assert not mine.service_time
+    plain = Sim(config=MrcConfig(reading=SpecReading(service_time=True)))
+    attributes = plain.ends[0].local_attributes(plain.qpns[0])
+    assert attributes.service_time
+    assert attributes.transport_ack, "the specification demands transport ACKs"
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(True, True), (True, False), (False, True)])
+def test_service_time_needs_both_ends(mine, theirs):
+    def options(service_time):
+        reading = SpecReading(service_time=service_time)
+        return {"timestamps": True, "transport_ack": False, "reading": reading}
+
+    sim = unequal(options(mine), options(theirs))
+    a, b = sim.ends
+    post(sim, 1, 100, region(sim))
+    ((port, frame),) = a.frames_to_send(0)
+    b.receive(port, frame, 10_240)
+    ((way, answer),) = b.frames_to_send(10_240 + 40 * 128)
+    held = 40 if mine and theirs else 0
+    assert Sack.unpack(answer, BTH_OFFSET + 12).tx_timestamp == held
+    a.receive(way, answer, 25_600)
+    assert a.qps[sim.qpns[0]].requester.recovery.rtt.srtt_ns == 25_600 - held * 128
 
 
 WIDE = {"mtu_bytes": 4096, "mpr": 1024, "max_wimm": 32, "transport_ack": True, "cwnd_bytes": 1 << 30}

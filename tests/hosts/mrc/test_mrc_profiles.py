@@ -11,6 +11,7 @@ from mrclab.hosts.mrc.profiles.ev_profile import EVENTS_KEPT, MOST_EVS, EvFormat
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.mrc.profiles.profile import MOST_PROFILES, ProfileErrno, ProfileError, ProfileState
 from mrclab.hosts.rdma.events import PacketLost, SendCompleted, Status
+from tests.support.endpoint_state import allowed
 from tests.support.mrc_sim import Sim, ev_value, is_data, port_addresses, remote_paths, stream
 
 WIDTHS = (16, 16)
@@ -226,7 +227,8 @@ def test_a_profile_in_use_stays_online_until_its_queue_pairs_are_gone():
     sim.join(ev_profile=5)
     fails("EBUSY", evs.go_offline)
     sim.profiles.forget(sim.pair[0])
-    evs.go_offline()
+    with allowed():
+        evs.go_offline()
     fails("ENOENT", sim.profiles.set_ports, 5, [1], EvStates.GOOD)
     fails("ENOENT", sim.profiles.states, 6)
 

@@ -8,6 +8,7 @@ from mrclab.hosts.mrc import MrcConfig, SpecReading
 from mrclab.hosts.mrc.wire import Opcode
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.headers import BTH_OFFSET
+from tests.support.endpoint_state import allowed
 from tests.support.mrc_pair import Pair, body
 from tests.support.mrc_sim import Network, Sim
 
@@ -73,6 +74,7 @@ def test_receives_that_are_left_are_flushed_when_the_queue_pair_fails():
     sim = receiving(3, 0)
     sim.ends[1].qps[sim.qpns[1]].requester.fail(sim.now_ns, Status.RETRY_EXCEEDED, "for a test", None)
     sim.run(1_000_000)
+    assert [e.wr_id for e in sim.of(1, ReceiveCompleted)] == [100, 101, 102]
     sim.ends[1].post_recv(sim.qpns[1], 7, sim.now_ns)
     sim.run(1_000_000)
     got = [(e.wr_id, e.status) for e in sim.of(1, ReceiveCompleted)]
@@ -89,7 +91,8 @@ def test_a_queue_pair_may_have_receives_though_the_option_is_off():
 
 def test_windows_and_immediates_up_to_their_fields_sizes_are_accepted():
     for mpr, wimm in ((1024, 32), (8192, 128), (32_640, 65_535)):
-        config = MrcConfig(mpr=mpr, max_wimm=wimm, posted_receives=True)
+        with allowed():
+            config = MrcConfig(mpr=mpr, max_wimm=wimm, posted_receives=True)
         sim = Sim(seed=1, config=config)
         assert sim.ends[0].local_attributes(sim.qpns[0]).mpr == mpr
     for bad in ({"mpr": 32_768}, {"mpr": 1000}, {"max_wimm": 65_536}):
@@ -102,7 +105,8 @@ def test_messages_from_one_byte_to_the_longest_that_the_field_has():
     end, qpn = sim.ends[0], sim.qpns[0]
     # Pages that nobody touches take no memory.
     view = memoryview(mmap.mmap(-1, 1 << 32))
-    end.post_write(qpn, 1, view[:-1], 0, 0)
+    with allowed():
+        end.post_write(qpn, 1, view[:-1], 0, 0)
     end.post_write(qpn, 2, b"1", 0, 0)
     end.post_write(qpn, 3, b"", 0, 0)
     with pytest.raises(ValueError, match="0 to 4294967295 bytes"):

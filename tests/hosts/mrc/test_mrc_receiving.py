@@ -23,7 +23,8 @@ def control(sim, source, opcode):
 
 
 def test_sack_names_ev_cumulative_psn_and_trigger():
-    sim = Sim(seed=2, keep_frames=True, network=Network(jitter_ns=0))
+    config = MrcConfig(transport_ack=False)
+    sim = Sim(seed=2, config=config, keep_frames=True, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(4096))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1000), region.address, region.rkey)
     run(sim)
@@ -61,7 +62,7 @@ def test_data_is_placed_on_arrival_out_of_order():
 
 
 def test_duplicates_are_answered_but_not_placed():
-    sim = Sim(seed=2)
+    sim = Sim(seed=2, config=MrcConfig(transport_ack=False))
     region = sim.ends[1].register_memory(bytearray(100))
     sim.ends[0].post_write(sim.qpns[0], 1, b"a" * 100, region.address, region.rkey, imm=1)
     ((port, frame),) = sim.ends[0].frames_to_send(sim.now_ns)
@@ -189,7 +190,7 @@ def test_window_of_mpr_psns_is_kept_by_both_sides():
 
 def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
     def sacks(coalesce):
-        sim = Sim(seed=2, config=MrcConfig(sack_coalesce=coalesce))
+        sim = Sim(seed=2, config=MrcConfig(sack_coalesce=coalesce, transport_ack=False))
         region = sim.ends[1].register_memory(bytearray(1 << 20))
         sim.ends[0].post_write(sim.qpns[0], 1, bytes(64 * 4096), region.address, region.rkey)
         for port, frame in sim.ends[0].frames_to_send(sim.now_ns, None, 64):

@@ -343,6 +343,48 @@ def test_a_trim_feeds_the_average_with_the_configured_base_rtt():
     assert (control.base_rtt_ns, control.average_delay_ns) == (8_000, 10_000)
 
 
+def test_the_average_may_be_the_mean_of_the_last_base_rtt():
+    control = nscc(delay_weight=0.0)
+    control.on_ack(1_000, 0, 12_000, True, 0)
+    control.on_ack(6_000, 0, 16_000, True, 0)
+    assert control.average_delay_ns == (2_000 + 6_000) / 2
+    control.on_ack(11_000, 0, None, True, 0)
+    assert control.average_delay_ns == 4_000, "no sample, no change"
+    # 10,001 ns after the first sample, which is forgotten: a base RTT is 10 us.
+    control.on_ack(11_001, 0, 14_000, True, 0)
+    assert control.average_delay_ns == (6_000 + 4_000) / 2
+    control.on_trim(11_002, 0, 0)
+    assert control.average_delay_ns == pytest.approx((6_000 + 4_000 + 10_000) / 3)
+
+
+@pytest.mark.parametrize(
+    ("rtt_ns", "ecn", "ends", "ends_uec"),
+    [
+        (12_000, False, True, True),  # delay below the target, no mark
+        (12_000, True, True, False),
+        (25_000, False, True, False),  # above the target
+        (25_000, True, True, True),  # a decrease
+    ],
+)
+@pytest.mark.parametrize("by_marks", [True, False])
+def test_what_ends_the_fast_increase(rtt_ns, ecn, ends, ends_uec, by_marks):
+    control = nscc(fast_ends_by_marks=by_marks)
+    control.on_ack(1, 10_001, 10_000, False, 0)
+    assert control._cwnd == 15_000.5, "half of a whole window without delay"
+    control.on_ack(1, 0, rtt_ns, ecn, 0)
+    before = control._cwnd
+    control.on_ack(1, 1000, 10_000, False, 0)
+    assert control._cwnd - before == (0 if (ends if by_marks else ends_uec) else 500)
+
+
+@pytest.mark.parametrize("nack_rtt", [True, False])
+def test_the_rtt_of_a_nack_may_lower_the_base_rtt(nack_rtt):
+    control = nscc(nack_rtt=nack_rtt)
+    for rtt_ns, base_ns in ((11_000, 10_000), (0, 10_000), (8_000, 8_000), (9_000, 8_000)):
+        control.on_nack_rtt(rtt_ns)
+        assert control.base_rtt_ns == (base_ns if nack_rtt else 10_000)
+
+
 def test_a_last_hop_trim_lowers_the_window_and_a_refusal_does_not():
     control = make_controller(MrcConfig(congestion="nscc"))
     first = control.cwnd_bytes

@@ -4,6 +4,7 @@ import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import NsccConfig
+from mrclab.hosts.mrc.congestion.choice import make_controller
 from mrclab.hosts.mrc.congestion.control import CongestionControl
 from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
 from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
@@ -104,7 +105,9 @@ def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
     def base_rtt(size, byte_ns):
         knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)
         network = Network(delay_ns=20_000, jitter_ns=0, port_rate_bps=8_000_000)
-        sim = Sim(seed=1, config=MrcConfig(congestion="nscc", nscc=knobs), network=network)
+        sim = Sim(
+            seed=1, config=MrcConfig(congestion="nscc", nscc=knobs, transport_ack=False), network=network
+        )
         region = sim.ends[1].register_memory(bytearray(size))
         sim.ends[0].post_write(sim.qpns[0], 1, bytes(size), region.address, region.rkey)
         sim.run(100_000_000)
@@ -120,7 +123,7 @@ def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
 
 
 def test_rcvd_bytes_counts_nominal_sizes_of_packets_that_came_whole_and_once():
-    sim = Sim(seed=2, config=MrcConfig(sack_threshold_bytes=1))
+    sim = Sim(seed=2, config=MrcConfig(sack_threshold_bytes=1, transport_ack=False))
     region = sim.ends[1].register_memory(bytearray(1 << 14))
     sizes = [4096, 5, 0]
     for n, size in enumerate(sizes):
@@ -138,7 +141,7 @@ def test_rcvd_bytes_counts_nominal_sizes_of_packets_that_came_whole_and_once():
 
 
 def test_timestamps_add_to_nominal_sizes_at_both_ends():
-    config = MrcConfig(sack_threshold_bytes=1, timestamps=True, congestion="nscc")
+    config = MrcConfig(sack_threshold_bytes=1, timestamps=True, congestion="nscc", transport_ack=False)
     sim = Sim(seed=2, config=config)
     region = sim.ends[1].register_memory(bytearray(1 << 18))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(61 * 4096), region.address, region.rkey)
@@ -190,6 +193,79 @@ class Recorder(CongestionControl):
         self.notes.append(("withdrawn", size))
 
 
+class Reports(CongestionControl):
+    """Notes what the peer's SACKs and NACKs report, where the notes are a list."""
+
+    byte_ns = 2.0
+    reads_rcvd_bytes = True
+
+    def __init__(self, notes):
+        super().__init__(1 << 30)
+        self.notes = notes
+
+    def on_arrived(self, arrived_bytes):
+        self.notes.append(arrived_bytes)
+
+    def on_nack_rtt(self, rtt_ns):
+        self.notes.append(rtt_ns)
+
+
+def reporting(*sizes):
+    """Return two ends, the frames of writes of these sizes from the first, and the notes about it."""
+    notes = []
+    config = MrcConfig(sack_threshold_bytes=1, transport_ack=False)
+
+    def make(ports, _, rng):
+        return Endpoint(ports, config, rng, lambda _: Reports(notes))
+
+    sim = Sim(seed=1, endpoint_class=make)
+    region = sim.ends[1].register_memory(bytearray(1 << 16))
+    for n, size in enumerate(sizes):
+        sim.ends[0].post_write(sim.qpns[0], n, bytes(size), region.address, region.rkey)
+    return sim, sim.ends[0].frames_to_send(0), notes
+
+
+def test_rcvd_bytes_makes_up_for_a_lost_sack_and_counts_nothing_twice():
+    sim, frames, notes = reporting(4096, 4096, 4096)
+    sacks = []
+    for frame in frames:
+        sim.ends[1].receive(*frame, 0)
+        sacks += sim.ends[1].frames_to_send(0)
+    late, second, third = sacks
+    for sack in (second, second, late, third):
+        sim.ends[0].receive(*sack, 40_000)
+    # 4180 B a packet: 8360 B are 33 units of 256 B, rounded up, and 12,540 B are 49.
+    assert [n for n in notes if n] == [33 * 256, 16 * 256]
+
+
+def test_the_rtt_of_a_nack_counts_as_that_of_a_full_packet():
+    sim, frames, notes = reporting(1000, 3000)
+    sim.ends[1].receive(frames[0][0], trim(frames[0][1]), 0)
+    set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)
+    sim.ends[1].receive(*frames[1], 0)
+    for nack in sim.ends[1].frames_to_send(0):
+        sim.ends[0].receive(*nack, 40_000)
+    # 2 ns for each byte that is missing: all 4096 of the one that was trimmed, 1096 of the one refused.
+    assert notes == [40_000 + 8192, 40_000 + 2192]
+
+
+@pytest.mark.parametrize(("rcvd_bytes_clock", "counted"), [(True, 2000), (False, 1500)])
+@pytest.mark.parametrize("rate_bps", [0, 10**9])
+def test_nscc_counts_what_arrived_or_what_was_acknowledged(rcvd_bytes_clock, counted, rate_bps):
+    knobs = NsccConfig(rcvd_bytes_clock=rcvd_bytes_clock, nack_rtt=True)
+    control = make_controller(MrcConfig(congestion="nscc", nscc=knobs, rate_bps=rate_bps))
+    nscc = (control._window if rate_bps else control).nscc
+    control.on_sent(0, 30_000)
+    assert control.reads_rcvd_bytes == rcvd_bytes_clock
+    if rcvd_bytes_clock:
+        control.on_arrived(2000)
+    control.on_ack(1, 1000, None, False)
+    control.on_ack(1, 500, None, False)
+    assert (nscc._received, control.inflight_bytes) == (counted, 28_500)
+    control.on_nack_rtt(30_000)
+    assert nscc.base_rtt_ns == 30_000
+
+
 def test_every_nack_reaches_congestion_control_as_what_it_is():
     notes = []
     sim = Sim(
@@ -226,7 +302,7 @@ def test_a_ce_mark_reaches_congestion_control_whichever_mark_answers_it(always_s
             super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
             acks.append(ecn)
 
-    config = MrcConfig(always_skip_after=always_skip_after, sack_threshold_bytes=1)
+    config = MrcConfig(always_skip_after=always_skip_after, sack_threshold_bytes=1, transport_ack=False)
 
     def make(ports, _, rng):
         return Endpoint(ports, config, rng, lambda _: Marks(1 << 30))
