@@ -191,7 +191,7 @@ def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
     from mrclab.experiments.live.calibration import calibrated, needs_calibration
 
     try:
-        return calibrated(scenario, console.print) if needs_calibration(scenario) else scenario
+        return calibrated(scenario, out, console.print) if needs_calibration(scenario) else scenario
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise

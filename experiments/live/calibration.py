@@ -47,16 +47,17 @@ def needs_calibration(scenario: Scenario) -> bool:
     return scenario.workload.kind in KINDS and bool(_busiest(scenario))
 
 
-def calibrated(scenario: Scenario, say: Say) -> Scenario:
+def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
     """Return the scenario at the speed that this machine can run it, at most as written.
 
-    Each transport is rehearsed, except those that differ in their loss alone. Raise InputError if it would be
+    Each transport is rehearsed, except those that differ in their loss alone; the files of that lie in `out`
+    meanwhile, so that a rehearsal that is killed leaves nothing elsewhere. Raise InputError if it would be
     so slow that the topology's links cannot be made as slow. See `run_scenario` for other errors.
     """
     found = scenario
     for _ in range(ROUNDS):
         say("rehearsing, to find the rate" + (f": {_words(found)}" if found is not scenario else ""))
-        share, too_slow = _rehearse(found)
+        share, too_slow = _rehearse(found, out)
         if not too_slow and share <= SHARE:
             break
         # Half as fast does not mean half of the CPU: then fewer packets are handled at a time.
@@ -114,10 +115,10 @@ def rehearsal(scenario: Scenario) -> Scenario:
     return found
 
 
-def _rehearse(scenario: Scenario) -> tuple[float, bool]:
+def _rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:
     """Return the share of the fullest CPU that its ranks used, and True if they were too slow."""
     outcome = Outcome()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=out) as place:
         run_scenario(rehearsal(scenario), Path(place), outcome, say=lambda _: None, step=lambda _: None)
     repetitions = [r for found in outcome.repetitions.values() for r in found]
     loads = [load for repetition in repetitions for load in repetition.validity.loads]
