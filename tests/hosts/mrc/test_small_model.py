@@ -3,8 +3,10 @@
 import pytest
 
 from mrclab.hosts.mrc import SpecReading
+from mrclab.hosts.mrc.config import NsccConfig
 from tests.support.small_model import World, explore
 
+UEC = NsccConfig(rcvd_bytes_clock=True, nack_rtt=True, delay_weight=0.0, fast_ends_by_marks=False)
 READINGS = {
     "as read": {},
     "SKIP by timer": {"reading": SpecReading(skip_ns=5_000)},
@@ -13,10 +15,11 @@ READINGS = {
     "out of window: silence": {"reading": SpecReading(oor_nack=False)},
     "retransmission's timer at base": {"reading": SpecReading(retransmission_timer_at_base=True)},
     "service time": {"reading": SpecReading(service_time=True)},
-    "completion by transport ACK": {"transport_ack": True},
+    "completion by SACK": {"transport_ack": False},
     "answers by the reverse set": {"reverse_evs": "set"},
     "one EV is kept": {"ev_min_active": 1},
     "NSCC": {"congestion": "nscc", "timestamps": True},
+    "NSCC as UEC has it": {"congestion": "nscc", "timestamps": True, "nscc": UEC},
 }
 """By name: options that change what the cores do."""
 
@@ -31,7 +34,7 @@ def test_no_short_schedule_breaks_a_property(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_no_schedule_breaks_a_property(name):
-    found = explore(READINGS[name], 4)
+    found = explore(READINGS[name], 5)
     print(f"{name}: {found.schedules} schedules, {found.states} states")
     assert found.failures == []
 
