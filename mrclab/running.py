@@ -1,4 +1,7 @@
-"""Commands on a testbed that stays up: up, down, cli, clean."""
+"""Commands on a testbed that stays up: up, down, cli, clean.
+
+``python -m mrclab.running PREFIX STATE_DIR RUN_ID`` takes it down after the end of what needed it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mrclab.control import call
 from mrclab.linux.children import ending
 from mrclab.linux.errors import InputError, MachineError, SwitchError
 from mrclab.linux.life import signals
+from mrclab.linux.processes import Process
 from mrclab.switches.target import require_target
 from mrclab.testbed import clean as cleaning
 from mrclab.testbed import state
@@ -20,7 +26,7 @@ from mrclab.testbed.claim import take_claimed
 from mrclab.testbed.doctor import require_machine
 from mrclab.testbed.names import Names, require_root
 from mrclab.testbed.network import attach
-from mrclab.testbed.ownership import require_ours, take
+from mrclab.testbed.ownership import Watchdog, command, require_ours, take
 from mrclab.topologies import load_fabric
 from mrclab.topologies.limits import require_live
 
@@ -106,6 +112,24 @@ def down(*, force: bool = False) -> int:
     return 0
 
 
+@contextmanager
+def down_if_killed(names: Names) -> Iterator[None]:
+    """Have another process take the testbed that is up down, should this one be killed meanwhile."""
+    owner = Process.of(os.getpid(), command())
+    watchdog = Watchdog(names, state.require(names).run_id, owner, "mrclab.running")
+    try:
+        yield
+    finally:
+        watchdog.stop()
+
+
+def down_after(names: Names, run_id: str) -> None:
+    """Take a testbed down, unless it is gone or another one is up by now."""
+    found = state.read(names)
+    if found is not None and found.run_id == run_id:
+        _take_down(names)
+
+
 def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
     """Has the daemon take its testbed down, and removes the rest: all, if the daemon is dead.
 
@@ -153,3 +177,7 @@ def clean(*, force: bool = False) -> int:
         print(f"  {line}")
     state.taken_file(names).unlink(missing_ok=True)
     return 0
+
+
+if __name__ == "__main__":
+    down_after(Names(sys.argv[1], Path(sys.argv[2])), sys.argv[3])

@@ -80,18 +80,20 @@ def taken(names: Names, run_id: str) -> str:
 
 
 class Watchdog:
-    """A process next to a testbed that cleans up if the owner is killed. It does nothing else.
+    """A process next to a testbed that runs a module, to clean up, if the owner is killed.
 
     It is no child of the run by name, so that ending all processes of the run spares it.
     """
 
-    def __init__(self, names: Names, run_id: str, owner: Process) -> None:
+    def __init__(
+        self, names: Names, run_id: str, owner: Process, module: str = "mrclab.testbed.after_owner"
+    ) -> None:
         env = environment()
         env.pop(RUN_VARIABLE, None)
         clean_up = [
             sys.executable,
             "-m",
-            "mrclab.testbed.after_owner",
+            module,
             names.prefix,
             str(names.state_dir.resolve()),
             run_id,

@@ -93,7 +93,8 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
     try:
         if running.up(topology or "lab", target, program=program):
             raise MachineError("the testbed did not come up")
-        yield
+        with running.down_if_killed(names):
+            yield
     finally:
         with _uninterrupted():
             found = state.read(names)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from mrclab.live.session import CAPTURED_BYTES
 from mrclab.testbed.names import Names
 from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, snapshot
-from tests.support.live import LivePage, live_page
+from tests.support.live import PATIENCE_S, LivePage, live_page
 
 pytestmark = pytest.mark.root
 TINY = load_fabric("tiny")
@@ -201,3 +202,13 @@ def test_a_page_that_is_killed_with_clustermapper_on_leaves_no_file() -> None:
         page.ask("mapper", {"on": True})
         page.frame_with(lambda f: f["mapper"] and not f["mapper"]["starting"])
     assert not names.state_dir.exists()
+
+
+def test_a_page_that_is_killed_takes_its_testbed_with_it() -> None:
+    names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+    with live_page(Mrclab(names), "--topology", "tiny") as page:
+        page.process.kill()
+        deadline = time.monotonic() + PATIENCE_S
+        while names.state_dir.exists() and time.monotonic() < deadline:
+            signal.sigtimedwait([], 0.1)
+        assert not names.state_dir.exists()
