@@ -45,13 +45,13 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 
 
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
-    """Return a folder of a lab that only instructors have, such as ``solution``.
+    """Return a folder or file of a lab that only instructors have, such as ``solution``.
 
     It lies next to the lab in a copy of the source, or in the folder ``labs`` that MRCLAB_LABS names. Raise
     InputError if it is in neither.
     """
     for labs in (os.environ.get(INSTRUCTORS), root):
-        if labs and (Path(labs) / lab.folder / part).is_dir():
+        if labs and (Path(labs) / lab.folder / part).exists():
             return Path(labs) / lab.folder / part
     raise InputError(
         f"there is no {part} of lab {lab.number} here: only instructors have it. {INSTRUCTORS} names "

@@ -15,6 +15,7 @@ from pathlib import Path
 from mrclab.labs.catalogue import find
 from mrclab.labs.grading import handins, tables
 from mrclab.labs.grading.grade import Graded, grade, require_sandbox
+from mrclab.labs.grading.rubric import rubric_of
 from mrclab.labs.measuring import CACHE
 from mrclab.linux.errors import InputError
 
@@ -58,7 +59,7 @@ def grade_command(args: argparse.Namespace) -> int:
     else:
         print(table, end="")
     if args.answers:
-        _write(Path(args.answers), tables.answers(graded))
+        _write(Path(args.answers), tables.answers(graded, rubric_of(lab)))
     if args.gradescope:
         _write_gradescope(Path(args.gradescope), graded)
     _summary(graded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrclab.labs.grading.grade import Graded
@@ -93,10 +93,15 @@ def gradescope(one: Graded) -> dict[str, Any]:
     }
 
 
-def answers(graded: Sequence[Graded]) -> str:
-    """Return a CSV table with all answers to a question one below the other."""
-    rows: list[list[object]] = [["question", "name", "answer"]]
+def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
+    """Return a CSV table with all answers to a question one below the other.
+
+    The column of points is to be filled in; the two after it say of how many, and what for, by `rubric`.
+    """
+    rows: list[list[object]] = [["question", "name", "answer", "points", "of", "a point each for"]]
     questions = sorted({number for one in graded for number in one.answers}, key=lambda n: (len(n), n))
     for number in questions:
-        rows += [[number, one.person.name, one.answers.get(number, "")] for one in graded]
+        lines = rubric.get(number, ())
+        worth = ["", len(lines) or "", "; ".join(lines)]
+        rows += [[number, one.person.name, one.answers.get(number, ""), *worth] for one in graded]
     return _table(rows)

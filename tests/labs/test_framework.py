@@ -170,7 +170,7 @@ def test_what_students_install_has_no_solutions() -> None:
     assert "04-spray/start/spray.py" in installed
     assert "04-spray/check.py" in installed
     assert "02-p4-forward/start/variants/a.json" in installed
-    assert not [name for name in installed if re.search("solution|mistakes|instructor", name)]
+    assert not [name for name in installed if re.search("solution|mistakes|instructor|rubric", name)]
 
 
 def test_the_folder_is_the_current_one_the_usual_one_or_the_given_one(tmp_path: Path) -> None:

@@ -167,7 +167,10 @@ def test_a_class_is_graded(
     assert rows["nobody"]["note"] == "missing"
     assert json.loads(Path("gs/4711.json").read_text())["score"] == 100
     answers = list(csv.DictReader(io.StringIO(Path("answers.csv").read_text())))
-    assert next(row["name"] for row in answers if row["question"] == "1") == "Ada Lovelace"
+    first = next(row for row in answers if row["question"] == "1")
+    assert first["name"] == "Ada Lovelace"
+    assert (first["points"], first["of"]) == ("", "2")
+    assert "2,048 with one plane" in first["a point each for"]
     shutil.rmtree("class/copy.zip", ignore_errors=True)
     assert folder_of(DESIGN).is_dir()
     assert cli.main(["lab", "grade", "8", "nowhere"]) == 2

@@ -13,6 +13,7 @@ import yaml
 from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, folder_of
 from mrclab.labs.checks import unanswered
+from mrclab.labs.grading.rubric import rubric_of
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome
 from mrclab.labs.worker import load_checks
@@ -89,6 +90,14 @@ def test_the_questions_of_the_readme_are_those_of_the_page_of_answers(name: str)
     asked = re.findall(r"^(\d+)\. ", questions, re.MULTILINE)
     answered = re.findall(r"^## (\d+)\. ", (folder / "start" / "answers.md").read_text(), re.MULTILINE)
     assert asked == answered
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_each_question_has_points_and_says_what_for(name: str) -> None:
+    rubric = rubric_of(LABS[name])
+    page = (folder_of(LABS[name]) / "start" / "answers.md").read_text()
+    assert list(rubric) == re.findall(r"^## (\d+)\. ", page, re.MULTILINE)
+    assert all(len(lines) >= 2 and all(len(line) > 20 for line in lines) for lines in rubric.values())
 
 
 @pytest.mark.parametrize("name", LABS)

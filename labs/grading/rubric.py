@@ -1,0 +1,22 @@
+"""The points that an answer is worth, for the instructor who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from mrclab.labs.catalogue import part_of
+from mrclab.labs.model import Lab
+from mrclab.linux.errors import InputError
+
+NAME = "rubric.yaml"
+
+
+def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
+    """Return what an answer to each question gets a point for; nothing where only students' files are."""
+    try:
+        text = part_of(lab, NAME).read_text(encoding="utf-8")
+    except InputError:
+        return {}
+    return {str(number): tuple(lines) for number, lines in yaml.safe_load(text).items()}
