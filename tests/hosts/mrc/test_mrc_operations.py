@@ -456,24 +456,6 @@ def test_attributes_carry_the_options():
     assert attributes.transport_ack, "the specification demands transport ACKs"
 
 
-@pytest.mark.parametrize(("mine", "theirs"), [(True, True), (True, False), (False, True)])
-def test_service_time_needs_both_ends(mine, theirs):
-    def options(service_time):
-        reading = SpecReading(service_time=service_time)
-        return {"timestamps": True, "transport_ack": False, "reading": reading}
-
-    sim = unequal(options(mine), options(theirs))
-    a, b = sim.ends
-    post(sim, 1, 100, region(sim))
-    ((port, frame),) = a.frames_to_send(0)
-    b.receive(port, frame, 10_240)
-    ((way, answer),) = b.frames_to_send(10_240 + 40 * 128)
-    held = 40 if mine and theirs else 0
-    assert Sack.unpack(answer, BTH_OFFSET + 12).tx_timestamp == held
-    a.receive(way, answer, 25_600)
-    assert a.qps[sim.qpns[0]].requester.recovery.rtt.srtt_ns == 25_600 - held * 128
-
-
 WIDE = {"mtu_bytes": 4096, "mpr": 1024, "max_wimm": 32, "transport_ack": True, "cwnd_bytes": 1 << 30}
 NARROW = {"mtu_bytes": 1000, "mpr": 128, "max_wimm": 3, "transport_ack": False, "cwnd_bytes": 1 << 30}
 

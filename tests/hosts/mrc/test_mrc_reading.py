@@ -356,3 +356,23 @@ def test_a_marked_probe_answer_says_skip_once():
     (answer,) = pair.take([(port, mark_ce(probe))], later)
     sack = Sack.unpack(answer, BTH_OFFSET + 12)
     assert (sack.probe_reply, sack.mark) == (True, 1)
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(True, True), (True, False), (False, True)])
+def test_service_time_needs_both_ends(mine, theirs):
+    def options(service_time):
+        reading = SpecReading(service_time=service_time)
+        return {"timestamps": True, "transport_ack": False, "reading": reading}
+
+    configs = iter([MrcConfig(**options(mine)), MrcConfig(**options(theirs))])
+    sim = Sim(seed=2, endpoint_class=lambda ports, _, rng: Endpoint(ports, next(configs), rng))
+    a, b = sim.ends
+    region = b.register_memory(bytearray(100))
+    a.post_write(sim.qpns[0], 1, bytes(100), region.address, region.rkey)
+    ((port, frame),) = a.frames_to_send(0)
+    b.receive(port, frame, 10_240)
+    ((way, answer),) = b.frames_to_send(10_240 + 40 * 128)
+    held = 40 if mine and theirs else 0
+    assert Sack.unpack(answer, BTH_OFFSET + 12).tx_timestamp == held
+    a.receive(way, answer, 25_600)
+    assert a.qps[sim.qpns[0]].requester.recovery.rtt.srtt_ns == 25_600 - held * 128
