@@ -125,6 +125,24 @@ def test_mrc_by_the_segment_list() -> None:
     assert result.recovered_since_loss == Measured(300_000 + ONE_WAY_NS, error)
 
 
+def test_a_path_that_is_in_use_until_its_repair_was_never_left() -> None:
+    """Without a retirement, only a silence before the repair shows that the sender had left it."""
+    lost = [(T + i * MS, 5000 + i, True, False) for i in range(1, 100)]
+    repairs = [(t_ns + 300_000, psn, False, True) for t_ns, psn, _, _ in lost]
+    before = [(T - 20 * MS + i * MS, 4000 + i, True, True) for i in range(19)]
+    result = found(mrc(*before, *lost, *repairs))
+    assert (result.felt, result.lost) == (True, 99)
+    assert result.rerouted == Measured(None, reason=STILL_USED)
+    assert found(mrc(*before, *lost[:50], *repairs[:50])).rerouted.ns == 50 * MS
+
+
+def test_what_was_in_flight_at_the_cut_is_the_faults() -> None:
+    result = found(mrc((T - 10_000, 5000, True, False), (T + 20_000, 5001, True, False),
+                       (T + 310_000, 5000, False, True), (T + 320_000, 5001, False, True)))  # fmt: skip
+    assert (result.lost, result.in_flight_lost) == (2, 1)
+    assert result.first_loss.ns == 0
+
+
 def replace_array(values: list[int]):  # type: ignore[no-untyped-def]
     import numpy as np
 
