@@ -54,7 +54,7 @@ def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: 
         assert found["summary"]["busbw_gbps@64KiB"]["n"] == 40
         assert [fault["repetition"] for fault in found["faults"]] == [0, 1]
         for fault in found["faults"]:
-            assert at_us <= fault["at_us"] < 2 * at_us
+            assert at_us <= fault["at_us"], "later on a machine that is busy, but never sooner"
             assert fault["restore_after_ns"] - fault["t_before_ns"] > 0
         keys = {"start_us", "bin_us", "bytes", "lost", "repetition"}
         assert all(set(series) == keys and sum(series["bytes"]) > 0 for series in found["series"])
