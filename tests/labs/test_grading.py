@@ -123,7 +123,7 @@ def test_renamed_code_is_alike_and_a_solution_of_ones_own_is_not() -> None:
 
 def test_no_cell_is_a_formula() -> None:
     one = Graded(Person("=cmd|'/c calc'!A1"), (Outcome("x", False, '<script>alert(1)</script>, "quoted"'),))
-    for table in (tables.plain(DESIGN, [one]), tables.moodle([one]), tables.answers([one])):
+    for table in (tables.plain(DESIGN, [one]), tables.moodle([one]), tables.answers([one], {})):
         rows = list(csv.reader(io.StringIO(table)))
         assert len({len(row) for row in rows}) == 1
         assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]

@@ -422,7 +422,7 @@ def test_a_watched_port_that_loses_its_link(ebpf: Switch, namespace: Namespace) 
         groups[1] = places
         send, hear = (namespace.packet_socket(h) for h in ("h1", "h2"))
         ((_, want),) = s.model.run(1, odd)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while True:  # the switch hears of the link a moment later
             send.send(odd)
             if receive(hear, 1) == [want]:
