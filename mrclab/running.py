@@ -114,7 +114,7 @@ def down(*, force: bool = False) -> int:
 
 @contextmanager
 def down_if_killed(names: Names) -> Iterator[None]:
-    """Have another process take the testbed that is up down, should this one be killed meanwhile."""
+    """Start a process that takes the testbed down if this one is killed; stop it at the end of the block."""
     owner = Process.of(os.getpid(), command())
     watchdog = Watchdog(names, state.require(names).run_id, owner, "mrclab.running")
     try:

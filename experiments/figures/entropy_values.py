@@ -24,7 +24,7 @@ def judge(result: Result) -> Verdict:
         fabric = fabric_of(result, name)
         whole = payload_mbps(result, name)
         shares = mean_of([rate / whole for rate in by_repetition(result, name, "goodput_mbps")])
-        asked = f"{count} EVs: goodput over what the NIC's links carry"
+        asked = f"{count} EVs: goodput over the NIC's links' capacity"
         checks.append(within(asked, shares, share_of_paths(result, fabric, count), MARGIN, SOURCE))
     plenty = sorted(count for count in by_count if count >= ENOUGH)
     if len(plenty) > 1:

@@ -36,7 +36,7 @@ def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[
     fairness = mean_of([min(r[:-1]) / max(r[:-1]) if len(r) > 2 and max(r[:-1]) else None for r in found])
     victim = mean_of([v / whole for v in victims])
     checks = [
-        at_least("MRC's victim over what its links carry", victim, VICTIM, VICTIM_SOURCE),
+        at_least("MRC's victim over its links' capacity", victim, VICTIM, VICTIM_SOURCE),
         at_least("slowest over fastest flow of MRC's incast", fairness, FAIR, FAIR_SOURCE),
     ]
     for name, gbps in others.items():

@@ -35,7 +35,7 @@ def judge(result: Result) -> Verdict:
     whole = payload_mbps(result, "mrc")
     checks = [
         at_least(
-            "MRC's slowest flow over what its links carry",
+            "MRC's slowest flow over its links' capacity",
             mean_of([min(rates) / whole for rates in mrc]),
             EVEN,
             EVEN_SOURCE,

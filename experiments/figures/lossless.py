@@ -37,5 +37,5 @@ def judge(result: Result) -> Verdict:
     whole = payload_mbps(result, BY_DESTINATION)
     apart = mean_of([rates[-1] / whole for rates in flows(result, BY_DESTINATION)])
     source = f"{APART}; {VICTIM_SOURCE}"
-    checks.append(at_least(f"victim of {BY_DESTINATION} over what its links carry", apart, VICTIM, source))
+    checks.append(at_least(f"victim of {BY_DESTINATION} over its links' capacity", apart, VICTIM, source))
     return all_hold(checks)

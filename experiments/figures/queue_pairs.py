@@ -31,7 +31,7 @@ def judge(result: Result) -> Verdict:
         return all_hold([Check("numbers of queue pairs", "fewer than two", None, SAME_SOURCE)])
     one = goodput(result, mrc[min(mrc)])
     whole = full_mbps(result, mrc[min(mrc)])
-    asked = f"MRC with {min(mrc)} over what its links carry"
+    asked = f"MRC with {min(mrc)} over its links' capacity"
     checks = [at_least(asked, mean_of([rate / whole for rate in one]), FULL, FULL_SOURCE)]
     checks += [
         within(

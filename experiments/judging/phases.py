@@ -81,7 +81,7 @@ def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> C
         shares.append(series.rate_mbps(phases[0].window) / full if full else None)
     least = gbps / of_gbps / PAPER_PAYLOAD_SHARE
     source = f"paper: {gbps:g} of {of_gbps:g} Gbit/s, of which 392 of 400 are payload (figure 20)"
-    return at_least("fault-free rate over what the links carry", mean_of(shares), least, source)
+    return at_least("fault-free rate over the links' capacity", mean_of(shares), least, source)
 
 
 def judge_levels(

@@ -50,8 +50,8 @@ def needs_calibration(scenario: Scenario) -> bool:
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
     """Return the scenario at the speed that this machine can run it, at most as written.
 
-    Each transport is rehearsed, except those that differ in their loss alone; the files of that lie in `out`
-    meanwhile, so that a rehearsal that is killed leaves nothing elsewhere. Raise InputError if it would be
+    Of transports that differ in their loss alone, one is rehearsed. The files of a rehearsal lie in `out`, so
+    that it leaves nothing elsewhere if it is killed. Raise InputError if it would be
     so slow that the topology's links cannot be made as slow. See `run_scenario` for other errors.
     """
     found = scenario

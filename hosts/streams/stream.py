@@ -34,11 +34,13 @@ class StreamPlan:
     seed: int
     mixed: bool = False
     """Use lengths up to ``message_bytes``, and plain WRITEs among those with immediate."""
+    region_bytes: int = REGION_BYTES
+    """Memory for messages that the receiver registers, at most; at least that of MIN_SLOTS messages."""
 
     @property
     def slots(self) -> int:
         """The number of messages for which the receiver has room."""
-        return min(MAX_SLOTS, REGION_BYTES // self.message_bytes)
+        return min(MAX_SLOTS, self.region_bytes // self.message_bytes)
 
     def length_of(self, number: int) -> int:
         """Return the length of message ``number``: in a mixed stream 0 and all orders of magnitude occur."""

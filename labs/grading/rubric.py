@@ -1,4 +1,4 @@
-"""The points that an answer is worth, for the instructor who reads it."""
+"""The points for each answer, for instructors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "rubric.yaml"
 
 
 def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
-    """Return what an answer to each question gets a point for; nothing where only students' files are."""
+    """Return the criteria of each question, a point each; none if only the students' files are here."""
     try:
         text = part_of(lab, NAME).read_text(encoding="utf-8")
     except InputError:

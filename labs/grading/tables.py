@@ -96,7 +96,8 @@ def gradescope(one: Graded) -> dict[str, Any]:
 def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
     """Return a CSV table with all answers to a question one below the other.
 
-    The column of points is to be filled in; the two after it say of how many, and what for, by `rubric`.
+    The reader fills in the column of points; the two after it, from `rubric`, have the most points and the
+    criteria.
     """
     rows: list[list[object]] = [["question", "name", "answer", "points", "of", "a point each for"]]
     questions = sorted({number for one in graded for number in one.answers}, key=lambda n: (len(n), n))

@@ -12,7 +12,7 @@ T_SENT = 128 * 0x1234
 class Pair:
     """Two endpoints of which the test carries each frame by hand; QPN and PSN are round numbers.
 
-    They send no transport ACKs unless asked to, so that SACKs are all that comes back.
+    Transport ACKs are off unless a test turns them on, so that only SACKs come back.
     """
 
     def __init__(self, **options):

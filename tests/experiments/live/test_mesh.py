@@ -52,6 +52,18 @@ def test_the_shipped_mesh_pairs_hosts_of_all_racks() -> None:
         assert (back.dst, back.qps[1]) == (stream.src, stream.qps[0]), "a queue pair has two ends"
 
 
+def test_the_streams_that_a_host_receives_share_its_memory() -> None:
+    hosts = [f"h{number}" for number in range(8)]
+    few, many = (mesh_streams(Mesh(kind="mesh", qps=qps), hosts, 1) for qps in (2, 36))
+    assert len(many) == 2016
+    assert {s.plan.slots for s in few} == {64}
+    assert {s.plan.slots for s in many} == {4}
+    received = sum(s.plan.slots * s.plan.message_bytes for s in many if s.dst == "h3")
+    assert received <= 64 << 20
+    with pytest.raises(InputError, match="messages have at most 66576 bytes"):
+        mesh_streams(Mesh(kind="mesh", qps=36, message_bytes=66_577), hosts, 1)
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**62), tight=st.booleans())

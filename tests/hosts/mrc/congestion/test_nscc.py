@@ -350,7 +350,7 @@ def test_the_average_may_be_the_mean_of_the_last_base_rtt():
     assert control.average_delay_ns == (2_000 + 6_000) / 2
     control.on_ack(11_000, 0, None, True, 0)
     assert control.average_delay_ns == 4_000, "no sample, no change"
-    # 10,001 ns after the first sample, which is forgotten: a base RTT is 10 us.
+    # The first sample no longer counts: it is 10,001 ns old, and a base RTT is 10 us.
     control.on_ack(11_001, 0, 14_000, True, 0)
     assert control.average_delay_ns == (6_000 + 4_000) / 2
     control.on_trim(11_002, 0, 0)

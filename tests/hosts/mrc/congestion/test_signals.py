@@ -194,7 +194,7 @@ class Recorder(CongestionControl):
 
 
 class Reports(CongestionControl):
-    """Notes what the peer's SACKs and NACKs report, where the notes are a list."""
+    """Notes the bytes and RTTs that SACKs and NACKs of the peer report."""
 
     byte_ns = 2.0
     reads_rcvd_bytes = True
