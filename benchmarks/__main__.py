@@ -25,6 +25,7 @@ SHORT: dict[str, Sequence[str]] = {
     "cross_check": ("-n", "1", "--only", "cut-slow", "dead-2", "shared"),
     "disturbances": ("--runs", "1", "--only", "queue for a moment", "route", "capture damaged"),
     "endpoint": ("--rounds", "2", "--qps", "100"),
+    "forged_frames": ("--frames", "5000"),
     "full_load": ("flows", "--seeds", "1", "--microseconds", "100", "--option", "skip_cap=0.125"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
     "link_rate": ("--seconds", "1", "--rates", "10,100,1000"),

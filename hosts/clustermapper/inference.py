@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 from mrclab.hosts.clustermapper.probes import ProbePlan, Route
@@ -126,12 +127,18 @@ class _Silence:
 class Mapper:
     """The inference engine: ``send`` and ``received`` record probes, ``judge`` draws conclusions."""
 
-    def __init__(self, plan: ProbePlan, config: MapperConfig | None = None) -> None:
+    def __init__(
+        self, plan: ProbePlan, config: MapperConfig | None = None, draw_id: Callable[[], int] | None = None
+    ) -> None:
+        """Prepare for a plan's probes. ``draw_id`` returns the 64-bit ID of the next, by default 0, 1, 2...
+
+        A host that can guess an ID can answer for a probe that was lost.
+        """
         self._plan = plan
+        self._draw_id = draw_id or count().__next__
         self._config = config or MapperConfig()
         self.tally = Tally()
         self.verdicts: dict[str, Verdict] = {}
-        self._next = 0
         self._out: dict[int, _Probe] = {}
         self._lost: deque[_Probe] = deque()
         self._written_off: dict[int, _Probe] = {}
@@ -165,8 +172,7 @@ class Mapper:
         if self._useful_ns is None:
             self._useful_ns = now_ns
         for route in batch:
-            number = self._next
-            self._next += 1
+            number = self._draw_id()
             self._out[number] = _Probe(number, route, now_ns, group)
             yield route, route.probe(number)
         self.tally.sent += len(batch)

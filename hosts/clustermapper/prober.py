@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import select
 import socket
 import struct
@@ -30,6 +31,8 @@ Enter = Callable[[str], AbstractContextManager[None]]
 Say = Callable[[Mapping[str, Any]], None]
 
 RECEIVE_BUFFER_BYTES = 4 << 20
+MOST_AT_ONCE = 256
+"""Frames that are read from one host before the next host has its turn."""
 STILL_NS = 8_000_000  # without a heartbeat for this long, a CPU counts as stalled
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")
@@ -64,7 +67,7 @@ class Prober:
         config: MapperConfig | None = None,
     ) -> None:
         self._plan = ProbePlan(fabric)
-        self.mapper = Mapper(self._plan, config)
+        self.mapper = Mapper(self._plan, config, lambda: secrets.randbits(64))
         self.load = Load()
         self._say = say
         self._interval_ns = interval_ns
@@ -148,7 +151,10 @@ class Prober:
                 self.load.refused += 1
 
     def _receive(self, until: int) -> None:
-        """Receive the frames that arrive until then, and at least the ones that are here already."""
+        """Receive the frames that arrive until then, and at least the ones that are here already.
+
+        Of a flood, only MOST_AT_ONCE from each host after that time.
+        """
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:
             left = until - clock()
@@ -157,7 +163,7 @@ class Prober:
             for receiver in ready:
                 receive = receiver.recv_into
                 with contextlib.suppress(BlockingIOError):
-                    while True:
+                    for _ in range(MOST_AT_ONCE):
                         size = receive(buffer)
                         if size >= ID_OFFSET + 8 and buffer[_MAGIC_AT:ID_OFFSET] == MAGIC:
                             received(_ID.unpack_from(buffer, ID_OFFSET)[0], clock())

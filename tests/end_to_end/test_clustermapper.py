@@ -1,6 +1,7 @@
 """Clustermapper on a fabric that is up: names what somebody broke, and hosts send nothing there."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ import psutil
 import pytest
 
 from mrclab.hosts.clustermapper.denylist import Denylist, denied_evs
+from mrclab.hosts.clustermapper.probes import ProbePlan
+from mrclab.linux import namespaces
 from mrclab.testbed.clustermapper import ClustermapperProcess, denylist_file
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import load_fabric
@@ -67,6 +70,28 @@ def test_what_is_broken_is_named_denied_and_cleared(
     assert Denylist.load(denylist_file(tiny.mrclab.names)).links == frozenset()
 
 
+@pytest.mark.slow
+def test_forged_answers_neither_hide_a_fault_nor_hold_the_prober(
+    tiny: Up, mapper: ClustermapperProcess
+) -> None:
+    """h1 sends probes of IDs that it guesses to h0, as fast as it can, while a link above h0 is dead."""
+    fabric, link = tiny.fabric, "p0-t0-0:p0-t1-1"
+    to_h0 = next(r for r in ProbePlan(fabric).routes if (r.host, r.plane, len(r.links)) == ("h0", 0, 1))
+    own = fabric.host("h1").ports[0]
+    with namespaces.inside(tiny.host_namespace("h1")):
+        forger = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with forger:
+        forger.bind((own.ifname, 0))
+        tiny.mrclab.ok("fault", "blackhole", link)
+        try:
+            for number in range(100_000):
+                forger.send(own.t0_mac + own.mac + to_h0.probe(number)[12:])
+            assert await_event(mapper, "verdict", link)["cause"] == "dead"
+        finally:
+            tiny.mrclab.ok("restore", link)
+    await_event(mapper, "cleared", link)
+
+
 def test_the_command_says_what_it_finds_and_leaves_no_denylist(tiny: Up) -> None:
     link = "p0-t0-0:p0-t1-0"
     command = tiny.mrclab.command("clustermapper", "--json", "--for", "20 s")
@@ -114,6 +139,8 @@ def test_denied_links_deny_the_evs_of_their_paths() -> None:
 OWNER = """
 import os, signal, sys
 from pathlib import Path
+from mrclab.hosts.clustermapper.probes import ProbePlan
+from mrclab.linux import namespaces
 from mrclab.testbed.clustermapper import ClustermapperProcess
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork

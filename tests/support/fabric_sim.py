@@ -16,10 +16,16 @@ MS = 1_000_000
 class ProbedFabric:
     """A fabric that loses and delays probes as it is set to, and keeps the mapper's events."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, config: MapperConfig | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        seed: int = 1,
+        config: MapperConfig | None = None,
+        draw_id: Callable[[], int] | None = None,
+    ) -> None:
         self.fabric = fabric
         self.plan = ProbePlan(fabric)
-        self.mapper = Mapper(self.plan, config)
+        self.mapper = Mapper(self.plan, config, draw_id)
         self.rng = random.Random(seed)
         self.now = 1_000 * MS
         self.loss: dict[str, float] = {}  # by link, of each crossing of a probe

@@ -49,6 +49,20 @@ def test_a_dead_switch_is_named_and_nothing_else(topology: str, switch: str) -> 
     assert sim.named == [switch]
 
 
+@pytest.mark.parametrize(("guessable", "named"), [(True, []), (False, ["h0:p0-t0-0"])])
+def test_a_host_that_cannot_guess_ids_does_not_hide_a_dead_link(guessable: bool, named: list[str]) -> None:
+    rng = random.Random(5)
+    sim = ProbedFabric(TINY, draw_id=None if guessable else lambda: rng.getrandbits(64))
+    sim.run(20)
+    sim.loss["h0:p0-t0-0"] = 1.0
+    for _ in range(100):
+        sent = sim.mapper.tally.sent
+        sim.run(1)
+        for number in range(sent, sim.mapper.tally.sent):
+            sim.mapper.received(number, sim.now)
+    assert sim.named == named
+
+
 def test_what_was_lost_before_a_link_was_mended_is_not_held_against_it() -> None:
     """Stalled CPUs keep probes from being judged until the link is well again."""
     sim = ProbedFabric(TINY)
