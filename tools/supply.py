@@ -3,6 +3,7 @@
     python tools/supply.py lock     write requirements.lock from the packages that are installed here
     python tools/supply.py check    compare it with pyproject.toml and the rules here; exit code 1 or 0
     python tools/supply.py sbom     print a software bill of materials (CycloneDX 1.5, JSON)
+    python tools/supply.py images   print arguments of `docker build`: the Dockerfile's images by digest
 
 pyproject.toml has lower bounds, so that mrclab can be installed together with other software; the lock has
 one set that the tests ran with: ``pip install -c requirements.lock .``
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -25,6 +27,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
+DOCKERFILE = ROOT / "Dockerfile"
 EXTRAS = ("testbed", "live", "labs", "sweep")
 """What users install; the lock has nothing that only developers need."""
 ALLOWED = re.compile(
@@ -39,6 +42,7 @@ KNOWN = {
 }
 """Licences that the package's own data leaves out, and choices: of two licences we take the second."""
 CHOSEN = {"pyroute2": "Apache-2.0"}
+_IMAGE = re.compile(r"^ARG (?P<argument>\w+_IMAGE)=(?P<image>\S+)$", re.MULTILINE)
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)  # (?P<licence>.+)")
 
 
@@ -131,6 +135,22 @@ def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
     return found
 
 
+def images(dockerfile: str) -> list[str]:
+    """Return `--build-arg NAME=IMAGE@DIGEST` for each image of a Dockerfile, by what its tag means today.
+
+    Raise OSError without docker, CalledProcessError if a registry does not answer.
+    """
+    found = []
+    for match in _IMAGE.finditer(dockerfile):
+        name = match["image"]
+        if "@" not in name:
+            inspect = ["docker", "buildx", "imagetools", "inspect", name, "--format", "{{json .Manifest}}"]
+            said = subprocess.run(inspect, stdout=subprocess.PIPE, text=True, check=True).stdout
+            name = f"{name}@{json.loads(said)['digest']}"
+        found.append(f"--build-arg {match['argument']}={name}")
+    return found
+
+
 def sbom(lock: list[Package], version: str) -> dict[str, Any]:
     """Return a CycloneDX 1.5 document."""
     return {
@@ -153,6 +173,13 @@ def sbom(lock: list[Package], version: str) -> dict[str, Any]:
 
 def main(words: list[str]) -> int:
     """Run the command that the first word names; return the exit code."""
+    if words == ["images"]:
+        try:
+            print("\n".join(images(DOCKERFILE.read_text(encoding="utf-8"))))
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"supply: {error}\nimages needs docker with buildx, and the registries", file=sys.stderr)
+            return 3
+        return 0
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = wanted(project)
     if words == ["lock"]:

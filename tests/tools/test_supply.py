@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -49,3 +51,33 @@ def test_the_bill_of_materials_has_each_package() -> None:
     assert bill["bomFormat"] == "CycloneDX"
     assert {part["name"] for part in bill["components"]} == {package.name for package in LOCK}
     assert all(part["purl"].startswith("pkg:pypi/") for part in bill["components"])
+
+
+DOCKER = """#!/bin/sh
+[ "$1 $2 $3 $5 $6" = "buildx imagetools inspect --format {{json .Manifest}}" ] || exit 9
+[ "$4" = lost:1 ] && { echo "lost:1: not found" >&2; exit 1; }
+digest=$(printf %s "$4" | sha256sum | cut -c1-64)
+printf '{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": "sha256:%s"}' "$digest"
+"""
+
+
+def test_the_dockerfiles_images_are_named_by_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert supply.main(["images"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("=")[0] for line in lines] == [
+        f"--build-arg {name}" for name in ("P4C_IMAGE", "BMV2_IMAGE", "BASE_IMAGE")
+    ]
+    digest = hashlib.sha256(b"ubuntu:24.04").hexdigest()
+    assert lines[2] == f"--build-arg BASE_IMAGE=ubuntu:24.04@sha256:{digest}"
+    assert supply.images("ARG BASE_IMAGE=a:1@sha256:00") == ["--build-arg BASE_IMAGE=a:1@sha256:00"]
+    (tmp_path / "Dockerfile").write_text("ARG BASE_IMAGE=lost:1\n")
+    monkeypatch.setattr(supply, "DOCKERFILE", tmp_path / "Dockerfile")
+    assert supply.main(["images"]) == 3
+    assert "images needs docker with buildx" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert supply.main(["images"]) == 3
