@@ -220,7 +220,7 @@ def _start_switches(exercise: Exercise) -> None:
         if switch.cpu_port is not None:
             options += ["--cpu-port", str(switch.cpu_port)]
         if exercise.plan.target == "bmv2":
-            command = _bmv2(exercise.log_dir, number)
+            command = _bmv2(number)
         else:
             command = python("mrclab.switches.ebpf.main")
         marked = ["env", f"{RUN_VARIABLE}={exercise.run_id}", *command, *options]
@@ -238,14 +238,12 @@ def _start_switches(exercise: Exercise) -> None:
         raise SwitchError(done.stderr.strip())
 
 
-def _bmv2(directory: Path, number: int) -> list[str]:
-    """Return BMv2's command up to `--`. Each switch needs its own names and ports."""
+def _bmv2(number: int) -> list[str]:
+    """Return BMv2's command up to `--`. Each switch needs ports of its own."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:
         out += ["--thrift-port", str(FIRST_THRIFT_PORT + number)]
-    if "--notifications-addr" in offered:
-        out += ["--notifications-addr", f"ipc://{directory}/{number}.ipc"]
     return out
 
 

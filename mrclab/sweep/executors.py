@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mrclab.linux.errors import MachineError
+from mrclab.linux.life import signals
 from mrclab.linux.system import end_with_parent, is_linux
 from mrclab.sweep.task import Outcome, Task, run_task
 
@@ -106,7 +107,7 @@ def begin_worker(parent_pid: int) -> None:
 def _end(number: int, frame: object) -> None:
     """End this worker by an exception, so that the run under way and its files are removed first."""
     signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    raise signals.Ended(number)
 
 
 def _run_or_end(run: Run, task: Task) -> Outcome:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mrclab.linux.errors import MrclabError
+from mrclab.linux.life import signals
 from mrclab.sweep.spec import Plain, SweepFile
 
 SOURCE_OF_MODELS = ("scale", "topologies", "sweep")
@@ -123,7 +126,10 @@ def run_task(task: Task) -> Outcome:
 def _run_scenario(task: Task) -> Mapping[str, float]:
     """Run a scenario as `mrclab run` does, in a separate process, and read its result."""
     assert task.scenario is not None
-    with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
+    with ExitStack() as held:
+        with signals.deferred():
+            folder = tempfile.mkdtemp(prefix="mrclab-sweep-")
+            held.callback(_remove, folder)
         name = task.scenario
         if task.text is not None:
             path = Path(folder) / f"{Path(task.scenario).stem}.yaml"
@@ -142,6 +148,12 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
         if code != 0 or not found.exists():
             raise PointError(" ".join(errors[-_LAST_LINES:]) or f"mrclab run ended with {code}")
         return metrics_of(json.loads(found.read_text(encoding="utf-8")))
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder and all in it, even if a signal comes to end this process."""
+    with signals.deferred():
+        shutil.rmtree(folder)
 
 
 def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:

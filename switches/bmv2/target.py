@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -89,7 +88,6 @@ class Bmv2Target:
         self._queues: Mapping[str, Mapping[int, Queue]] = {}
         self._netns: str | None = None
         self._log_dir = Path()
-        self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     def available(self) -> str | None:
         """Return why the target cannot run here; None if it can."""
@@ -111,7 +109,6 @@ class Bmv2Target:
         _require_interfaces(specs, netns)
         options = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
         self._netns, self._log_dir = netns, log_dir
-        self._sockets = sockets = tempfile.TemporaryDirectory(prefix="bmv2-")
         ports = free_ports(2 * len(specs), netns)
         running = []
         try:
@@ -122,10 +119,6 @@ class Bmv2Target:
                 if "--thrift-port" in options:
                     command += ["--thrift-port", str(thrift_port)]
                     self._thrift_ports[spec.name] = thrift_port
-                if (
-                    "--notifications-addr" in options
-                ):  # by default all switches of the machine use the same name
-                    command += ["--notifications-addr", f"ipc://{sockets.name}/{spec.device_id}.ipc"]
                 if PCAP_VARIABLE in os.environ:
                     command += [f"--pcap={_pcap_directory(os.environ[PCAP_VARIABLE])}"]
                 for port, interface in spec.ports.items():
@@ -242,6 +235,3 @@ class Bmv2Target:
         """End every process."""
         stop_all(self._processes.values())
         self._processes = {}
-        if self._sockets is not None:
-            self._sockets.cleanup()
-            self._sockets = None

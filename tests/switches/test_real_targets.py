@@ -92,6 +92,11 @@ def match_frames(rng: random.Random) -> list[bytes]:
     return out
 
 
+def index_of(frame: bytes) -> int:
+    """Return the index into the 2,000 counters `seen`. Beyond them BMv2 writes elsewhere, and crashes later."""
+    return 4 * (int.from_bytes(frame[7:9], "big") >> 7)
+
+
 def registers_frames(rng: random.Random) -> list[bytes]:
     out = []
     for _ in range(300):
@@ -298,6 +303,8 @@ def test_random_frames(choice: str, program: str, seed: int, namespace: Namespac
     view = VIEWS.get(program, bytes)
     rng = random.Random(seed)
     rules, frames = make_rules(rng), make_frames(rng)
+    if (choice, program) == ("bmv2", "match"):
+        frames = [frame for frame in frames if index_of(frame) < 2000]
     model = Interpreter(read_program(json.read_bytes()), rules)
     info = read_p4info(info_path)
     names = Names(info)

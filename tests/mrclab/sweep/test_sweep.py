@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import pytest
 from mrclab.cli import main
 from mrclab.linux.children import environment
 from mrclab.linux.errors import InputError
+from mrclab.linux.life import signals
+from mrclab.sweep import task as sweep_task
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model
@@ -242,6 +245,23 @@ def test_runs_and_files_of_a_killed_sweep_are_gone(tmp_path: Path, number: signa
         sweep.send_signal(number)
     until(lambda: not any(scratch.glob("mrclab-sweep-*")))
     until(lambda: processes_with("TMPDIR", str(scratch)) == [])
+
+
+def test_a_signal_does_not_stop_the_removal_of_a_runs_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    remove = shutil.rmtree
+
+    def interrupted(folder: str) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        remove(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(signals.Ended), signals.as_exceptions():
+        sweep_task._remove(str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 def until(happened: Callable[[], bool]) -> None:
