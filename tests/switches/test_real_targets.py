@@ -93,7 +93,7 @@ def match_frames(rng: random.Random) -> list[bytes]:
 
 
 def index_of(frame: bytes) -> int:
-    """Return the index into the 2,000 counters `seen`. Beyond them BMv2 writes elsewhere, and crashes later."""
+    """Return the index into the 2,000 counters `seen`. Beyond them BMv2 writes elsewhere, and crashes."""
     return 4 * (int.from_bytes(frame[7:9], "big") >> 7)
 
 
