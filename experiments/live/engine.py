@@ -38,8 +38,8 @@ Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
 """How long a transport's process may take to end: it measures its evidence and takes its fabric down."""
 AGAIN_SHARE = 3
-"""Of so many repetitions one may be made again, if other programs had taken the CPUs: runs are to end in
-time."""
+"""Of so many repetitions one may be made again, if other programs took the CPUs or a process stood still:
+runs are to end in time."""
 
 
 class SessionError(MrclabError, RuntimeError):

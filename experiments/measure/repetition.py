@@ -66,7 +66,7 @@ from mrclab.experiments.measure.tcp_capture import read_segments
 from mrclab.experiments.measure.tcp_trace import build_tcp_trace
 from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
 from mrclab.experiments.measure.trial import Scene, trial_of, us
-from mrclab.experiments.measure.validity import Validity, judge, kept_up, overloads, taken_away
+from mrclab.experiments.measure.validity import Validity, by_chance, judge, kept_up, overloads
 from mrclab.experiments.spec.graph_workloads import FLOW_GRAPHS, GRAPHS
 from mrclab.experiments.spec.json_files import read_form, write_whole
 from mrclab.hosts.options import idle_rtt_ns, link_bps
@@ -467,9 +467,9 @@ def _validity(
 
 
 def disturbed(repetition: Repetition) -> bool:
-    """Return True if the repetition ended well, but other programs took CPUs away."""
+    """Return True if the repetition ended well, but CPUs were taken away or a process stood still."""
     ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
-    return ended and any(taken_away(load) for load in repetition.validity.loads)
+    return ended and any(by_chance(load) for load in repetition.validity.loads)
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:

@@ -102,7 +102,7 @@ _RULES = (
     ("throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us"),
     ("stopped_ns", MAX_STOPPED, "{stopped} stood still for {ms:.1f} ms, when it should have worked"),
 )
-_BY_OTHERS = ("steal", "throttled_us")
+_BY_CHANCE = ("steal", "throttled_us", "stopped_ns")
 _BY_RATE = ("share", "busy", "wait", "demand")
 
 
@@ -125,9 +125,9 @@ def kept_up(load: Load) -> bool:
     return not _broken(load)
 
 
-def taken_away(load: Load) -> bool:
-    """Return True if CPUs were taken away by others than this machine: another attempt may go better."""
-    return any(key in _BY_OTHERS for key in _broken(load))
+def by_chance(load: Load) -> bool:
+    """Return True if others took CPUs, or a process stood still: another attempt may go better."""
+    return any(key in _BY_CHANCE for key in _broken(load))
 
 
 def overloads(loads: Sequence[Load]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A repetition from which others took the CPUs: which is made again, and what becomes of its figures."""
+"""A repetition that the machine disturbed: which is made again, and what becomes of its figures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ QUIET = Load(10**10, 0.6, 0.01, 0.01, 10**6, "rank 0", 0, 0.1)
 STOLEN = replace(QUIET, steal=0.09)
 BUSY = replace(QUIET, busy=0.99)
 THROTTLED = replace(QUIET, throttled_us=5)
+STOOD = replace(QUIET, stopped_ns=900_000, stopped="the process that makes faults")
 
 
 def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
@@ -37,9 +38,9 @@ def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
 
 
 @pytest.mark.parametrize(
-    ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (BUSY, False)]
+    ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (STOOD, True), (BUSY, False)]
 )
-def test_only_what_others_took_is_worth_another_attempt(load: Load, again: bool) -> None:
+def test_only_what_came_by_chance_is_worth_another_attempt(load: Load, again: bool) -> None:
     """Ranks that saturate the CPUs by themselves would do so again."""
     assert disturbed(repetition(load)) is again
 
