@@ -135,16 +135,16 @@ SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
 LONG_WIRES: Mapping[str, Any] = {
     **MRC,
-    "ack_timeout_exponent": 19,
-    "initial_rtt_ns": 170_000_000,
-    "port_bps": 6_250_000,
-    "tail_probe_max_ns": 800_000_000,
-    "endpoint_timeout_ns": 400_000_000,
+    "ack_timeout_exponent": 17,
+    "initial_rtt_ns": 42_500_000,
+    "port_bps": 25_000_000,
+    "tail_probe_max_ns": 200_000_000,
+    "endpoint_timeout_ns": 100_000_000,
 }
-"""For a round trip of 160 ms on NICs of 4 times 6.25 Mbit/s: 120 packets, as on 400 Gbit/s with 10 us."""
+"""For a round trip of 40 ms on NICs of 4 times 25 Mbit/s: 120 packets, as on 400 Gbit/s with 10 us."""
 
-LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 20}
-"""A tenth more than that product. The timeout, 4.3 s, is 26 such round trips; 4 ms, short for a NIC, are 400
+LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 18}
+"""A tenth more than that product. The timeout, 1.1 s, is 26 such round trips; 4 ms, short for a NIC, are 400
 of 10 us."""
 
 TRANSPORTS: Mapping[str, Transport] = {
