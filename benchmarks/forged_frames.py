@@ -1,8 +1,8 @@
-"""Forged frames on a fabric: whether agents and switches survive them, and what each class costs.
+"""Forged frames on a fabric: their effect on agents, switches and a running stream.
 
     python benchmarks/forged_frames.py [--frames 200000] [--target ebpf] [--only CLASS...] [--json]
 
-Needs root; brings `tiny` up under a prefix of its own. h0 streams to h3, and another host of the same rack
+Needs root; brings `tiny` up under another prefix. h0 streams to h3, and another host of the same rack
 sends forged frames into the fabric, made from frames that were seen: right addresses, queue pair, PSN, key.
 MRC has no authentication, so that such frames can end a queue pair; they may not do more. Per class:
 
@@ -119,7 +119,7 @@ def delivers(network: FabricNetwork) -> bool:
 
 
 def measure(testbed: Up, name: str, frames: int, rng: random.Random) -> dict[str, Any]:
-    """Send frames of a class into a stream. Return what it did."""
+    """Send frames of a class into a stream. Return the row of the table."""
     network = FabricNetwork.attached(testbed.mrclab.names)
     of_data = CLASSES[name].of_data
     with incast(network, (SENDER,), RECEIVER, CONFIG, PLAN) as agents:

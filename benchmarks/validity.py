@@ -11,6 +11,7 @@ recovery since the first loss, how many trials are off by it, and how many were 
 * trace: a debugger attaches to the sender for 5 and 50 ms; pause: all of these processes are stopped at one
   time, as by a hypervisor
 * hog: busy processes on one CPU, and on all, for the whole trial
+* checkpoint: CRIU stops the sender or the receiver to save it, if it is installed
 * quota: the sender in a cgroup that may use a tenth of a CPU
 * memory: the pages that the sender maps of files are taken from it, as on a machine that is short of memory
 
@@ -26,6 +27,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import statistics
 import struct
 import subprocess
@@ -152,6 +154,15 @@ def tracing(pids: Pids, name: str, hold_s: float) -> Disturbance:
     return shell(pids, name, f"exec {sys.executable} -c '{_TRACER}' $P {hold_s}", 0, "true")
 
 
+def checkpointing(pids: Pids, name: str, directory: Path) -> Disturbance:
+    """Return a disturbance by CRIU, which stops a process to save it and lets it go on.
+
+    Packet sockets with filters cannot be saved: CRIU stops the process, finds this out, and lets go.
+    """
+    dump = f"criu dump --tree $P --images-dir {directory} --leave-running --shell-job --ext-unix-sk"
+    return shell(pids, name, f"{dump} > /dev/null 2>&1", 0, "true")
+
+
 def pausing(pids: Pids, hold_s: float) -> Disturbance:
     """Return a disturbance that stops sender, receiver and switches at one time."""
 
@@ -234,7 +245,7 @@ def paging_out(pids: Pids) -> Disturbance:
     return disturb
 
 
-def disturbances(pids: Pids) -> dict[str, Disturbance]:
+def disturbances(pids: Pids, scratch: Path) -> dict[str, Disturbance]:
     """Return all disturbances by name."""
     cpus = len(os.sched_getaffinity(0))
     found: dict[str, Disturbance] = {
@@ -250,6 +261,9 @@ def disturbances(pids: Pids) -> dict[str, Disturbance]:
     for ms in (5, 50):
         found[f"trace sender {ms} ms"] = tracing(pids, "sender", ms / 1000)
         found[f"pause all {ms} ms"] = pausing(pids, ms / 1000)
+    if shutil.which("criu"):
+        for name in ("sender", "receiver"):
+            found[f"checkpoint {name}"] = checkpointing(pids, name, scratch)
     if CPU.is_dir():
         found["quota, sender"] = quota(pids)
     found["memory, sender"] = paging_out(pids)
@@ -308,9 +322,6 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     pids = Driver.pids_shown
-    wanted = {
-        k: d for k, d in disturbances(pids).items() if k == "none" or not options.only or k in options.only
-    }
     scenario = load_scenario("link-kill", target="ebpf", trials=options.trials)
     runs.DRIVERS["spray"] = Driver
     scheduling.MOST_WAIT_NS = SHORT_WAIT_NS
@@ -319,6 +330,11 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as place, claimed(Names.from_environment()):
             out = Path(place)
+            wanted = {
+                name: disturbance
+                for name, disturbance in disturbances(pids, out).items()
+                if name == "none" or not options.only or name in options.only
+            }
             with bring_up(scenario.fabric(), "ebpf", transport, out) as running:
                 pids.of |= {"switches": min(by_switch(running).values()), "capture": os.getpid()}
                 made = running.faults

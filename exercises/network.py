@@ -239,7 +239,7 @@ def _start_switches(exercise: Exercise) -> None:
 
 
 def _bmv2(number: int) -> list[str]:
-    """Return BMv2's command up to `--`. Each switch needs ports of its own."""
+    """Return BMv2's command up to `--`. Switches differ in their ports."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:

@@ -136,7 +136,7 @@ def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
 
 
 def images(dockerfile: str) -> list[str]:
-    """Return `--build-arg NAME=IMAGE@DIGEST` for each image of a Dockerfile, by what its tag means today.
+    """Return `--build-arg NAME=IMAGE@DIGEST` for each image of a Dockerfile, with the digest of today.
 
     Raise OSError without docker, CalledProcessError if a registry does not answer.
     """
