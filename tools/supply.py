@@ -177,7 +177,7 @@ def main(words: list[str]) -> int:
         try:
             print("\n".join(images(DOCKERFILE.read_text(encoding="utf-8"))))
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"supply: {error}\nimages needs docker with buildx, and the registries", file=sys.stderr)
+            print(f"supply: images needs docker with buildx, and the registries ({error})", file=sys.stderr)
             return 3
         return 0
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,7 +1,6 @@
-"""Forged frames by class, made from frames that were seen on the wire. Pure but for the randomness given.
+"""Forged frames by class, made from frames that were seen on the wire. Pure; randomness is an argument.
 
-A class is a function of a random generator and frames of a stream that returns one frame. Its lengths and its
-ICRC are right unless the class says otherwise.
+A class makes a forged frame from a frame of a stream. Lengths and ICRC are right unless its name says otherwise.
 """
 
 from __future__ import annotations
@@ -90,6 +89,6 @@ CLASSES: dict[str, Forgery] = {
 
 
 def forged(name: str, seen: Sequence[bytes], count: int, rng: random.Random) -> list[bytes]:
-    """Return frames of a class, each made from one of those seen, which are not empty."""
+    """Return ``count`` frames of a class, each made from one of ``seen``, which must not be empty."""
     make = CLASSES[name].make
     return [make(rng, rng.choice(seen)) for _ in range(count)]

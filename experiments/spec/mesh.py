@@ -51,7 +51,9 @@ def mesh_streams(mesh: Mesh, hosts: Sequence[str], seed: int) -> list[MeshStream
     for a, b in combinations(hosts, 2):
         for _ in range(mesh.qps):
             for src, dst in ((a, b), (b, a)):
-                plan = StreamPlan(mesh.message_bytes, rate, seeds.getrandbits(62), True, region_bytes)
+                plan = StreamPlan(
+                    mesh.message_bytes, rate, seeds.getrandbits(62), mixed=True, region_bytes=region_bytes
+                )
                 found.append(MeshStream(src, dst, (used[src], used[dst]), plan))
             used[a] += 1
             used[b] += 1

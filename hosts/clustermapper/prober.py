@@ -153,7 +153,7 @@ class Prober:
     def _receive(self, until: int) -> None:
         """Receive the frames that arrive until then, and at least the ones that are here already.
 
-        Of a flood, only MOST_AT_ONCE from each host after that time.
+        In a flood, at most MOST_AT_ONCE frames of each host are read after that time.
         """
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:

@@ -1,7 +1,6 @@
 """Clustermapper on a fabric that is up: names what somebody broke, and hosts send nothing there."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.forged_frames import send_all
 from mrclab.hosts.clustermapper.denylist import Denylist, denied_evs
 from mrclab.hosts.clustermapper.probes import ProbePlan
-from mrclab.linux import namespaces
 from mrclab.testbed.clustermapper import ClustermapperProcess, denylist_file
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import load_fabric
@@ -74,21 +73,16 @@ def test_what_is_broken_is_named_denied_and_cleared(
 def test_forged_answers_neither_hide_a_fault_nor_hold_the_prober(
     tiny: Up, mapper: ClustermapperProcess
 ) -> None:
-    """h1 sends probes of IDs that it guesses to h0, as fast as it can, while a link above h0 is dead."""
+    """While a link above h0 is dead, h1 sends h0 probes with guessed IDs, as fast as it can."""
     fabric, link = tiny.fabric, "p0-t0-0:p0-t1-1"
     to_h0 = next(r for r in ProbePlan(fabric).routes if (r.host, r.plane, len(r.links)) == ("h0", 0, 1))
-    own = fabric.host("h1").ports[0]
-    with namespaces.inside(tiny.host_namespace("h1")):
-        forger = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    with forger:
-        forger.bind((own.ifname, 0))
-        tiny.mrclab.ok("fault", "blackhole", link)
-        try:
-            for number in range(100_000):
-                forger.send(own.t0_mac + own.mac + to_h0.probe(number)[12:])
-            assert await_event(mapper, "verdict", link)["cause"] == "dead"
-        finally:
-            tiny.mrclab.ok("restore", link)
+    guessed = [to_h0.probe(number) for number in range(100_000)]
+    tiny.mrclab.ok("fault", "blackhole", link)
+    try:
+        send_all(tiny, "h1", guessed, len(guessed))
+        assert await_event(mapper, "verdict", link)["cause"] == "dead"
+    finally:
+        tiny.mrclab.ok("restore", link)
     await_event(mapper, "cleared", link)
 
 
@@ -139,8 +133,6 @@ def test_denied_links_deny_the_evs_of_their_paths() -> None:
 OWNER = """
 import os, signal, sys
 from pathlib import Path
-from mrclab.hosts.clustermapper.probes import ProbePlan
-from mrclab.linux import namespaces
 from mrclab.testbed.clustermapper import ClustermapperProcess
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
