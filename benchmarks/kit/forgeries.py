@@ -1,6 +1,7 @@
 """Forged frames by class, made from frames that were seen on the wire. Pure; randomness is an argument.
 
-A class makes a forged frame from a frame of a stream. Lengths and ICRC are right unless its name says otherwise.
+A class makes a forged frame from a frame of a stream. Lengths and ICRC are right unless its name
+says otherwise.
 """
 
 from __future__ import annotations
