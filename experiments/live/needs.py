@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 
 from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.program_workload import Program
 from mrclab.hosts.training.xla import require_jax
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import MachineError
+from mrclab.native.build import libraries
 
 
 def require_workload(scenario: Scenario) -> None:
     """Check the needs of a scenario's workload, on any target. Raise MachineError, which names the mend."""
     if scenario.workload.kind == "transformer":
         require_jax()
+    if isinstance(scenario.workload, Program):
+        libraries()
+        for program in scenario.workload.programs:
+            if shutil.which(program.run[0]) is None:
+                mend = "install it, or give its path in workload.programs (ib_write_bw: apt install perftest)"
+                raise MachineError(f"no program '{program.run[0]}' here", mend)
 
 
 def require_all(scenario: Scenario) -> None:

@@ -15,6 +15,7 @@ from mrclab.experiments.live.captures.recorder import CaptureSource, Recorder, t
 from mrclab.experiments.live.captures.tap import TapSource
 from mrclab.experiments.live.drivers.driver import Driver, Setting
 from mrclab.experiments.live.drivers.mesh import MeshDriver
+from mrclab.experiments.live.drivers.programs import ProgramDriver
 from mrclab.experiments.live.drivers.ranks import RankDriver
 from mrclab.experiments.live.drivers.spray import SprayDriver
 from mrclab.experiments.live.routing import Reaction
@@ -49,7 +50,11 @@ from mrclab.testbed.running import RunningFabric, Say
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
 
-DRIVERS: dict[str, Callable[[Setting], Driver]] = {"spray": SprayDriver, "mesh": MeshDriver}
+DRIVERS: dict[str, Callable[[Setting], Driver]] = {
+    "spray": SprayDriver,
+    "mesh": MeshDriver,
+    "program": ProgramDriver,
+}
 Step = Callable[[], None]
 
 

@@ -49,6 +49,7 @@ from mrclab.experiments.measure.metrics import (
 )
 from mrclab.experiments.measure.pcap import read_pcap
 from mrclab.experiments.measure.pictures import pictures_of
+from mrclab.experiments.measure.program_output import missing_bytes, program_metrics
 from mrclab.experiments.measure.recovery import (
     BY_LATE_MESSAGES,
     NO_RULE,
@@ -133,6 +134,7 @@ def measure(evidence: Evidence) -> Repetition:
             in_trial(load, scene.fault, scene.times.recovered.ns)
             for load, scene in zip(loads, scenes, strict=True)
         )
+    e = replace(e, problem=e.problem or missing_bytes(e, traces))
     aside = _aside(e, loads)
     still = _standstills(e, traces)
     stood = _stood_still(still, scenes, aside)
@@ -329,6 +331,9 @@ def _metrics(
 ) -> Metrics:
     """Return the metrics of a repetition, by its workload; agents have only their rate."""
     kind = str(e.workload.get("kind", ""))
+    if kind == "program":
+        mbps = captured_mbps(traces, e.measure_ns, e.end_ns)
+        return program_metrics(e.details, None if mbps is None else [mbps])
     if not e.samples:
         mbps = completed_mbps(logs, e.measure_ns, e.end_ns) or captured_mbps(traces, e.measure_ns, e.end_ns)
         return {} if mbps is None else {"goodput_mbps": [mbps]}

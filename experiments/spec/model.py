@@ -28,7 +28,7 @@ from mrclab.experiments.spec.listing import require_figure
 from mrclab.experiments.spec.placement import Placement, place
 from mrclab.experiments.spec.profiles import ProfileChange
 from mrclab.experiments.spec.transports import TransportEntry, require_simulated
-from mrclab.experiments.spec.workloads import AGENT_KINDS, Workload
+from mrclab.experiments.spec.workloads import MRC_KINDS, Workload
 from mrclab.hosts.collectives.open_channels import check_options
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import InputError
@@ -229,7 +229,7 @@ class Scenario(YamlModel):
                     f"the workload is over by then: it lasts {lasts_ns / 1e9:g} s",
                     *("faults", number, "at"),
                 )
-            if isinstance(fault, Drain) and self.workload.kind in AGENT_KINDS:
+            if isinstance(fault, Drain) and self.workload.kind in MRC_KINDS:
                 raise wrong("a drain is for workloads of ranks", "faults", number)
             if isinstance(fault, RandomFaults) and lasts_ns is None:
                 raise wrong(
@@ -242,7 +242,7 @@ class Scenario(YamlModel):
         kernel = not transport.core.has_nic
         if self.propagation_ns and kernel:
             raise wrong(f"the NIC of {transport.name} is the kernel's, which has none", "propagation")
-        if self.workload.kind not in AGENT_KINDS:
+        if self.workload.kind not in MRC_KINDS:
             return
         if transport.kind != "mrc" or transport.routing == "frr":
             raise wrong(

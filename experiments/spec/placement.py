@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mrclab.experiments.spec.graph_workloads import GRAPH_KINDS, GRAPHS
+from mrclab.experiments.spec.program_workload import program_hosts
 from mrclab.experiments.spec.workloads import COLLECTIVES
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
@@ -72,6 +73,8 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         pairs = _all_pairs(hosts)
         rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}
         return Placement(hosts, kind, rest, pairs, None)
+    if kind == "program":
+        return _programs(params, fabric)
     if kind in GRAPHS:
         return _graph(kind, params, fabric, seed)
     if kind == "request-response":
@@ -98,6 +101,18 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         for number, (a, b) in enumerate(pairs)
     ]
     return Placement(hosts, "flows", {"flows": flows}, pairs, params["duration_ns"])
+
+
+def _programs(params: Mapping[str, Any], fabric: Fabric) -> Placement:
+    """Place programs on their hosts. Raise InputError for a host that the fabric lacks."""
+    hosts, pairs = program_hosts(params)
+    known = [host.name for host in fabric.hosts]
+    for name in hosts:
+        if name not in known:
+            raise InputError(
+                f"workload.programs: {fabric.name} has no host '{name}' (it has {known[0]} to {known[-1]})"
+            )
+    return Placement(hosts, "program", params, pairs, None)
 
 
 def _graph(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:

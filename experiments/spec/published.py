@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from mrclab.experiments.spec.faults import FORMS
 from mrclab.experiments.spec.model import Measure, Scenario, Virtual
 from mrclab.experiments.spec.profiles import ProfileChange
+from mrclab.experiments.spec.program_workload import OneProgram, ProgramMetric
 from mrclab.experiments.spec.transports import TransportEntry
 from mrclab.experiments.spec.workloads import KINDS
 from mrclab.hosts.transports.table import TRANSPORTS
@@ -27,6 +28,8 @@ TABLES: dict[str, type[YamlModel]] = {
     "profiles": ProfileChange,
     "measure": Measure,
     "virtual": Virtual,
+    "program": OneProgram,
+    "program metric": ProgramMetric,
     **{f"fault {form}": model for form, model in FORMS.items()},
     **{f"workload {kind}": model for kind, model in KINDS.items()},
 }

@@ -20,6 +20,7 @@ from mrclab.experiments.spec.graph_workloads import (
     TraceReplay,
     WorkloadModel,
 )
+from mrclab.experiments.spec.program_workload import Program
 from mrclab.hosts.streams.messages import OVERHEAD_BYTES
 from mrclab.hosts.streams.stream import MAX_MESSAGE_BYTES
 from mrclab.topologies.units import SIZE_PATTERN
@@ -318,7 +319,8 @@ Workload = Annotated[
     | OneCollective
     | Tenants
     | Spray
-    | Mesh,
+    | Mesh
+    | Program,
     Field(discriminator="kind"),
 ]
 KINDS: dict[str, type[YamlModel]] = {
@@ -342,6 +344,9 @@ KINDS: dict[str, type[YamlModel]] = {
     "tenants": Tenants,
     "spray": Spray,
     "mesh": Mesh,
+    "program": Program,
 }
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
 AGENT_KINDS = ("spray", "mesh")
+MRC_KINDS = (*AGENT_KINDS, "program")
+"""Workloads that MRC's NICs carry, and no other transport."""

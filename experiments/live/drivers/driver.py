@@ -82,8 +82,8 @@ class Driver(Protocol):
     def start(self) -> int:
         """Begin; return when the measurement begins (ns), which may be later than now."""
 
-    def descriptors(self) -> Collection[RemoteAgent]:
-        """Return the processes that may send something."""
+    def descriptors(self) -> Collection[RemoteAgent | int]:
+        """Return the processes that may send something, or descriptors that are readable once they end."""
 
     def receive(self, ready: Sequence[object]) -> None:
         """Receive from the processes that have sent something."""
