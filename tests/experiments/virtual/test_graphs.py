@@ -82,7 +82,7 @@ def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path
     for result in (whole, cut):
         assert result["bytes_delivered"] == sum(line["bytes"] for line in lines) + barriers
         assert len(metric(result, "fct_us")) == len(lines)
-    # A window of 8 on two planes of 100 Gbit/s: eight one after another, with 5 % of headers, and a round trip.
+    # A window of 8 on two planes of 100 Gbit/s: eight in turn, with 5 % of headers, and a round trip.
     most_us = 1.05 * 8 * 65736 * 8 / 200e3 + idle_rtt_ns(fabric, "h0") / 1e3
     assert max(metric(whole, "fct_us")) < most_us
     assert metric(cut, "end_us")[0] > metric(whole, "end_us")[0]
