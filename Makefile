@@ -24,10 +24,15 @@ SETUP = [[ $@ -nt pyproject.toml && $@ -nt tools/setup.sh ]] || tools/setup.sh $
 $(VENV)/.ready: pyproject.toml tools/setup.sh
 	@$(SETUP)
 
-# What is large and few need: `dev` for the tests, and for the scenario `training` JAX and FRRouting (not with --quick).
-TRAINING := $(if $(filter training,$(SCENARIO)),training $(if $(filter --quick,$(ARGS)),,frr))
+# What is large and few need: `dev` for the tests, and for the scenario `training` JAX and FRRouting.
+TRAINING := $(if $(filter training,$(SCENARIO)),training frr)
 $(VENV)/.with-%: pyproject.toml tools/setup.sh
 	@$(SETUP) $(sort $* $(if $(filter $*,$(TRAINING)),$(TRAINING)))
+
+# --quick has no FRRouting, and is over before a compiler would be installed and the core compiled: it takes what is there.
+QUICK := $(filter --quick,$(ARGS))
+$(VENV)/.with-quick: pyproject.toml tools/setup.sh
+	@$(SETUP) $(filter training,$(SCENARIO)) quick
 
 # Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
@@ -37,7 +42,7 @@ compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench 
 as-root:
 	@[[ $$(id -u) == 0 ]] || { echo "make: not root: run 'sudo make $(MAKECMDGOALS)' (it makes network namespaces); 'make unit-test' needs no root" >&2; exit 3; }
 
-run-experiment: as-root $(TRAINING:%=$(VENV)/.with-%) compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+run-experiment: as-root $(if $(QUICK),$(VENV)/.with-quick,$(TRAINING:%=$(VENV)/.with-%) compile) ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
 # With --run it only shows what a run wrote, which needs no root.

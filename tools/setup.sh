@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # Installs what mrclab needs on Debian 12+ / Ubuntu 22.04+: system packages and a virtual environment.
 #   tools/setup.sh VENV [EXTRA...]
-# Without EXTRA: what a run and the live page need. An EXTRA (dev, training) adds that extra of pyproject.toml; `frr` adds
-# Debian's FRRouting. Run by `make`; does nothing if everything is in place. One line says what is wrong and how to mend it.
+# Without EXTRA: what a run and the live page need. An EXTRA (dev, training) adds that extra of pyproject.toml, `frr` Debian's
+# FRRouting; `quick` leaves the compiler out, which takes longest: the core is pure Python then. Run by `make`; does nothing if everything is in place. One line says what is wrong and how to mend it.
 set -euo pipefail
 venv=${1:?usage: tools/setup.sh VENV [EXTRA...]}
 shift
 root=$(cd "$(dirname "$0")/.." && pwd)
-extras=testbed,live,compiler
-for extra in "$@"; do [[ $extra == frr ]] || extras+=,$extra; done
+extras=testbed,live quick=
+for extra in "$@"; do
+    case $extra in
+        frr) ;;
+        quick) quick=yes ;;
+        *) extras+=,$extra ;;
+    esac
+done
+[[ -n $quick ]] || extras+=,compiler
 
 fail() { echo "mrclab setup: $*" >&2; exit 3; }
 say() { echo "mrclab setup: $* (after ${SECONDS} s)" >&2; }
@@ -45,6 +52,7 @@ else
     "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
         compiler+=("$version-dev")
 fi
+[[ -z $quick ]] || compiler=()
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u | sed '/^$/d')
 
 # dpkg need not wait for the disk after each file: what a power cut spoils is installed again.
@@ -92,8 +100,10 @@ import sys, tomllib
 project = tomllib.load(open(sys.argv[1], "rb"))["project"]
 needs = project["optional-dependencies"]["compiler"]
 print(*needs, *(need for need in project["dependencies"] if need.startswith("zlib-ng")), sep="\n")' "$root/pyproject.toml")
-    install "${early[@]}"
-    echo early
+    if [[ -z $quick ]]; then
+        install "${early[@]}"
+        echo early
+    fi
     install -e "$root[$extras]"
     rm -rf "$venv/.uv"
     say "Python packages are installed"
@@ -111,5 +121,5 @@ fi
 wait "$packaging" || exit 3
 [[ -z $compiling ]] || wait "$compiling" || true
 say "done"
-touch "$venv/.ready"
+[[ -n $quick ]] || touch "$venv/.ready"
 for extra in "$@"; do touch "$venv/.with-$extra"; done
