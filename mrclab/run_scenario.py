@@ -42,7 +42,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     with directory(args.out, scenario.name) as out:
         words = repeat(args, args.scenario, scenario)
         result = run_and_report(scenario, out, terminal(), words, jobs=args.jobs)
-    return 0 if result["integrity"] == "ok" else 1
+    return exit_code(result)
 
 
 def resume_scenario(out: Path, parse: Parse, jobs: int = 1) -> int:
@@ -66,7 +66,14 @@ def resume_scenario(out: Path, parse: Parse, jobs: int = 1) -> int:
     require_jobs(jobs, scenario)
     require(scenario)
     result = run_and_report(scenario, out, terminal(), run.command, resume=True, jobs=jobs)
-    return 0 if result["integrity"] == "ok" else 1
+    return exit_code(result)
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """Return 1 if data was damaged or a program failed, else 0."""
+    from mrclab.experiments.report.table import program_failures
+
+    return int(result["integrity"] != "ok" or bool(program_failures(result)))
 
 
 def at_speed_of(scenario: Scenario, parameters: Mapping[str, Any]) -> Scenario:

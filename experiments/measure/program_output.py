@@ -62,7 +62,7 @@ def failure_of(host: str, words: Sequence[str], code: int, output: Path) -> str:
 
 
 def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None) -> dict[str, list[float]]:
-    """Return the captured goodput, the bytes of all completed writes, and the values that programs printed."""
+    """Return the captured goodput, the bytes of all completed writes, and the values in programs' output."""
     found: dict[str, list[float]] = {} if goodput_mbps is None else {"goodput_mbps": goodput_mbps}
     found["completed_bytes"] = [float(sum(row["bytes"] for row in details.get("requests", ())))]
     for program in details.get("programs", ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -25,6 +26,7 @@ from mrclab.experiments.report.training import (
 from mrclab.experiments.result.model import EXPECTED, TIMES
 from mrclab.experiments.result.numbers import figure, interval, scaled, us
 from mrclab.experiments.spec.model import SIMULATED
+from mrclab.experiments.spec.program_workload import units_of
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
@@ -141,6 +143,7 @@ def metrics_table(result: Mapping[str, Any]) -> Table:
     """Return a part for each metric with a row for each transport."""
     transports = result["transports"]
     names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
+    units = units_of(result["parameters"].get("workload", {}))
     table = narrow_table()
     table.add_column("", no_wrap=True)
     for name in ("n", "not felt", "median", "(95 %)", "p99", "max"):
@@ -151,6 +154,7 @@ def metrics_table(result: Mapping[str, Any]) -> Table:
         if not shown or metric.partition("@")[0] in LEFT_OUT:
             continue
         scale, label = scaled(metric, [row["max"] for row in shown.values()])
+        label = f"{label}, {units[metric]}" if units.get(metric) else label
         if len(transports) > 1:
             table.add_section()
             table.add_row(Text(label, style="bold"))
@@ -239,11 +243,14 @@ def verdict(result: Mapping[str, Any]) -> Text:
         text.append(f": {found.because}\n")
         for line in expected(result):
             text.append(f"  {line}\n")
-    if result["integrity"] == "ok":
-        text.append("Every byte was delivered as it was sent. ", style="green")
-    else:
+    failed_programs = program_failures(result)
+    if result["integrity"] != "ok":
         text.append(f"DATA DAMAGED: {result['integrity']}. ", style="bold red")
-    for line in not_finished(result):
+    elif not failed_programs:
+        text.append("Every byte was delivered as it was sent. ", style="green")
+    for line in failed_programs:
+        text.append(f"A PROGRAM FAILED: {line}. ", style="bold red")
+    for line in [] if failed_programs else not_finished(result):
         text.append(f"DID NOT FINISH: {line}. ", style="bold red")
     if result["valid"]:
         text.append(f"Valid: {why_valid(result)}.", style="green")
@@ -258,6 +265,16 @@ def verdict(result: Mapping[str, Any]) -> Text:
         if len(lines) > MOST_LINES:
             text.append(f"\n  {sign} and {len(lines) - MOST_LINES} more: see result.json", style="yellow")
     return text
+
+
+def program_failures(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each way in which a program failed, and in how many repetitions; of other workloads
+    none."""
+    if result["parameters"].get("workload", {}).get("kind") != "program":
+        return []
+    samples = [sample for found in result["transports"].values() for sample in found["samples"]]
+    counts = Counter(sample["failure"] for sample in samples if sample.get("failure"))
+    return [f"{why}, in {count} of {len(samples)} repetitions" for why, count in counts.items()]
 
 
 def not_finished(result: Mapping[str, Any]) -> list[str]:

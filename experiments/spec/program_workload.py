@@ -34,7 +34,7 @@ class ProgramMetric(YamlModel):
 
     pattern: str = Field(
         max_length=500,
-        description="a regular expression of Python with one group, a number: each match in a line is a value",
+        description="a regular expression of Python with one group, a number; each match is a value",
     )
     unit: str = Field("", max_length=20, description="the unit of the values, such as MB/s")
 
@@ -81,7 +81,7 @@ class Program(WorkloadModel):
         Field(
             min_length=1,
             max_length=MOST_PROGRAMS,
-            description="the programs, started one after another; see below",
+            description="the programs, in the order of their start",
         ),
     ]
     senders: Annotated[tuple[str, ...], Tuple] = Field(

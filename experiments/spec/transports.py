@@ -105,8 +105,8 @@ def require_simulated(kind: str, transports: Iterable[Transport]) -> None:
     """Raise InputError for a kind of workload, or a transport, that virtual time does not have."""
     if kind == "program":
         raise InputError(
-            "a program runs on a live target only: record it there (mrclab exec --record) and replay the file "
-            "here by `kind: recorded` (docs/programs.md)",
+            "a program runs on a live target only: record it there (mrclab exec --record FILE) and replay "
+            "FILE here by `kind: recorded` (docs/programs.md)",
             where="workload.kind",
         )
     if kind in LIVE_ONLY:

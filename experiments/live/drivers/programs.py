@@ -149,7 +149,7 @@ class ProgramDriver(Steady):
         return before_others()
 
     def start(self) -> int:
-        """Start the programs, in order; return when the measurement begins: the warm-up after traffic began."""
+        """Start the programs in order; return when measurement begins: the warm-up after first traffic."""
         network = self._setting.running.network
         before = sum(bytes_sent(network).values())
         limit_ns = time.monotonic_ns() + round(START_S * 1e9)
@@ -186,7 +186,7 @@ class ProgramDriver(Steady):
         return program
 
     def _wait(self, done: Callable[[], bool], limit_ns: int, programs: Sequence[_Running]) -> bool:
-        """Wait until ``done``. Return False if the time is up, a program has failed, or all of these ended."""
+        """Wait until ``done``. Return False if time is up, a program failed, or all of these have ended."""
         while not done():
             select.select([each.pidfd for each in programs if each.code is None], [], [], LOOK_S)
             for each in self._programs:
