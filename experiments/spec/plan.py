@@ -11,6 +11,7 @@ from mrclab.experiments.spec.mesh import mesh_streams
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.one_plane import faults_met
 from mrclab.experiments.spec.placement import Placement
+from mrclab.experiments.spec.program_workload import Program, words_of
 from mrclab.experiments.spec.random_faults import random_faults
 from mrclab.experiments.spec.workloads import Mesh
 from mrclab.hosts.transports.table import Transport
@@ -25,6 +26,8 @@ def plan_text(scenario: Scenario) -> str:
     if scenario.claim:
         lines.append(f"claim: {scenario.claim}")
     params = ", ".join(f"{key} {value}" for key, value in scenario.workload.params.items())
+    if isinstance(scenario.workload, Program):
+        params = words_of(scenario.workload)
     lines.append(f"workload: {scenario.workload.kind} ({params})")
     limit = f", {scenario.limit_ns / 1e9:g} s each at most" if scenario.workload.lasts_ns is None else ""
     lines.append(

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from mrclab.experiments.spec.graph_workloads import WorkloadModel
 from mrclab.topologies.yaml_model import WholeNumber, YamlModel, wrong
@@ -25,7 +25,13 @@ def _words(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1, max_length=1000)]
+_WORDS_FORM = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_words),
+    Field(min_length=1, max_length=1000),
+    WithJsonSchema(_WORDS_FORM),
+]
 Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
@@ -100,6 +106,11 @@ class Program(WorkloadModel):
                 if units.setdefault(name, metric.unit) != metric.unit:
                     raise wrong(f"{name} has another unit elsewhere", "programs", number, "metrics", name)
         return self
+
+
+def words_of(program: Program) -> str:
+    """Return the programs in a line: their hosts and commands."""
+    return ", ".join(f"{each.host}: {shlex.join(each.run)}" for each in program.programs)
 
 
 def program_hosts(params: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:

@@ -2,7 +2,7 @@
 
 Each program runs as `mrclab exec` runs it. Their NIC services run with the transport's options, log into the
 repetition's directory, and record the requests: the bytes of all completed writes are held against the
-captures. Whatever a program started is ended with it, and so are the services.
+captures. The processes that a program started are ended with it, and so are the services.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.programs import management, nic
 
 MARK = "MRCLAB_PROGRAMS"
-"""A variable in the environment of all that a repetition's programs start, by which they are found."""
+"""A variable in the environment of a repetition's programs and their children, by which they are found."""
 BEGAN_BYTES = 1 << 16
 """Once the switches have sent so much, the programs' traffic has begun."""
 LOOK_S = 0.01
@@ -120,7 +120,7 @@ class ProgramDriver(Steady):
         self._close()
 
     def _close(self) -> None:
-        """End the programs, all that they started, and the NIC services."""
+        """End the programs, the processes that they started, and the NIC services."""
         with contextlib.ExitStack() as last:
             last.callback(self._stack.close)
             for program in self._programs:

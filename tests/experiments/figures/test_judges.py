@@ -13,6 +13,7 @@ from tests.experiments.figures import capacity_cases as capacity
 from tests.experiments.figures import lead_cases as lead
 from tests.experiments.figures import mode_cases as mode
 from tests.experiments.figures import path_cases as path
+from tests.experiments.figures import program_cases as program
 from tests.support.made_results import Cases
 
 CASES: dict[str, Callable[[], Cases]] = {
@@ -48,6 +49,7 @@ CASES: dict[str, Callable[[], Cases]] = {
     "latency": lead.latency,
     "link_kill": lead.link_kill,
     "lossless": lead.lossless,
+    "program_kill": program.program_kill,
     "queue_pairs": lead.queue_pairs,
     "t1_reboot": path.t1_reboot,
     "training": path.transformer,
@@ -68,6 +70,7 @@ ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
         f"packets of {name} that waited, and then found their port free"
         for name in ("rocev2-pfc", "rocev2-credits-ecmp")
     ),
+    "program_kill": ("faults that took packets",),
     "t1_reboot": ("reboots that took packets of MRC",),
     "training": ("faults that took packets of MRC",),
 }

@@ -14,6 +14,7 @@ from mrclab.experiments.report.compare import effect, render_columns, render_com
 from mrclab.experiments.report.table import render_result
 from mrclab.experiments.result.file import save_result
 from mrclab.experiments.result.numbers import us
+from mrclab.run_scenario import exit_code
 
 
 def said(what: RenderableType, width: int = 80) -> str:
@@ -70,6 +71,26 @@ def test_a_transport_that_never_ended_is_said_not_to_have_finished(both: dict[st
     transport["samples"][0]["failure"] = "stopped before it was over"
     wanted = f"DID NOT FINISH: {name} in 1 of {len(transport['samples'])} repetitions."
     assert wanted in " ".join(said(render_result(result)).split())
+
+
+def test_a_program_that_failed_is_named_before_the_validity(spray: dict[str, Any]) -> None:
+    result = deepcopy(spray)
+    result["parameters"]["workload"] = {
+        "kind": "program",
+        "programs": [{"host": "h0", "metrics": {"bandwidth": {"unit": "MiB/s"}}}],
+    }
+    summary = result["transports"]["mrc"]["summary"]
+    summary["bandwidth"] = summary.pop("goodput_mbps", next(iter(summary.values())))
+    assert "A PROGRAM FAILED" not in said(render_result(result))
+    assert "bandwidth, MiB/s" in said(render_result(result))
+    result["transports"]["mrc"]["samples"][0]["failure"] = "h0 ib_write_bw exit code 1 (No such device)"
+    text = " ".join(said(render_result(result)).split())
+    of = len(result["transports"]["mrc"]["samples"])
+    wanted = f"A PROGRAM FAILED: h0 ib_write_bw exit code 1 (No such device), in 1 of {of} repetitions. Valid"
+    assert wanted in text
+    assert "DID NOT FINISH" not in text
+    assert "Every byte was delivered" not in text
+    assert exit_code(result) == 1
 
 
 def test_two_results_side_by_side(spray: dict[str, Any], both: dict[str, Any]) -> None:
