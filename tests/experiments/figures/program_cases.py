@@ -25,12 +25,15 @@ def _run(recovered_us: float | None, completed: int = WHOLE, failed: int = 0, **
             "repetition": number,
             "failure": "h0 ib_write_bw exit code 1" if number < failed else None,
             "integrity": "ok",
-            "metrics": {"completed_bytes": [completed], "goodput_mbps": [1000.0]},
+            "metrics": {"completed_bytes": [completed], "goodput_mbps": [1000.0 - number]},
         }
         for number in range(8)
     ]
     values = {"recovered_us": recovered_us, "rtt_p99_us": 2000.0, "paths_used": 16, **more}
-    trials = [trial("mrc", number, **values) for number in range(8)]
+    trials = [
+        trial("mrc", number, **values, first_loss_us=float(number), rtt_us=1900.0 + number)
+        for number in range(8)
+    ]
     return result(WORKLOAD, {"mrc": {"samples": samples}}, topology="lab", trials=trials)
 
 
