@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.service.layout import op, record
+from mrclab.hosts.transports.table import SLOW_LINKS_TIMES
 from mrclab.linux.errors import MrclabError
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
@@ -23,9 +24,23 @@ from mrclab.topologies import fabric_text
 
 START_S = 60.0
 LINGER_S = 30.0
-OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 8}
-"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back, and a dead peer
-is reported after some seconds."""
+OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
+"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back. A dead peer is
+reported after 4 s, so that a busy machine, or a second without any path, ends no queue pair."""
+BMV2_OPTIONS: Mapping[str, Any] = {
+    **OPTIONS,
+    **SLOW_LINKS_TIMES,
+    "cwnd_bytes": 16 * 4096,
+    "endpoint_timeout_ns": 100_000_000,
+    "exponential_retries": 6,
+}
+"""On BMv2 a packet takes about as long as on a link of 25 Mbit/s, and waits in the switches' processes: a
+small window keeps that wait short, and the reordering window is longer than it. The dead peer's 4 s stay."""
+
+
+def options(target: str) -> Mapping[str, Any]:
+    """Return MRC's options of a NIC service, on the target of the switches."""
+    return BMV2_OPTIONS if target == "bmv2" else OPTIONS
 
 
 def directory(names: Names) -> Path:
@@ -68,7 +83,7 @@ def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> No
         "host": host,
         "socket": str(path),
         "log": str(log),
-        "options": dict(OPTIONS),
+        "options": dict(options(network.target)),
         "linger_s": linger_s,
     }
     with open(log.with_suffix(".err"), "ab") as errors:

@@ -17,6 +17,7 @@ from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
 from mrclab.hosts.service.session import Session
 from mrclab.hosts.transports import make_config
+from mrclab.testbed.programs.nic import options
 from mrclab.topologies import Fabric, load_fabric
 
 STEP_NS = 100_000
@@ -130,9 +131,9 @@ class Program:
 class Nic:
     """A host's endpoint and the sessions on it."""
 
-    def __init__(self, fabric: Fabric, host: str) -> None:
+    def __init__(self, fabric: Fabric, host: str, target: str = "ebpf") -> None:
         self.fabric, self.host = fabric, host
-        config = make_config("mrc", fabric, host, {"congestion": "fixed", "exponential_retries": 8})
+        config = make_config("mrc", fabric, host, options(target))
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
