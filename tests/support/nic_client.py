@@ -11,7 +11,7 @@ from typing import Any
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.routes import nic_addresses
-from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
@@ -138,6 +138,8 @@ class Nic:
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
+        self.seen: list[Event] = []
+        """Events of the endpoint, for whoever looks."""
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
         """Take posted requests, hand out events, and return frames."""
@@ -146,6 +148,7 @@ class Nic:
         self.endpoint.handle_timer(now_ns)
         frames = list(self.endpoint.frames_to_send(now_ns, None, 1000))
         for event in list(self.endpoint.events()):
+            self.seen.append(event)
             for session in self.sessions:
                 qp = session.qps.get(event.qpn)
                 if qp is None:
@@ -164,9 +167,9 @@ class Nic:
 class Wire:
     """Two hosts of a fabric, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = "ebpf") -> None:
         fabric = load_fabric("tiny")
-        self.a, self.b = Nic(fabric, "h0"), Nic(fabric, "h2")
+        self.a, self.b = Nic(fabric, "h0", target), Nic(fabric, "h2", target)
         self.now_ns = 1_000_000
 
     def run(self, steps: int = 30) -> None:
