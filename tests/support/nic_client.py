@@ -104,12 +104,13 @@ class Program:
         self.rings.set_word(WORDS["QP_SQ_PROD"], self.posted)
         self.ring()
 
-    def post_receive(self, wr_id: int) -> None:
+    def post_receive(self, wr_id: int, *, doorbell: bool = True) -> None:
         at = WORDS["QP_RING_OFFSET"] + self.send_slots * record("work").size + self.received % 16 * 8
         self.rings.map[at : at + 8] = wr_id.to_bytes(8, "little")
         self.received += 1
         self.rings.set_word(WORDS["QP_RQ_PROD"], self.received)
-        self.ring()
+        if doorbell:
+            self.ring()
 
     def ring(self) -> None:
         posted = WORDS["SESSION_POSTED"]
