@@ -156,18 +156,19 @@ class ProgramDriver(Steady):
         for asked in self._workload.programs:
             program = self._started(asked)
             if not self._wait(lambda asked=asked: self._listens(asked), limit_ns, (program,)):  # type: ignore[misc]
-                return self._not_begun(f"{asked.host} {asked.run[0]} did not listen at port {asked.listens}")
+                why = f"{asked.host} {asked.run[0]} did not listen at port {asked.listens}"
+                return self._not_begun(f"{why}: it ended before, or {START_S:.0f} s passed")
         if not self._wait(
             lambda: sum(bytes_sent(network).values()) - before >= BEGAN_BYTES, limit_ns, self._programs
         ):
             if all(program.code is not None for program in self._programs):
                 return time.monotonic_ns()  # programs that send next to nothing
-            return self._not_begun("the programs sent nothing")
+            return self._not_begun(f"the programs sent nothing in {START_S:.0f} s")
         return time.monotonic_ns() + self._setting.scenario.live_warmup_ns
 
     def _not_begun(self, why: str) -> int:
         if not self._failures():
-            self._late = f"{why} before it ended, or within {START_S:.0f} s"
+            self._late = why
         return time.monotonic_ns()
 
     def _started(self, asked: OneProgram) -> _Running:
