@@ -14,8 +14,8 @@ FELT_SOURCE = "without a fault that was noticed there is nothing to show"
 STALL_US = 1e6
 STALL_SOURCE = "OpenAI's post: conventional fabrics stall for seconds or tens of seconds, or the job fails"
 FAILOVER_SOURCE = (
-    "NCCL moves to another port when a queue pair gives up, after all its timeouts; the backward pass may hide "
-    "a part"
+    "NCCL moves to another port when a queue pair gives up, after all its timeouts; the backward pass may "
+    "hide a part"
 )
 
 
