@@ -20,8 +20,8 @@ FAILOVER_SOURCE = (
 
 
 def judge(result: Result) -> Verdict:
-    """Check that MRC's step grows by what the dead plane's share of the exposed communication explains, and
-    that RoCEv2 stalls for a second or fails, or, with failover, stalls for all timeouts of a queue pair."""
+    """Check MRC's step against the dead plane's share of the communication that is not hidden, RoCEv2 for a
+    stall of a second or a failure, and RoCEv2 with failover for a stall of all timeouts of a queue pair."""
     before, after = _exposed_us(result, "mrc")
     noticed = sum(trial.get("detected_us") is not None for trial in trials_of(result, "mrc"))
     ratios = [b / a for a, b in zip(before, after, strict=True)]

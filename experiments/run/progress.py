@@ -79,7 +79,7 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
 
     ``directories`` has each repetition's, by its name and in the order in which they run, ``elapsed_s`` the
     time since the first began; empty before the first step. The time left is by the mean time of the
-    repetition's steps, and that which all repetitions took to start.
+    repetition's steps, and the mean time that repetitions took to start.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)
