@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from mrclab.experiments.spec.graph_workloads import (
+    Ddp,
     Llm,
     Matrix,
     OneCollective,
@@ -311,6 +312,7 @@ Workload = Annotated[
     | Transformer
     | TraceReplay
     | Llm
+    | Ddp
     | Matrix
     | RandomArrivals
     | OneCollective
@@ -333,6 +335,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "transformer": Transformer,
     "trace": TraceReplay,
     "llm": Llm,
+    "ddp": Ddp,
     "matrix": Matrix,
     "arrivals": RandomArrivals,
     "collective": OneCollective,
