@@ -16,6 +16,7 @@ from mrclab.experiments.spec.graph_workloads import (
     Matrix,
     OneCollective,
     RandomArrivals,
+    RecordedProgram,
     Tenants,
     TraceReplay,
     WorkloadModel,
@@ -314,6 +315,7 @@ Workload = Annotated[
     | Llm
     | Ddp
     | Matrix
+    | RecordedProgram
     | RandomArrivals
     | OneCollective
     | Tenants
@@ -337,6 +339,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "llm": Llm,
     "ddp": Ddp,
     "matrix": Matrix,
+    "recorded": RecordedProgram,
     "arrivals": RandomArrivals,
     "collective": OneCollective,
     "tenants": Tenants,

@@ -15,6 +15,7 @@ from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
+from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.session import Session
 from mrclab.hosts.transports import make_config
 from mrclab.topologies import Fabric, load_fabric
@@ -48,7 +49,9 @@ class Program:
         self.nic = nic
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setblocking(False)
-        self.session = Session(theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control)
+        self.session = Session(
+            theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings
+        )
         nic.sessions.append(self.session)
         self.memory = bytearray(1 << 16)
         self.qpn = self.posted = self.received = self.polled = 0
@@ -137,9 +140,12 @@ class Nic:
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
+        self.now_ns = 0
+        self.recordings = Recordings(lambda: self.now_ns)
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
         """Take posted requests, hand out events, and return frames."""
+        self.now_ns = now_ns
         for session in self.sessions:
             session.take()
         self.endpoint.handle_timer(now_ns)
