@@ -44,7 +44,7 @@ def draw_ev_map(result: Mapping[str, Any]) -> dict[str, Figure]:
         _panel(axes, name, rows, edges / 1e3)
     panels[-1].set_xlabel("time since the measurement's start (ms)")
     bar = figure.colorbar(panels[-1].collections[0], ax=panels.tolist(), aspect=40, pad=0.01)
-    bar.set_label("share of queue pairs without it")
+    bar.set_label("share out of use")
     figure.suptitle(f"{result['scenario']}: EVs out of use, first repetition", x=0.01, ha="left", fontsize=10)
     return {"ev-map": figure}
 
