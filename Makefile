@@ -56,8 +56,8 @@ lint: $(VENV)/.with-dev ## Check style, types and the order of the rooms
 docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead link is an error)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
-site: docs ## That, and the page that simulates in the browser (site/play/index.html, for any file server)
-	@$(BIN)/python tools/play_site.py site/play
+site: docs ## That, and the pages that simulate in the browser (site/play, for any file server)
+	@$(BIN)/python tools/play_site.py site/play && $(BIN)/python tools/lab_site.py site/play
 
 format: $(VENV)/.with-dev ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
