@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -41,9 +41,11 @@ def served() -> Iterator[str]:
 
 
 @contextmanager
-def view(browser: Browser, address: str) -> Iterator[Page]:
+def view(
+    browser: Browser, address: str, reduced_motion: Literal["reduce", "no-preference"] | None = None
+) -> Iterator[Page]:
     """Open a page that may print nothing to the console, and ask no other server."""
-    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion=reduced_motion)
     page.set_default_timeout(WAIT_MS)
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))

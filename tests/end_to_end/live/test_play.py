@@ -82,3 +82,38 @@ def test_each_place_and_switch_has_a_name_and_the_keyboard_reaches_it(browser: B
         page.locator(".link.faulty").wait_for()
         page.keyboard.press("u")
         page.locator(".link.faulty").wait_for(state="detached")
+
+
+STRIP = """() => {
+  const canvas = document.createElement("canvas");
+  canvas.style.width = "500px";
+  document.body.append(canvas);
+  const evs = new Map([[1, {state: 1, active: 1, sent: 9, lost: 0}]]);
+  M.drawStrips(canvas, [{t_ms: 1, took_ms: 10 * M.STRIP_MS, evs}], [[1, "", 0]]);
+  const {data, width} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const left = Math.round(6.4 * M.size()), columns = new Set();
+  data.forEach((one, n) => { if (one) columns.add((n >> 2) % width); });
+  return [Math.min(...columns) >= left, columns.has(left + 50)];
+}"""
+"""Draws the strip of a path from a frame that came very late; says whether the place of names stays free."""
+
+
+def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:
+    with view(browser, f"{address}index.html") as page:
+        page.locator("[data-transport=mrc]").wait_for()
+        assert page.evaluate(STRIP) == [True, True]
+
+
+def test_a_replay_plays_by_itself_but_not_where_little_motion_is_wanted(
+    browser: Browser, address: str
+) -> None:
+    with view(browser, f"{address}replay-lab.html") as page:
+        page.wait_for_function("Number(M.by('seek').value) > 3")
+        page.keyboard.press("n")
+        page.wait_for_function("Object.keys(M.app.frame.faults).length === 1")
+    with view(browser, f"{address}replay-lab.html", reduced_motion="reduce") as page:
+        page.wait_for_function("M.by('play').textContent === '▶'")
+        page.wait_for_function("M.app.frame && M.app.turn > 0")
+        assert page.input_value("#seek") == "0"
+        page.click("#play")
+        page.wait_for_function("Number(M.by('seek').value) > 3")
