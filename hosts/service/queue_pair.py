@@ -21,6 +21,7 @@ from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
 from mrclab.hosts.service.memory import MemoryFaultError
+from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.rings import CompletionRing, RingError, WorkRings
 from mrclab.topologies import Fabric
 
@@ -70,6 +71,9 @@ class Posted:
     signaled: bool
     length: int
     status: int
+    imm: bool = False
+    posted_ns: int = 0
+    """When it was taken, if a recording was under way then."""
 
 
 class ServiceQp:
@@ -86,6 +90,7 @@ class ServiceQp:
         *,
         sig_all: bool,
         cookie: int,
+        recordings: Recordings,
     ) -> None:
         """Create the queue pair in the core.
 
@@ -103,6 +108,8 @@ class ServiceQp:
         self._raise_event = raise_event
         self._sig_all = sig_all
         self._cookie = cookie
+        self._recordings = recordings
+        self._peer = ("", 0)
         self._pending: deque[Posted] = deque()
         self._sent = self._received = self._passed = 0
         self._failing = self._blamed = False
@@ -151,6 +158,7 @@ class ServiceQp:
             remote = replace(remote, mtu_bytes=min(mtu_bytes, config.mtu_bytes))
         paths = paths_for(self._endpoint, fabric, host, peer)
         self._profiles.connect(self.qpn, remote, paths, self._ev_profile, self._cc_profile)
+        self._peer = (peer, remote.qpn)
 
     def choose_profiles(self, ev_profile: int, cc_profile: int) -> None:
         """Choose profiles by their numbers, 0 for the NIC's own, before the queue pair is connected.
@@ -204,7 +212,9 @@ class ServiceQp:
     def _post(self, work: tuple[Any, ...]) -> int:
         """Post one request; return the bytes that were copied for it."""
         wr_id, remote_addr, rkey, imm, opcode, flags, num_sge, length, data = work
-        posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0)
+        posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0, opcode == _WRITE_IMM)
+        if self._recordings.active:
+            posted.posted_ns = self._recordings.now()
         self._pending.append(posted)
         if self._failing or self.state == ERR:
             posted.status = WR_FLUSH
@@ -261,6 +271,16 @@ class ServiceQp:
         self._sent = self._sent + 1 & 0xFFFFFFFF
         if status not in (0, WR_FLUSH):
             self._blamed = True
+        if posted.posted_ns:
+            self._recordings.sent(
+                self.qpn,
+                self._peer,
+                posted.length,
+                posted.posted_ns,
+                status,
+                imm=posted.imm,
+                signaled=posted.signaled,
+            )
         if status or posted.signaled:
             self._push(self.send_cq, posted.wr_id, status, WC_WRITE, posted.length, 0, 0, self._sent)
 
@@ -309,6 +329,8 @@ class ServiceQp:
         """Complete the receive that a message consumed or an error flushed."""
         assert event.wr_id is not None
         if event.status is Status.SUCCESS:
+            if self._recordings.active:
+                self._recordings.received(self.qpn, event.length_bytes)
             self._complete_receive(event.wr_id, 0, WC_RECV_IMM, event.length_bytes, event.imm, WC_WITH_IMM)
         else:
             self._complete_receive(event.wr_id, WR_FLUSH, WC_RECV, 0, 0, 0)

@@ -7,14 +7,17 @@ import json
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.service.layout import op, record
+from mrclab.hosts.transports.table import SLOW_LINKS_TIMES
+from mrclab.linux import processes
 from mrclab.linux.errors import MrclabError
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
@@ -22,10 +25,28 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 60.0
+_CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
-OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 8}
-"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back, and a dead peer
-is reported after some seconds."""
+OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
+"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back. A dead peer is
+reported after 4 s, so that a busy machine, or a second without any path, ends no queue pair."""
+BMV2_OPTIONS: Mapping[str, Any] = {
+    **OPTIONS,
+    **SLOW_LINKS_TIMES,
+    "cwnd_bytes": 16 * 4096,
+    "min_reorder_ns": 25_000_000,
+    "max_reorder_ns": 250_000_000,
+    "endpoint_timeout_ns": 250_000_000,
+    "exponential_retries": 5,
+}
+"""On BMv2 frames wait in the processes of the switches, which share a machine's CPUs: a millisecond each, and
+as long as the scheduler pleases. A small window keeps that wait short, the reordering window is longer than
+it, so that no path that works is retired, and the time for a dead peer is the same."""
+
+
+def usual_options(target: str) -> Mapping[str, Any]:
+    """Return MRC's options of a NIC service, on the target of the switches."""
+    return BMV2_OPTIONS if target == "bmv2" else OPTIONS
 
 
 def directory(names: Names) -> Path:
@@ -38,8 +59,19 @@ def log_file(names: Names, host: str) -> Path:
     return Path("/var/log") / names.prefix / f"nic-{host}.jsonl"
 
 
-def provide(network: FabricNetwork, host: str, linger_s: float = LINGER_S) -> Path:
-    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot."""
+def provide(
+    network: FabricNetwork,
+    host: str,
+    linger_s: float = LINGER_S,
+    *,
+    options: Mapping[str, Any] | None = None,
+    log: Path | None = None,
+) -> Path:
+    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot.
+
+    A started one has these ``options`` of MRC, or the target's usual ones, and logs to ``log``, or to the
+    usual file.
+    """
     names = network.names
     state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
     folder = directory(names)
@@ -48,7 +80,8 @@ def provide(network: FabricNetwork, host: str, linger_s: float = LINGER_S) -> Pa
     with open(folder / f"{host}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _answers(path):
-            _start(network, host, path, linger_s)
+            chosen = usual_options(network.target) if options is None else options
+            _start(network, host, path, linger_s, chosen, log or log_file(names, host))
     return path
 
 
@@ -60,15 +93,16 @@ def _answers(path: Path) -> bool:
     return False
 
 
-def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> None:
-    log = log_file(network.names, host)
+def _start(
+    network: FabricNetwork, host: str, path: Path, linger_s: float, options: Mapping[str, Any], log: Path
+) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     settings = {
         "fabric": fabric_text(network.fabric),
         "host": host,
         "socket": str(path),
         "log": str(log),
-        "options": dict(OPTIONS),
+        "options": dict(options),
         "linger_s": linger_s,
     }
     with open(log.with_suffix(".err"), "ab") as errors:
@@ -96,9 +130,48 @@ def allow(path: Path, uid: int) -> None:
     """Let programs of another user attach to a service. Raise OSError if it does not answer."""
     if uid == os.geteuid():
         return
+    with _asked(path, "ALLOW", uid):
+        pass
+
+
+@contextmanager
+def recorded(path: Path, fd: int) -> Iterator[None]:
+    """Have a service record its programs' requests into an open file; after the ``with`` it is complete.
+
+    Raise OSError if the service does not answer.
+    """
+    with _asked(path, "RECORD", fds=(fd,)) as connection:
+        yield
+        with suppress(OSError):  # a service that has ended writes nothing more
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)  # it closes its end once all is written
+
+
+@contextmanager
+def _asked(path: Path, name: str, number: int = 0, fds: tuple[int, ...] = ()) -> Iterator[socket.socket]:
+    """Yield the connection on which a service has carried out a request. Raise OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(START_S)
         connection.connect(str(path))
-        connection.send(record("request").pack(op("ALLOW"), 0, uid, *[0] * 7, b""))
+        request = record("request").pack(op(name), 0, number, *[0] * 7, b"")
+        socket.send_fds(connection, [request], fds)
         if not connection.recv(record("reply").size):
             raise OSError(f"{path}: the NIC service has ended")
+        yield connection
+
+
+def process_of(path: Path) -> processes.Process | None:
+    """Return the process of a service; None if none listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, suppress(OSError):
+        connection.connect(str(path))
+        pid, _, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return processes.Process.of(pid)
+    return None
+
+
+def end(path: Path) -> None:
+    """End a host's service, if one runs, in order: its event log is complete then."""
+    if (service := process_of(path)) is not None:
+        processes.end([service], START_S)
