@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from mrclab.experiments.spec.graph_workloads import (
+    Ddp,
     Llm,
     Matrix,
     OneCollective,
@@ -313,6 +314,7 @@ Workload = Annotated[
     | Transformer
     | TraceReplay
     | Llm
+    | Ddp
     | Matrix
     | RecordedProgram
     | RandomArrivals
@@ -337,6 +339,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "transformer": Transformer,
     "trace": TraceReplay,
     "llm": Llm,
+    "ddp": Ddp,
     "matrix": Matrix,
     "recorded": RecordedProgram,
     "arrivals": RandomArrivals,
