@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 COUNT, SIZE = 6000, 16384
-PATIENCE_S = 120
+PATIENCE_S = 900
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,18 @@ def scenario(tmp_path: Path, *programs: dict[str, Any], **more: Any) -> str:
     return str(file)
 
 
+def run(mrclab: Mrclab, file: str, out: Path) -> subprocess.CompletedProcess[str]:
+    """Run a scenario."""
+    return subprocess.run(
+        mrclab.command("run", file, "--out", str(out)),
+        env=mrclab.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path: Path, pair: Path) -> None:
     words = f"18515 {SIZE} {COUNT}"
     metric = {"messages": {"pattern": "ok ([0-9]+) messages", "unit": "messages"}}
@@ -58,7 +70,8 @@ def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path
         faults=[{"kind": "blackhole", "where": "p0-t0-0:p0-t1-0", "at": "0 ms", "duration": "300 ms"}],
     )
     out = tmp_path / "out"
-    mrclab.ok("run", file, "--out", str(out))
+    done = run(mrclab, file, out)
+    assert done.returncode == 0, done.stderr + done.stdout
     result = json.loads((out / "result.json").read_text())
     (sample,) = result["transports"]["mrc"]["samples"]
     assert (result["integrity"], sample["failure"]) == ("ok", None)
@@ -79,8 +92,8 @@ def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrcl
     file = scenario(
         tmp_path, {"host": "h2", "run": "sleep 1000"}, {"host": "h0", "run": ["sh", "-c", script]}
     )
-    done = mrclab("run", file, "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
+    done = run(mrclab, file, tmp_path / "out")
+    assert done.returncode == 1, done.stderr + done.stdout
     said = " ".join(done.stdout.split())
     assert "A PROGRAM FAILED: h0 sh exit code 3 (no such thing), in 1 of 1 repetitions." in said
     assert said.index("A PROGRAM FAILED") < said.index("alid:")
@@ -98,10 +111,10 @@ def test_nothing_is_left_of_a_run_that_is_ended(mrclab: Mrclab, tmp_path: Path) 
     argv = mrclab.command("run", file, "--out", str(tmp_path / "out"))
     with subprocess.Popen(
         argv, env=mrclab.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
+    ) as process:
         try:
             started.read_text()  # opened by the program
-            run.send_signal(signal.SIGTERM)
-            assert run.wait(PATIENCE_S) != 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) != 0
         finally:
-            run.kill()
+            process.kill()
