@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,9 @@ def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrcl
 def test_nothing_is_left_of_a_run_that_is_ended(mrclab: Mrclab, tmp_path: Path) -> None:
     """The programs have begun, but send nothing: SIGTERM comes while the run waits for their traffic."""
     started = tmp_path / "started"
-    os.mkfifo(started)
     file = scenario(
         tmp_path,
-        {"host": "h2", "run": ["sh", "-c", f"setsid sleep 1000 & echo > {started}; exec sleep 1000"]},
+        {"host": "h2", "run": ["sh", "-c", f"setsid sleep 1000 & touch {started}; exec sleep 1000"]},
         {"host": "h0", "run": "sleep 1000"},
     )
     argv = mrclab.command("run", file, "--out", str(tmp_path / "out"))
@@ -113,7 +112,9 @@ def test_nothing_is_left_of_a_run_that_is_ended(mrclab: Mrclab, tmp_path: Path) 
         argv, env=mrclab.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         try:
-            started.read_text()  # opened by the program
+            while not started.exists():
+                assert process.poll() is None
+                time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) != 0
         finally:
