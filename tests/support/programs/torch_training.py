@@ -52,6 +52,7 @@ def hash_of(model: torch.nn.Module) -> str:
 def together(steps: int, pause: bool) -> str:
     """Train as one of the ranks."""
     rank = dist.get_rank()
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 1
     model = DistributedDataParallel(network(), bucket_cap_mb=1e-6)
     optimizer = optimizer_of(model)
     for step in range(steps):
