@@ -144,7 +144,7 @@ class Group:
         _check(values)
         self._check_peer(peer)
         done: Future[None] = Future()
-        data = memoryview(values.view(np.uint8))
+        data = values.view(np.uint8).data
         return self._request(done, lambda: self._messages.send(peer, tag, data, done))
 
     def receive(self, peer: int | None, into: Array, tag: int = 0) -> Future[int]:
@@ -156,7 +156,7 @@ class Group:
         if peer is not None:
             self._check_peer(peer)
         done: Future[int] = Future()
-        place = memoryview(into.view(np.uint8))
+        place = into.view(np.uint8).data
         return self._request(done, lambda: self._messages.receive(peer, tag, place, done))
 
     def _check_peer(self, peer: int) -> None:

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from mrclab.hosts.collectives.algorithms import FLAG_BYTES, FLAGS
 from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
@@ -141,10 +141,10 @@ class PointToPoint:
 
     def fail(self, problem: Exception) -> None:
         """Let all messages fail that are not done."""
-        sending = {id(each): each for each in self._tickets.values() if each is not None}
-        sending |= {id(each): each for peer in self._peers for each in peer.queue}
+        sending = {each.done for each in self._tickets.values() if each is not None}
+        sending |= {each.done for peer in self._peers for each in peer.queue}
         claimed = [p.message.receiving for p in self._peers if p.message and p.message.receiving]
-        futures = [each.done for each in (*sending.values(), *self._receiving, *claimed)]
+        futures: list[Future[Any]] = [*sending, *(each.done for each in (*self._receiving, *claimed))]
         self._tickets.clear()
         self._receiving.clear()
         for peer in self._peers:

@@ -3,7 +3,7 @@
     torch_training.py STEPS [pause]     prints a hash of the parameters, and that of the training alone
 
 With ``pause`` rank 0 prints ``half`` in the middle and waits for a line, so that a test can break something.
-Every parameter is a bucket of its own: so a process alone knows the order of the ring's additions.
+Every parameter is a bucket of its own, from the first step on: so a process alone knows the order of additions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def together(steps: int, pause: bool) -> str:
     """Train as one of the ranks."""
     rank = dist.get_rank()
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1
-    model = DistributedDataParallel(network(), bucket_cap_mb=1e-6)
+    # Otherwise PyTorch makes other buckets after the first step.
+    model = DistributedDataParallel(network(), bucket_cap_mb=1e-6, find_unused_parameters=True)
     optimizer = optimizer_of(model)
     for step in range(steps):
         if pause and rank == 0 and step == steps // 2:
