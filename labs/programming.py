@@ -19,7 +19,7 @@ from mrclab.labs.sandbox.program import Program
 STUB = Path(__file__).parent / "stub_nic.c"
 RKEY, LKEY, REMOTE = 0x1234, 0x77, 0x7F00_0010_0000
 FIRST_QP_NUMBER = 0x141
-LIMIT_S = 30.0
+LIMIT_S = 110.0
 IDLE_POLLS = 2000
 SUCCESS, FLUSHED, RETRIES = 0, 5, 12
 WRITE_WITH_IMM, SIGNALED = 1, 2

@@ -118,7 +118,7 @@ def _outcomes(tmp_path: Path, text: str) -> list[Outcome]:
     return list(judge(folder_of(LAB) / "check.py", folder, LAB.spec.check_limit_s))
 
 
-def _program(text: str, limit_s: float = 60) -> Program:
+def _program(text: str, limit_s: float = 600) -> Program:
     sources = sources_of(folder_of(LAB) / "start", b"")
     return Program(
         {name: data for name, data in sources.items() if name.endswith(".h")} | {"a.c": text.encode()},
@@ -149,15 +149,18 @@ def test_the_compiler_reads_no_file_of_the_machine(tmp_path: Path) -> None:
     [
         ("return 3;", "ended before it was done"),
         ("*(volatile int *)8 = 1; return 0;", "ended by signal 11"),
-        ("for (;;) ;", "did not end within"),
-        ('return fork() < 0 && socket(2, 1, 0) < 0 && open("/etc/passwd", 0) < 0 ? 0 : 3;', "ended before"),
     ],
 )
 def test_what_becomes_of_a_program_is_said(body: str, how: str) -> None:
-    source = (
-        "#include <fcntl.h>\n#include <sys/socket.h>\n#include <unistd.h>\nint main(void) { " + body + " }\n"
-    )
-    with _program(source, 15) as program, pytest.raises(ProgramEnd, match=how):
+    with _program("int main(void) { " + body + " }\n") as program, pytest.raises(ProgramEnd, match=how):
+        program.line()
+
+
+def test_a_program_without_end_is_ended() -> None:
+    with (
+        pytest.raises(ProgramEnd, match="did not end within"),
+        _program("int main(void) { for (;;) ; }\n", 5) as program,
+    ):
         program.line()
 
 

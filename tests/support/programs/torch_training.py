@@ -3,7 +3,7 @@
     torch_training.py STEPS [pause]     prints a hash of the parameters, and that of the training alone
 
 With ``pause`` rank 0 prints ``half`` in the middle and waits for a line, so that a test can break something.
-Every parameter is a bucket of its own from the first step on: so a process alone knows the order of additions.
+Every parameter is a bucket of its own from the first step on, so a process alone knows the order of sums.
 """
 
 from __future__ import annotations
