@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .PHONY: help setup compile run-experiment live test slow-test unit-test lint docs site format p4 bench validation
 .PHONY: clean distclean
 .PHONY: docker-build docker-run-experiment as-root
+.NOTPARALLEL: # two installations at once would be in each other's way
 
 # MRCLAB_VENV names another environment: the dev container's is the image's.
 VENV := $(or $(MRCLAB_VENV),.venv)
@@ -18,12 +19,20 @@ help: ## List the targets
 
 setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as root); every other target does it by itself
 
+# One call installs all that a target needs, so that what can be done at the same time is: then the other files are there.
+SETUP = [[ $@ -nt pyproject.toml && $@ -nt tools/setup.sh ]] || tools/setup.sh $(VENV)
 $(VENV)/.ready: pyproject.toml tools/setup.sh
-	@tools/setup.sh $(VENV)
+	@$(SETUP)
 
-# What is large and few need: JAX and FRRouting for the scenario `training`, and `dev` for the tests.
-$(VENV)/.with-%: $(VENV)/.ready
-	@tools/setup.sh $(VENV) $*
+# What is large and few need: `dev` for the tests, and for the scenario `training` JAX and FRRouting.
+TRAINING := $(if $(filter training,$(SCENARIO)),training frr)
+$(VENV)/.with-%: pyproject.toml tools/setup.sh
+	@$(SETUP) $(sort $* $(if $(filter $*,$(TRAINING)),$(TRAINING)))
+
+# --quick has no FRRouting, and is over before a compiler would be installed and the core compiled: it takes what is there.
+QUICK := $(filter --quick,$(ARGS))
+$(VENV)/.with-quick: pyproject.toml tools/setup.sh
+	@$(SETUP) $(filter training,$(SCENARIO)) quick
 
 # Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
@@ -33,7 +42,7 @@ compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench 
 as-root:
 	@[[ $$(id -u) == 0 ]] || { echo "make: not root: run 'sudo make $(MAKECMDGOALS)' (it makes network namespaces); 'make unit-test' needs no root" >&2; exit 3; }
 
-run-experiment: as-root $(if $(filter training,$(SCENARIO)),$(VENV)/.with-training) compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+run-experiment: as-root $(if $(QUICK),$(VENV)/.with-quick,$(TRAINING:%=$(VENV)/.with-%) compile) ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
 # With --run it only shows what a run wrote, which needs no root.

@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from mrclab.exec_record import join, part
 from mrclab.hosts.service import addresses
 from mrclab.linux.children import first_to_end
 from mrclab.linux.errors import InputError
@@ -41,10 +43,11 @@ def rank_environment(fabric: Fabric, rank: int) -> dict[str, str]:
     }
 
 
-def run_everywhere(words: Sequence[str], user: str | None) -> int:
+def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = None) -> int:
     """Run a program on every host and return 0 once all have succeeded.
 
-    If one fails, end the others and return its exit code, 128 and the signal's number for a signal.
+    If one fails, end the others and return its exit code, 128 and the signal's number for a signal. ``file``
+    gets what all of them requested of their NICs.
     """
     if not words:
         raise InputError("exec needs a program: mrclab exec --all -- PROGRAM")
@@ -54,11 +57,13 @@ def run_everywhere(words: Sequence[str], user: str | None) -> int:
     libraries()
     management.provide(network.names, fabric)
     options = [] if user is None else ["--user", user]
+    parts = {} if file is None else {host.name: part(file, host.name) for host in fabric.hosts}
     running: dict[int, subprocess.Popen[bytes]] = {}
     try:
         for rank, host in enumerate(fabric.hosts):
+            more = [*options, "--record", str(parts[host.name])] if parts else options
             child = subprocess.Popen(
-                [sys.executable, "-m", "mrclab", "exec", *options, host.name, "--", *words],
+                [sys.executable, "-m", "mrclab", "exec", *more, host.name, "--", *words],
                 env=os.environ | rank_environment(fabric, rank),
                 stdin=None if rank == 0 else subprocess.DEVNULL,
             )
@@ -70,6 +75,8 @@ def run_everywhere(words: Sequence[str], user: str | None) -> int:
         return 0
     finally:
         _end(list(running.values()))
+        if file is not None:
+            join(file, [path for path in parts.values() if path.exists()])
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, expm1
 
 import numpy as np
 
+from mrclab.experiments.measure import life
 from mrclab.scale.fabric import Built
 from mrclab.scale.failures import Floats, Outages, by_name, covered_hours, most_of_a_group, out_at
 from mrclab.scale.parts import Job
@@ -166,16 +166,6 @@ def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
 
 
 def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
-    """Return the same for crashes at random, in closed form (Daly, 2006, without the cost of checkpoints).
-
-    A stretch of length tau between checkpoints takes (e^(r tau) - 1) e^(r R) / r on average, with crashes at
-    the rate r and a pause R after each, in which a crash starts the pause again.
-    """
-    tau = job.checkpoint_ns / HOUR_NS
-    pause = (job.timeout_ns + job.restart_ns) / HOUR_NS
-    rate = crashes_per_hour
-    if rate == 0:
-        return 1.0
-    if tau == 0:
-        return exp(-rate * pause)
-    return rate * tau / (expm1(rate * tau) * exp(rate * pause))
+    """Return the same for crashes at random, in closed form (`mrclab.experiments.measure.life`)."""
+    pause_hours = (job.timeout_ns + job.restart_ns) / HOUR_NS
+    return life.useful_share(crashes_per_hour, job.checkpoint_ns / HOUR_NS, pause_hours)

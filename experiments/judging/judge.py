@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from mrclab.experiments.judging.soundness import broken_evidence, too_few
 from mrclab.experiments.judging.verdict import Check, Verdict
-from mrclab.experiments.spec.listing import require_figure
+from mrclab.experiments.spec.listing import own_judge, require_figure
 
 INVALID = "the run is not valid, so it shows nothing"
 UNKNOWN = "the result does not say whether the run is valid, so it shows nothing"
@@ -26,7 +26,21 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
     if not figure:
         return Verdict(checks, invalid=invalid).to_dict()
     require_figure(figure)
-    module = import_module(f"mrclab.experiments.figures.{figure}")
-    verdict: Verdict = module.judge(result)
+    if own := own_judge(figure):
+        verdict, paper = _judged_by(own, figure, result), ""
+    else:
+        module = import_module(f"mrclab.experiments.figures.{figure}")
+        verdict, paper = module.judge(result), module.PAPER
     checks = (*broken_evidence(result), *too_few(result), *verdict.checks, *more)
-    return Verdict(checks, module.PAPER, verdict.notes, invalid).to_dict()
+    return Verdict(checks, paper or verdict.paper, verdict.notes, invalid).to_dict()
+
+
+def _judged_by(own: Callable[[Mapping[str, Any]], Any], figure: str, result: Mapping[str, Any]) -> Verdict:
+    """Return the verdict of a judge outside of the tree, whose errors are a check that is not shown."""
+    try:
+        verdict = own(result)
+    except Exception as error:  # a stranger's code: what was measured is kept whatever it does
+        return Verdict((Check(f"{figure} judges the result", f"{type(error).__name__}: {error}", None),))
+    if not isinstance(verdict, Verdict):
+        return Verdict((Check(f"{figure} returns a Verdict", f"it returned {type(verdict).__name__}", None),))
+    return verdict

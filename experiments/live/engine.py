@@ -38,8 +38,8 @@ Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
 """How long a transport's process may take to end: it measures its evidence and takes its fabric down."""
 AGAIN_SHARE = 3
-"""Of so many repetitions one may be made again, if other programs took the CPUs or a process stood still:
-runs are to end in time."""
+"""Of so many repetitions one may be made again, if other programs took the CPUs, or a process stood still or
+did not start: runs are to end in time."""
 
 
 class SessionError(MrclabError, RuntimeError):
@@ -77,8 +77,8 @@ def _run_transports(scenario: Scenario, out: Path, outcome: Outcome, say: Say, s
                 elif kind == "step":
                     done += 1
                     step(done)
-                elif kind == "repetition":
-                    again -= len(outcome.repetitions[transport.name][-1].set_aside)
+                elif kind == "again":
+                    again -= 1
 
 
 @contextmanager
@@ -201,9 +201,10 @@ def _run(
     send: Callable[[str, object], None],
 ) -> None:
     from mrclab.controller.programs import pipeline_of
+    from mrclab.experiments.live.attempts import Attempts
     from mrclab.experiments.live.fabrics import bring_up
     from mrclab.experiments.live.repetition import RepetitionRunner, drop_captures
-    from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
+    from mrclab.experiments.measure.repetition import measure
     from mrclab.topologies import one_plane
 
     def measured(number: int) -> Repetition:
@@ -228,16 +229,11 @@ def _run(
     with bring_up(fabric, scenario.target, transport, logs, pipeline) as running:
         send("target", running.target_name)
         runner = RepetitionRunner(running, scenario, transport, out, say, step)
+        attempts = Attempts(measured, again, say, lambda: send("again", None))
         try:
             for number in numbers:
                 send("began", None)
-                repetition = measured(number)
-                # Trials are made again one by one, not whole repetitions.
-                if again and disturbed(repetition) and not scenario.sequences:
-                    again -= 1
-                    second = measured(number)
-                    if runner.interrupted is None:
-                        repetition = in_place_of(repetition, second)
+                repetition = attempts.repetition(number, trials=bool(scenario.sequences))
                 save_repetition(repetition_directory(out, transport.name, number), repetition)
                 send("repetition", number)
                 if runner.interrupted is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from mrclab.experiments.live.attempts import StartError
 from mrclab.experiments.live.captures.recorder import CaptureSource, Recorder, tcpdump_at
 from mrclab.experiments.live.captures.tap import TapSource
 from mrclab.experiments.live.drivers.driver import Driver, Setting
@@ -39,7 +40,7 @@ from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.faults.kinds import KINDS
 from mrclab.faults.model import Fault, Place
-from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.remote import AgentError, RemoteAgent
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import SwitchError, reason
 from mrclab.linux.life.signals import Ended
@@ -119,7 +120,7 @@ class RepetitionRunner:
         """The cause of the run's end in the middle of the last repetition; None: it was not ended."""
 
     def run(self, number: int) -> Evidence:
-        """Run a repetition and return its evidence. Raise AgentError, CaptureError, SwitchError.
+        """Run a repetition and return its evidence. Raise StartError, AgentError, CaptureError, SwitchError.
 
         The cause of an early end, a signal included, is in ``interrupted``: the evidence until then is
         returned. A directory that an earlier attempt left is removed.
@@ -137,8 +138,7 @@ class RepetitionRunner:
         log = logs / f"{name}-hosts.log"
         setting = Setting(self._running, scenario, transport, placement, seed, directory, log, self._say)
         with contextlib.ExitStack() as stack:
-            driver: Driver = DRIVERS.get(scenario.workload.kind, RankDriver)(setting)
-            stack.enter_context(driver)
+            driver = stack.enter_context(self._started(setting))
             stack.enter_context(self._lossy_links())
             recorder = Recorder(
                 directory,
@@ -163,6 +163,19 @@ class RepetitionRunner:
         save_faults(directory / "faults.json", parts.injector.records())
         found = self._evidence(setting, parts, collected, number, (measure_ns, end_ns))
         return replace(found, failures=(*found.failures, *changes))
+
+    @contextlib.contextmanager
+    def _started(self, setting: Setting) -> Iterator[Driver]:
+        """Yield the workload's processes, started and connected. Raise StartError."""
+        driver: Driver = DRIVERS.get(setting.scenario.workload.kind, RankDriver)(setting)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(driver)
+            except AgentError as error:
+                if why := self._running.ended():  # another start on this fabric would be in vain
+                    raise SwitchError(why) from error
+                raise StartError(str(error)) from error
+            yield driver
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:

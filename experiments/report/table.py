@@ -15,7 +15,13 @@ from rich.text import Text
 
 from mrclab.experiments.report.flow_control import sentences
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.training import cells_of, has_training, rows_of, sentence
+from mrclab.experiments.report.training import (
+    has_training,
+    rows_of,
+    sentence,
+    speed_cells,
+    watchdog_cells,
+)
 from mrclab.experiments.result.model import EXPECTED, TIMES
 from mrclab.experiments.result.numbers import figure, interval, scaled, us
 from mrclab.experiments.spec.model import SIMULATED
@@ -43,7 +49,7 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
     if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
         parts.append(_trials(result))
     if has_training(result):
-        parts.append(_training(result))
+        parts += _training(result)
     parts.append(metrics_table(result))
     if result["trials"]:
         parts.append(Text(LEGEND, style="dim"))
@@ -111,15 +117,24 @@ def _trials(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _training(result: Mapping[str, Any]) -> Table:
-    table = narrow_table()
-    table.add_column("training", no_wrap=True)
-    for name in ("step", "longest stall", "stalled", "ended*", "lost steps*", "bits"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _training(result: Mapping[str, Any]) -> list[Table]:
+    """Return two tables: how fast it trained, and what a watchdog would have made of it."""
+    speed, watched = narrow_table(), narrow_table()
+    for table in (speed, watched):
+        table.add_column("training", no_wrap=True)
+    for name in ("steps/s", "tokens/s", "goodput", "step p50", "p99", "longest stall"):
+        speed.add_column(name, justify="right", no_wrap=True)
+    for name in ("ended*", "lost steps*", "90 days at 3.1 h**", "at 10 min**", "bits"):
+        watched.add_column(name, justify="right", no_wrap=True)
     for row in rows_of(result):
-        table.add_row(row.transport, *cells_of(row))
-    table.caption = "* by the collective timeout, computed from the steps as measured; medians"
-    return table
+        speed.add_row(row.transport, *speed_cells(row))
+        watched.add_row(row.transport, *watchdog_cells(row))
+    speed.caption = "medians; goodput: share of the time in useful steps; a token is a character"
+    watched.caption = (
+        "* by the collective timeout, computed from the steps as measured; medians\n"
+        "** goodput over 90 days if such a fault comes so often (docs/training.md)"
+    )
+    return [speed, watched]
 
 
 def metrics_table(result: Mapping[str, Any]) -> Table:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
+import numpy as np
+
+from mrclab.experiments.measure.life import MTTF_HOURS, Toll, goodput
 from mrclab.experiments.result.numbers import amount, figure
 
 CONTROL = "control"
@@ -29,6 +33,14 @@ class Row:
     """How many repetitions came to their end."""
     same_bits: bool | None
     """Whether all repetitions have the parameters of one process, bit for bit; None: unknown."""
+    slow_step_us: float
+    """The 99th percentile of all steps."""
+    steps_per_s: float
+    """The median of the repetitions, over the time from the first step's begin to the last one's end."""
+    tokens_per_s: float | None
+    """The same, of what all ranks learn from: characters."""
+    toll: Toll | None
+    """What one of the faults cost, the median of the repetitions; None if no faults were made."""
 
 
 def trainings(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -43,9 +55,10 @@ def has_training(result: Mapping[str, Any]) -> bool:
 
 def rows_of(result: Mapping[str, Any]) -> list[Row]:
     """Return a row for each transport that finished a step."""
-    rows = []
+    rows, per_step = [], _tokens_per_step(result["parameters"])
     for name, found in result["transports"].items():
         ours, summary = trainings(found), found["summary"]
+        rates = [_steps_per_s(training) for training in ours if training["steps"]]
         if not ours or not (summary.get("step_us") or {}).get("n"):
             continue
         ended = sum(training["steps"] == training["wanted_steps"] for training in ours)
@@ -60,9 +73,40 @@ def rows_of(result: Mapping[str, Any]) -> list[Row]:
                 lost_steps=summary["lost_steps"]["p50"],
                 ended=ended,
                 same_bits=_same_bits(ours),
+                slow_step_us=summary["step_us"]["p99"],
+                steps_per_s=median(rates),
+                tokens_per_s=median(rates) * per_step if per_step else None,
+                toll=_toll(result, found),
             )
         )
     return rows
+
+
+def _steps_per_s(training: Mapping[str, Any]) -> float:
+    took_us = training["end_us"][-1] - training["start_us"][0]
+    return float(training["steps"] / took_us * 1e6)
+
+
+def _tokens_per_step(parameters: Mapping[str, Any]) -> int:
+    """Return the characters that all ranks learn from in a step; 0 if the result does not say."""
+    workload = parameters["workload"]
+    return int(workload.get("batch", 0) * workload.get("context", 0) * workload.get("ranks", 0))
+
+
+def _toll(result: Mapping[str, Any], found: Mapping[str, Any]) -> Toll | None:
+    """Return what a fault cost, the median of the repetitions with faults; None if there are none."""
+    timeout_us = result["parameters"]["workload"]["collective_timeout_ns"] / 1e3
+    stalls, crashes = [], []
+    for details in found["details"]:
+        training = details.get("training")
+        made = sum(fault["repetition"] == details["repetition"] for fault in found["faults"])
+        if not training or not made or not training["steps"]:
+            continue
+        comm = np.array(training["end_us"]) - np.array(training["computed_us"])
+        stalled = np.maximum(0, comm - np.median(comm))[comm <= timeout_us]
+        stalls.append(float(stalled.sum()) / 1e6 / made)
+        crashes.append(len(training["under_watchdog"]["crashes"]) / made)
+    return Toll(median(stalls), median(crashes)) if stalls else None
 
 
 def _same_bits(ours: list[Mapping[str, Any]]) -> bool | None:
@@ -74,14 +118,24 @@ def _same_bits(ours: list[Mapping[str, Any]]) -> bool | None:
     return all(training["alone_sha256"] == training["parameters_sha256"] for training in ours)
 
 
-def cells_of(row: Row) -> list[str]:
-    """Return a row as text: a step, the longest stall, the share stalled, crashes, lost steps, bits."""
+def speed_cells(row: Row) -> list[str]:
+    """Return a row's speed as text: steps/s, tokens/s, goodput, a step's median and p99, longest stall."""
     return [
+        figure(row.steps_per_s),
+        figure(row.tokens_per_s),
+        f"{figure(100 * (1 - row.stalled_share))} %",
         amount(row.step_us, "_us"),
+        amount(row.slow_step_us, "_us"),
         amount(row.longest_stall_us, "_us"),
-        f"{figure(100 * row.stalled_share)} %",
+    ]
+
+
+def watchdog_cells(row: Row) -> list[str]:
+    """Return as text what a watchdog would do: ends, lost steps, goodput over a life, and the bits."""
+    return [
         figure(row.crashes),
         figure(row.lost_steps),
+        *(f"{100 * goodput(row.toll, hours):.2f} %" if row.toll else "-" for hours in MTTF_HOURS),
         {True: "the same", False: "DIFFER", None: "not known"}[row.same_bits],
     ]
 

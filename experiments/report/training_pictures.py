@@ -10,10 +10,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from mrclab.experiments.report.training import trainings
+from mrclab.experiments.report.training import CONTROL, trainings
 from mrclab.experiments.result.palette import RED, new_figure
 
 Floats = npt.NDArray[np.float64]
+SMOOTHED = 9
+"""Steps over which losses are averaged: batches differ by more than the loss falls in a step."""
 
 
 def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
@@ -24,27 +26,59 @@ def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, A
 
 
 def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw the loss over time: as measured, and under the watchdog if that would have ended the job."""
-    figure = new_figure(7.2, 4.4)
-    upper, lower = figure.subplots(2, 1, sharex=True, sharey=True)
-    watched = False
-    for name, found in result["transports"].items():
-        for training in trainings(found)[:1]:
-            end_s = np.array(training["end_us"]) / 1e6
-            upper.plot(end_s, training["losses"], label=name, linewidth=1.4, **styles[name])
-            course = training["under_watchdog"]
-            watched = watched or bool(course["crashes"])
-            lower.plot(*_in_pieces(course), linewidth=1.4, **styles[name])
-            for crash in course["crashes"]:
-                lower.axvline(crash["at_us"] / 1e6, color=styles[name]["color"], linewidth=0.9, linestyle=":")
-    _mark_faults(upper, result)
-    timeout_s = result["parameters"]["workload"]["collective_timeout_ns"] / 1e9
-    upper.set_title("loss (nats a character), first repetition; red: while a fault lasted")
-    ended = "dotted: the job is ended" if watched else "no job would have been ended"
-    lower.set_title(f"the same with a collective timeout of {timeout_s:g} s; {ended}")
-    lower.set_xlabel("time since the measurement's start (s)")
-    upper.legend()
+    """Draw the loss over steps, over time, and under the watchdog if that would have ended a job."""
+    firsts = {name: found[0] for name, t in result["transports"].items() if (found := trainings(t))}
+    watched = any(training["under_watchdog"]["crashes"] for training in firsts.values())
+    figure = new_figure(7.2, 6.6 if watched else 4.6)
+    panels = figure.subplots(3 if watched else 2, 1, sharey=True)
+    _over_steps(panels[0], firsts, styles)
+    for name, training in firsts.items():
+        end_s, losses = np.array(training["end_us"]) / 1e6, np.array(training["losses"])
+        panels[1].plot(end_s, losses, linewidth=0.6, alpha=0.35, **styles[name])
+        panels[1].plot(end_s, smoothed(losses), linewidth=1.4, **styles[name])
+    _mark_faults(panels[1], result)
+    panels[1].set_title(
+        f"the same over time, mean of {SMOOTHED} steps (thin: each); red: while a fault lasted"
+    )
+    if watched:
+        panels[1].sharex(panels[2])
+        _under_watchdog(panels[2], firsts, styles)
+        timeout_s = result["parameters"]["workload"]["collective_timeout_ns"] / 1e9
+        ended = f"the same with a collective timeout of {timeout_s:g} s; dotted: the job is ended"
+        panels[2].set_title(ended)
+    panels[-1].set_xlabel("time since the measurement's start (s)")
     return figure
+
+
+def _over_steps(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw the losses by the number of the step, over a wide line of the control."""
+    if CONTROL in firsts:
+        losses = firsts[CONTROL]["losses"]
+        axes.plot(
+            range(1, len(losses) + 1), losses, linewidth=5, color="#DDDDDD", label=f"{CONTROL}, no faults"
+        )
+    for name, training in firsts.items():
+        if name != CONTROL:
+            losses = training["losses"]
+            axes.plot(range(1, len(losses) + 1), losses, label=name, linewidth=1.2, **styles[name])
+    axes.set_title("loss (nats a character) over steps, first repetition")
+    axes.set_xlabel("step")
+    axes.legend()
+
+
+def _under_watchdog(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, training in firsts.items():
+        course = training["under_watchdog"]
+        axes.plot(*_in_pieces(course), linewidth=1.4, **styles[name])
+        for crash in course["crashes"]:
+            axes.axvline(crash["at_us"] / 1e6, color=styles[name]["color"], linewidth=0.9, linestyle=":")
+
+
+def smoothed(losses: Floats) -> Floats:
+    """Return the mean of the losses around each step; at the ends of as many as there are."""
+    half = SMOOTHED // 2
+    ends = range(len(losses))
+    return np.array([losses[max(0, at - half) : at + half + 1].mean() for at in ends], np.float64)
 
 
 def _in_pieces(course: Mapping[str, Any]) -> tuple[Floats, Floats]:
@@ -84,14 +118,22 @@ def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -
 
 
 def _mark_faults(axes: Any, result: Mapping[str, Any]) -> None:
-    """Mark the time of faults in the first repetition of the first transport that met any."""
+    """Mark time and kind of the faults in the first repetition of the first transport that met any."""
     for found in result["transports"].values():
         faults = [fault for fault in found["faults"] if fault["repetition"] == 0]
-        for fault in faults:
+        low = 0.0
+        for number, fault in enumerate(faults):
             begin_s = fault["at_us"] / 1e6
             until_ns = fault.get("restore_before_ns")
             middle_ns = (fault["t_before_ns"] + fault["t_after_ns"]) / 2
             end_s = axes.get_xlim()[1] if until_ns is None else begin_s + (until_ns - middle_ns) / 1e9
             axes.axvspan(begin_s, end_s, color=RED, alpha=0.12, linewidth=0)
+            if number and fault["kind"] == faults[number - 1]["kind"] and begin_s < low:
+                continue  # a flap is many faults: its name is there already
+            low = max(end_s, begin_s + 0.1 * (axes.get_xlim()[1] - axes.get_xlim()[0]))
+            place = axes.get_xaxis_transform()
+            axes.text(
+                begin_s, 0.97 - 0.1 * (number % 3), fault["kind"], transform=place, fontsize=7, va="top"
+            )
         if faults:
             return

@@ -17,6 +17,7 @@ from mrclab.hosts.workloads.sources import (
     distribution_of,
     llm_source,
     matrix_source,
+    recorded_source,
     tenants_source,
     trace_source,
 )
@@ -140,6 +141,28 @@ class Matrix(Graph):
         return matrix_source(self.path)
 
 
+class RecordedProgram(Graph):
+    """What a program requested of its NIC: a recording of mrclab exec --record (docs/programs.md)."""
+
+    kind: Literal["recorded"]
+    placement: Literal["packed", "spread"] = Field(
+        "spread", description="of ranks: host after host of a rack, or on hosts rack by rack in turns"
+    )
+    path: str = Field(description="the recording; those of several hosts in one file, one after another")
+    pauses: Annotated[float, Number(0, 1000)] = Field(
+        1.0,
+        description="multiplies the times that the program let pass between what it waited for and its next "
+        "request; 0: as fast as the network",
+    )
+    requests: Annotated[int, WholeNumber(0, 200_000)] = Field(
+        0, description="how many requests are replayed, from the first one on; 0: all"
+    )
+
+    def source(self, fabric: Fabric, seed: int) -> str:
+        """See Graph."""
+        return recorded_source(self.path, self.pauses, self.requests)
+
+
 class RandomArrivals(Graph):
     """Random flows at a load: Poisson arrivals at every host, to any other host."""
 
@@ -226,10 +249,11 @@ GRAPH_KINDS: dict[str, type[Graph]] = {
     "trace": TraceReplay,
     "llm": Llm,
     "matrix": Matrix,
+    "recorded": RecordedProgram,
     "arrivals": RandomArrivals,
     "collective": OneCollective,
     "tenants": Tenants,
 }
 GRAPHS = tuple(GRAPH_KINDS)
-FLOW_GRAPHS = ("matrix", "arrivals")
+FLOW_GRAPHS = ("matrix", "recorded", "arrivals")
 """Graphs whose sends are flows that are measured one by one."""

@@ -112,7 +112,10 @@ class Scenario(YamlModel):
     name: str = Field(description="name of the scenario, and of its results' directory")
     description: str = Field("", description="what it shows, in one line")
     claim: str = Field("", description="the statement under test, in one line")
-    figure: str = Field("", description="the module of mrclab.experiments.figures that judges the claim")
+    figure: str = Field(
+        "",
+        description="the judge of the claim: a module of mrclab.experiments.figures, or module:judge",
+    )
     expect: Annotated[tuple[str, ...], BeforeValidator(_as_lines)] = Field(
         (), description="what the result is to show, in one line or a list of lines; see below"
     )

@@ -15,6 +15,7 @@ from mrclab.experiments.spec.graph_workloads import (
     Matrix,
     OneCollective,
     RandomArrivals,
+    RecordedProgram,
     Tenants,
     TraceReplay,
     WorkloadModel,
@@ -312,6 +313,7 @@ Workload = Annotated[
     | TraceReplay
     | Llm
     | Matrix
+    | RecordedProgram
     | RandomArrivals
     | OneCollective
     | Tenants
@@ -334,6 +336,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "trace": TraceReplay,
     "llm": Llm,
     "matrix": Matrix,
+    "recorded": RecordedProgram,
     "arrivals": RandomArrivals,
     "collective": OneCollective,
     "tenants": Tenants,

@@ -104,10 +104,11 @@ class Endpoint(BaseEndpoint):
 
     # Queue pairs
 
-    def create_qp(self, receives: bool | None = None) -> int:
+    def create_qp(self, receives: bool | None = None, refill: Callable[[], None] | None = None) -> int:
         """Create a queue pair and return its number.
 
         With `receives` a WRITE with immediate needs one that `post_recv` posted; None: as the option says.
+        `refill` is called when one is missing: it posts the receives that wait in a ring.
         """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
@@ -120,7 +121,9 @@ class Endpoint(BaseEndpoint):
             self._emit,
             lambda: self.scheduler.answer(qp),
             self._clock,
-            ReceiveQueue(required=self.config.posted_receives if receives is None else receives),
+            ReceiveQueue(
+                required=self.config.posted_receives if receives is None else receives, refill=refill
+            ),
         )
         qp = MrcQueuePair(qpn, psn, requester, responder)
         self.qps[qpn] = qp

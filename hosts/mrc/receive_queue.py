@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 
 class ReceiveQueue:
     """The receives of one queue pair, oldest first."""
 
-    __slots__ = ("_posted", "_taken", "required")
+    __slots__ = ("_posted", "_refill", "_taken", "required")
 
-    def __init__(self, *, required: bool) -> None:
+    def __init__(self, *, required: bool, refill: Callable[[], None] | None = None) -> None:
+        """Start without receives. When too few are left, `refill` may post those of which it knows."""
         self.required = required
         """A WRITE with immediate needs one. If not, there is room for each that was agreed on."""
         self._posted: deque[int] = deque()
+        self._refill = refill
         self._taken = 0
 
     def post(self, wr_id: int) -> None:
@@ -22,7 +25,12 @@ class ReceiveQueue:
 
     def lacking(self, rqmsn: int) -> bool:
         """Return whether too few are left for the immediate of this RQMSN and all due before it."""
-        return self.required and len(self._posted) <= (rqmsn - self._taken & 0xFFFF)
+        if not self.required:
+            return False
+        due_before = rqmsn - self._taken & 0xFFFF
+        if len(self._posted) <= due_before and self._refill is not None:
+            self._refill()
+        return len(self._posted) <= due_before
 
     def take(self) -> int | None:
         """Consume the oldest receive; return its number, None if no receive is needed."""

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -52,6 +53,7 @@ def main() -> None:
         service = NicService(device, endpoint, fabric, host, listener, log, round(settings["linger_s"] * 1e9))
         take_cpu(None)
         freeze_heap()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the log is completed
         print("ready", flush=True)
         sys.stdout = None
         os.close(1)

@@ -49,7 +49,7 @@ RECORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 OPS: Final = (
     *("HELLO", "QUERY_PORT", "REG_MR", "DEREG_MR", "CREATE_CHANNEL", "DESTROY_CHANNEL"),
     *("CREATE_CQ", "DESTROY_CQ", "CREATE_QP", "MODIFY_QP", "DESTROY_QP", "ALLOW", "LIMIT_QP"),
-    *("PROFILE_QP", "CONTROL"),
+    *("PROFILE_QP", "CONTROL", "RECORD"),
 )
 """Requests, numbered from 1."""
 

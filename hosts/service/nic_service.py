@@ -20,7 +20,8 @@ from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service.control.control import Control
-from mrclab.hosts.service.layout import OPS, record
+from mrclab.hosts.service.layout import op, record
+from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.rings import RingError, fence
 from mrclab.hosts.service.session import Session, SessionOverError
 from mrclab.topologies import Fabric
@@ -55,6 +56,7 @@ class NicService:
         self._listener, self._log = listener, log
         self._linger_ns = linger_ns
         self._control = Control(endpoint, fabric, host)
+        self._recordings = Recordings(device.now)
         self._sessions: dict[int, Session] = {}
         """By the descriptor of their connection."""
         self._allowed = {os.geteuid()}
@@ -186,7 +188,9 @@ class NicService:
         except OSError:
             connection.close()
             return
-        session = Session(connection, pid, self._endpoint, self._fabric, self._host, self._control)
+        session = Session(
+            connection, pid, self._endpoint, self._fabric, self._host, self._control, self._recordings
+        )
         fds = connection.fileno(), session.doorbell, pidfd
         self._sessions[fds[0]] = session
         self._waits[fds[0]] = lambda: self._request(session, uid)
@@ -202,7 +206,7 @@ class NicService:
 
     def _request(self, session: Session, uid: int) -> None:
         try:
-            if uid == os.geteuid() and not session.hello_done() and self._allow(session):
+            if uid == os.geteuid() and not session.hello_done() and self._administer(session):
                 return
             self._control.profiles.set_time(self._device.now())
             session.serve()
@@ -211,8 +215,12 @@ class NicService:
                 LOGGER.warning("session of process %d ends: %s", session.pid, over)
             self._end(session)
 
-    def _allow(self, session: Session) -> bool:
-        """Let programs of another user attach, if that is the request. Return whether it was."""
+    def _administer(self, session: Session) -> bool:
+        """Carry out the request of a connection that is no program's. Return whether it is one.
+
+        ALLOW lets programs of another user attach; RECORD passes a file, into which the programs' requests
+        are recorded until the connection's other side is closed.
+        """
         try:
             message = session.connection.recv(_REQUEST.size, socket.MSG_PEEK)
         except OSError:
@@ -220,10 +228,16 @@ class NicService:
         if len(message) != _REQUEST.size:
             return False
         number, _, user, *_ = _REQUEST.unpack(message)
-        if number != OPS.index("ALLOW") + 1:
+        if number not in (op("ALLOW"), op("RECORD")):
             return False
-        session.connection.recv(_REQUEST.size)
-        self._allowed.add(user)
+        _, fds, _, _ = socket.recv_fds(session.connection, _REQUEST.size, 1)
+        if number == op("ALLOW"):
+            self._allowed.add(user)
+        for fd in fds:
+            if number == op("RECORD"):
+                self._recordings.begin(session.connection.fileno(), fd)
+            else:
+                os.close(fd)
         with suppress(OSError):
             session.connection.send(record("reply").pack(0, 0, *[0] * 8, b""))
         return True
@@ -236,5 +250,6 @@ class NicService:
             self._poll.unregister(each)
             del self._waits[each]
         os.close(session.pidfd)
+        self._recordings.end(fd)
         session.close()
         self._idle_since_ns = self._device.now()

@@ -2,7 +2,7 @@
 
 Rules are those of verbs: completions in the order of posting; a request that is not signalled completes
 silently unless it fails; after a failure all later requests and all posted receives are flushed. A WRITE with
-immediate consumes a posted receive; without one its completion waits here until one is posted.
+immediate consumes a posted receive; one that finds none ends both queue pairs [API].
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,8 @@ from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
 from mrclab.hosts.service.memory import MemoryFaultError
-from mrclab.hosts.service.rings import CompletionRing, WorkRings
+from mrclab.hosts.service.recording import Recordings
+from mrclab.hosts.service.rings import CompletionRing, RingError, WorkRings
 from mrclab.topologies import Fabric
 
 RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6
@@ -44,14 +46,13 @@ STATUS_CODES: Mapping[Status, int] = {
 LOC_LEN, LOC_QP_OP, LOC_PROT, WR_FLUSH = 1, 2, 4, 5
 WC_WRITE, WC_RECV, WC_RECV_IMM = 1, 128, 129
 WC_WITH_IMM = 2
-QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR = 1, 2, 3
+CQ_ERR, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR = 0, 1, 2, 3
 EVENTS: Mapping[Status, int] = {
     Status.REMOTE_ACCESS_ERROR: QP_ACCESS_ERR,
     Status.REMOTE_INVALID_REQUEST_ERROR: QP_REQ_ERR,
     Status.REMOTE_OPERATION_ERROR: QP_FATAL,
 }
 """The asynchronous event of a failure on the receiving side."""
-MOST_HELD_IMMEDIATES = 4096
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
 """Of the ACK timer; 25 exponential retries never end [SPEC Table 7-1]."""
 PER_TURN = 64
@@ -70,6 +71,9 @@ class Posted:
     signaled: bool
     length: int
     status: int
+    imm: bool = False
+    posted_ns: int = 0
+    """When it was taken, if a recording was under way then."""
 
 
 class ServiceQp:
@@ -86,6 +90,7 @@ class ServiceQp:
         *,
         sig_all: bool,
         cookie: int,
+        recordings: Recordings,
     ) -> None:
         """Create the queue pair in the core.
 
@@ -96,16 +101,17 @@ class ServiceQp:
         self._endpoint, self._profiles = endpoint, profiles
         self._ev_profile = 0
         self._cc_profile: int | None = None
-        self.qpn = endpoint.create_qp()
+        self.qpn = endpoint.create_qp(receives=True, refill=self._refill)
         self.rings = rings
         self.send_cq, self.recv_cq = cqs
         self._read = read
         self._raise_event = raise_event
         self._sig_all = sig_all
         self._cookie = cookie
+        self._recordings = recordings
+        self._peer = ("", 0)
         self._pending: deque[Posted] = deque()
-        self._immediates: deque[tuple[int, int]] = deque()
-        self._sent = self._received = 0
+        self._sent = self._received = self._passed = 0
         self._failing = self._blamed = False
         self.held_bytes = 0
         """Bytes of copies that the core has not sent and had acknowledged yet."""
@@ -152,6 +158,7 @@ class ServiceQp:
             remote = replace(remote, mtu_bytes=min(mtu_bytes, config.mtu_bytes))
         paths = paths_for(self._endpoint, fabric, host, peer)
         self._profiles.connect(self.qpn, remote, paths, self._ev_profile, self._cc_profile)
+        self._peer = (peer, remote.qpn)
 
     def choose_profiles(self, ev_profile: int, cc_profile: int) -> None:
         """Choose profiles by their numbers, 0 for the NIC's own, before the queue pair is connected.
@@ -187,15 +194,12 @@ class ServiceQp:
     # Requests
 
     def take(self, budget_bytes: int) -> int:
-        """Pass posted requests on, as long as their copies fit the budget, and serve posted receives.
+        """Pass posted requests on, as long as their copies fit the budget; on an error flush receives, too.
 
         Return how many were passed on. Raise RingError if the ring's counters make no sense.
         """
-        if self._immediates:
-            self._deliver()
-        if self.state == ERR:
-            self._flush_receives()
-        elif self.state != RTS:
+        flushed = self._pass_receives() if self.state == ERR else 0
+        if self.state not in (RTS, ERR):
             return 0
         count = min(PER_TURN, self.rings.posted())
         for number in range(count):
@@ -203,12 +207,14 @@ class ServiceQp:
                 return number
             budget_bytes -= self._post(self.rings.take())
         self._settle()
-        return count
+        return count + flushed
 
     def _post(self, work: tuple[Any, ...]) -> int:
         """Post one request; return the bytes that were copied for it."""
         wr_id, remote_addr, rkey, imm, opcode, flags, num_sge, length, data = work
-        posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0)
+        posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0, opcode == _WRITE_IMM)
+        if self._recordings.active:
+            posted.posted_ns = self._recordings.now()
         self._pending.append(posted)
         if self._failing or self.state == ERR:
             posted.status = WR_FLUSH
@@ -265,6 +271,16 @@ class ServiceQp:
         self._sent = self._sent + 1 & 0xFFFFFFFF
         if status not in (0, WR_FLUSH):
             self._blamed = True
+        if posted.posted_ns:
+            self._recordings.sent(
+                self.qpn,
+                self._peer,
+                posted.length,
+                posted.posted_ns,
+                status,
+                imm=posted.imm,
+                signaled=posted.signaled,
+            )
         if status or posted.signaled:
             self._push(self.send_cq, posted.wr_id, status, WC_WRITE, posted.length, 0, 0, self._sent)
 
@@ -280,35 +296,54 @@ class ServiceQp:
         n: int,
     ) -> None:
         solicited = opcode == WC_RECV_IMM
-        if not cq.push(
-            wr_id, self.qpn, status, opcode, length, imm, flags, n, self._cookie, solicited=solicited
-        ):
-            self._raise_event(0, cq.number)
-            if self.state != ERR:
-                self._fail(Status.FLUSHED, "the completion queue is overrun")
+        if cq.push(wr_id, self.qpn, status, opcode, length, imm, flags, n, self._cookie, solicited=solicited):
+            return
+        if self.state != ERR:
+            self._fail(Status.FLUSHED, "the completion queue is overrun")
+        if not cq.overrun_told:
+            cq.overrun_told = True
+            self._raise_event(CQ_ERR, cq.number)
+
+    # Receives: the core asks for them when it lacks one
+
+    def _refill(self) -> None:
+        with suppress(RingError):  # the session ends when it is served next
+            self._pass_receives()
+
+    def _pass_receives(self) -> int:
+        """Pass posted receives on, which flushes them on an error; return how many."""
+        before = self._passed
+        connected = self._endpoint.qps[self.qpn].connected
+        while self._passed - self._received < self.rings.receive_slots:
+            wr_id = self.rings.take_receive()
+            if wr_id is None:
+                break
+            self._passed += 1
+            if connected:
+                self._endpoint.post_recv(self.qpn, wr_id)
+            else:
+                self._complete_receive(wr_id, WR_FLUSH, WC_RECV, 0, 0, 0)
+        return self._passed - before
 
     def on_received(self, event: ReceiveCompleted) -> None:
-        """Complete a posted receive, or keep the completion until one is posted."""
-        if len(self._immediates) >= MOST_HELD_IMMEDIATES:
-            self._fail(Status.RNR_RETRY_EXCEEDED, "too many writes with immediate without a posted receive")
-            return
-        self._immediates.append((event.imm, event.length_bytes))
-        self._deliver()
+        """Complete the receive that a message consumed or an error flushed."""
+        assert event.wr_id is not None
+        if event.status is Status.SUCCESS:
+            if self._recordings.active:
+                self._recordings.received(self.qpn, event.length_bytes)
+            self._complete_receive(event.wr_id, 0, WC_RECV_IMM, event.length_bytes, event.imm, WC_WITH_IMM)
+        else:
+            self._complete_receive(event.wr_id, WR_FLUSH, WC_RECV, 0, 0, 0)
 
-    def _deliver(self) -> None:
-        while self._immediates and (wr_id := self.rings.take_receive()) is not None:
-            imm, length = self._immediates.popleft()
-            self._received = self._received + 1 & 0xFFFFFFFF
-            self._push(self.recv_cq, wr_id, 0, WC_RECV_IMM, length, imm, WC_WITH_IMM, self._received)
+    def _complete_receive(
+        self, wr_id: int, status: int, opcode: int, length: int, imm: int, flags: int
+    ) -> None:
+        self._received += 1
+        self._push(self.recv_cq, wr_id, status, opcode, length, imm, flags, self._received & 0xFFFFFFFF)
 
     def on_error(self, event: QpError) -> None:
         """Enter the error state: flush posted receives, and report a failure of the receiving side."""
         self._set_state(ERR)
         if not self._blamed and event.status in EVENTS:
             self._raise_event(EVENTS[event.status], self.qpn)
-        self._flush_receives()
-
-    def _flush_receives(self) -> None:
-        while (wr_id := self.rings.take_receive()) is not None:
-            self._received = self._received + 1 & 0xFFFFFFFF
-            self._push(self.recv_cq, wr_id, WR_FLUSH, WC_RECV, 0, 0, 0, self._received)
+        self._pass_receives()

@@ -118,6 +118,8 @@ class CompletionRing:
         self._prod = 0
         self.pushed = False
         """Something was added since the last ``event_due``."""
+        self.overrun_told = False
+        """The program knows that the queue is overrun."""
         self.users = 0
         """Queue pairs that complete here."""
         self._solicited = False

@@ -26,6 +26,7 @@ from mrclab.hosts.service.memory import (
     RegionPlace,
 )
 from mrclab.hosts.service.queue_pair import ServiceQp
+from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.rings import CompletionRing, SharedMemory, WorkRings
 from mrclab.topologies import Fabric
 
@@ -68,9 +69,10 @@ class Session:
         fabric: Fabric,
         host: str,
         control: Control,
+        recordings: Recordings,
     ) -> None:
         self.connection, self.pid = connection, pid
-        self._control = control
+        self._control, self._recordings = control, recordings
         self._caller: Caller | None = None
         self.pidfd = -1
         self._endpoint, self._fabric, self._host = endpoint, fabric, host
@@ -306,6 +308,7 @@ class Session:
             self.raise_event,
             sig_all=bool(sig_all),
             cookie=cookie & 0xFFFFFFFF,
+            recordings=self._recordings,
         )
         for cq in cqs:
             cq.users += 1

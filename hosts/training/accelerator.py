@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from mrclab.hosts.training.compute import HereCompute
 from mrclab.hosts.training.model import DIGEST_WORDS, Vector, count_of
+from mrclab.hosts.training.patience import patience_now_s, until_ready
 from mrclab.hosts.training.settings import Settings, Text
 from mrclab.linux.system import end_with_parent
 
@@ -28,19 +29,8 @@ ORDER = struct.Struct("=q")
 """To the process: the number of a step."""
 ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
 """From it: the loss, and the digest of the parameters."""
-START_TIMEOUT_S = 50.0
-"""Until an accelerator is ready, on a machine with nothing else on its CPUs: it compiles in that time."""
-LONGEST_START_S = 400.0
 LEAST_PRIORITY = 19
 MODULE = "mrclab.hosts.training.accelerator"
-
-
-def patience_s(load: float) -> float:
-    """Return how long to wait for an accelerator, by the number of programs that want each CPU.
-
-    It has the lowest priority: each of its neighbours goes first.
-    """
-    return min(START_TIMEOUT_S * max(1.0, load), LONGEST_START_S)
 
 
 class Accelerator:
@@ -69,13 +59,10 @@ class Accelerator:
         return self._process.pid
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled. Raise RuntimeError where the process ends before that."""
-        limit_s = patience_s(os.getloadavg()[0] / (os.cpu_count() or 1))
-        self._socket.settimeout(limit_s)
-        try:
-            self._receive()
-        except TimeoutError:
-            raise RuntimeError(f"the accelerator is not ready after {limit_s:.0f} s") from None
+        """Wait until everything is compiled. Raise RuntimeError if that takes too long, or it ends."""
+        if not until_ready(lambda left_s: bool(select.select([self._socket], [], [], left_s)[0])):
+            raise RuntimeError(f"the accelerator is not ready after {patience_now_s():.0f} s")
+        self._receive()
 
     @property
     def descriptor(self) -> int | None:

@@ -30,8 +30,9 @@ MAX_OPS: Final = 1_000_000
 MAX_BYTES: Final = 1 << 36
 """Of one operation: 64 GiB."""
 MAX_DURATION_NS: Final = 3600 * 10**9
-CPU, GPU, WAIT = 0, 1, -1
-"""A rank's streams: the first two compute one operation at a time; waits go on all at once."""
+CPU, GPU, WAIT, AFTER = 0, 1, -1, -2
+"""A rank's streams: the first two compute one operation at a time; the others wait, all at once: WAIT from
+the beginning of the step, AFTER from the end of the operations before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
 from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
 from mrclab.hosts.collectives.job import Samples, Times, columns
 from mrclab.hosts.workloads.combined import job_of
-from mrclab.hosts.workloads.graph import CPU, GPU, WAIT, Matched, Op
+from mrclab.hosts.workloads.graph import AFTER, CPU, GPU, WAIT, Matched, Op
 from mrclab.hosts.workloads.schedules import Move, Round, Schedule, schedule_of
 from mrclab.hosts.workloads.sources import source_of
 from mrclab.linux.errors import InputError
@@ -260,8 +260,8 @@ class GraphJob:
                 if op.kind != "compute":
                     began[i] = now
                     exchanges[i] = Exchange(comm, self._plan, op, base)
-                elif op.stream == WAIT:
-                    heappush(timers, (started + op.duration_ns, i))
+                elif op.stream in (WAIT, AFTER):
+                    heappush(timers, ((started if op.stream == WAIT else now) + op.duration_ns, i))
                 elif op.duration_ns:
                     queues[op.stream].append(i)
                 else:

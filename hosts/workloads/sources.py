@@ -17,6 +17,7 @@ from mrclab.hosts.workloads.chakra import ops_of, read_rank
 from mrclab.hosts.workloads.combined import collective_graph, together
 from mrclab.hosts.workloads.graph import MAX_OPS, MAX_RANKS, Graph, Matched, Op, matched
 from mrclab.hosts.workloads.llm import LlmStep, llm_graph
+from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
 from mrclab.hosts.workloads.traffic import (
     DISTRIBUTIONS,
     Arrivals,
@@ -65,6 +66,11 @@ def matrix_source(path: str) -> str:
     return json.dumps({"matrix": str(Path(path).resolve())})
 
 
+def recorded_source(path: str, pauses: float, requests: int) -> str:
+    """Return the source of a program's recorded requests."""
+    return json.dumps({"recorded": [str(Path(path).resolve()), pauses, requests]})
+
+
 def arrivals_source(arrivals: Arrivals) -> str:
     """Return the source of random flows."""
     return json.dumps({"arrivals": asdict(arrivals)}, sort_keys=True)
@@ -96,6 +102,10 @@ def _graph(source: Mapping[str, Any]) -> Graph:
     if "matrix" in source:
         path = source["matrix"]
         return read_matrix(read_file(Path(path)).decode(errors="replace"), path)
+    if "recorded" in source:
+        path, pauses, requests = source["recorded"]
+        found = read_recorded(read_file(Path(path)).decode(errors="replace"), path)
+        return recorded_graph(path, found, pauses, requests)
     if "arrivals" in source:
         given = source["arrivals"]
         return arrivals_graph(Arrivals(**{**given, "sizes": tuple(map(tuple, given["sizes"]))}))

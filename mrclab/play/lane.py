@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mrclab.experiments.measure.faults import FaultRecord
@@ -14,11 +14,13 @@ from mrclab.hosts.mrc.events import EvRetired
 from mrclab.hosts.nic.routes import paths_for
 from mrclab.hosts.options import idle_rtt_ns
 from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.paths import RemotePaths
+from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
 from mrclab.hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from mrclab.p4src.contract import Drop
 from mrclab.play.scene import OFFERED, Scene, core_of
-from mrclab.play.times import packets_around, times_of
-from mrclab.play.tracks import Book
+from mrclab.play.times import KEEPS, MOVES, STAYS, packets_around, times_of
+from mrclab.play.tracks import NEVER, Book
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.mechanisms import registry_of
 from mrclab.simulator.network import Network
@@ -26,6 +28,7 @@ from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric, Path
 
 MOST_EVENTS = 200
+UDP_PORT = 4791
 
 
 class Program:
@@ -40,13 +43,19 @@ class Program:
         self.retired: deque[tuple[int, int]] = deque(maxlen=4096)
         """(ns, EV) of the paths that were given up."""
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._posted: deque[tuple[int, int, int]] = deque(maxlen=4096)
+        """(ns, queue pair, messages posted until then)."""
+        self._received: deque[tuple[int, int, int]] = deque(maxlen=4096)
         nic.programs.append(self)
 
     def tick(self, now_ns: int) -> int | None:
         """Post what is due."""
         dues = []
-        for sender in self.senders.values():
+        for qpn, sender in self.senders.items():
+            before = sender.posted
             sender.tick()
+            if sender.posted != before:
+                self._posted.append((now_ns, qpn, sender.posted))
             due = sender.next_due()
             if due is not None:
                 dues.append(due)
@@ -57,10 +66,22 @@ class Program:
         if isinstance(event, EvRetired):
             self.retired.append((event.t_ns, event.ev))
         if event.qpn in self.receivers:
-            self.receivers[event.qpn].on_event(event)
+            receiver = self.receivers[event.qpn]
+            receiver.on_event(event)
+            self._received.append((event.t_ns, event.qpn, receiver.received))
         if event.qpn in self.senders:
             self.senders[event.qpn].on_event(event)
         self.events.append(event)
+
+    def posted_by(self, qpn: int, t_ns: int) -> int:
+        """Return how many messages a queue pair was given until then."""
+        return max((count for when, one, count in self._posted if one == qpn and when <= t_ns), default=0)
+
+    def received_by(self, qpn: int, count: int) -> int:
+        """Return when a queue pair had received so many messages, ns; NEVER if it has not."""
+        return min(
+            (when for when, one, have in self._received if one == qpn and have >= count), default=NEVER
+        )
 
 
 @dataclass(slots=True)
@@ -78,6 +99,12 @@ class Flow:
     """Since when there is no connection: it gave up, and the fabric is not mended yet."""
 
 
+def one_path_of(routes: RemotePaths, label: int) -> RemotePaths:
+    """Return the one path of a flow, by the hash of its label: the same plane at both ends."""
+    plane = choose_plane(routes, label)
+    return RemotePaths((replace(plane, paths=(choose_path(plane, label, udp_source(label), UDP_PORT),)),))
+
+
 class Lane:
     """A network for one transport: nothing else uses its links."""
 
@@ -87,7 +114,10 @@ class Lane:
         self.scene = scene
         self.fabric = fabric
         core, options = core_of(OFFERED[name])
+        self._one_path = OFFERED[name].one_path
         self.retires = core.name == "mrc" and bool(options.get("ev_health", True))
+        self._moves = core.name == "rocev2-failover"
+        self.stays = KEEPS if core.name == "mrc" and not self._one_path else MOVES if self._moves else STAYS
         self.network = Network(fabric, queue_policy(fabric), scene.seed)
         self.faults = registry_of(self.network)
         pairs = scene.pairs(fabric)
@@ -114,6 +144,8 @@ class Lane:
         for one, qpn, other, other_qpn in ends:
             attributes = other.endpoint.local_attributes(other_qpn)
             routes = paths_for(one.endpoint, self.fabric, one.nic.name, other.nic.name)
+            if self._one_path:
+                routes = one_path_of(routes, flow_label(qpn, other_qpn))
             one.endpoint.connect(qpn, attributes, routes)
         sender.start()
         near.nic.wake_now()
@@ -186,12 +218,23 @@ class Lane:
             flight_ns=self.flight_ns,
             now_ns=self.now_ns,
             retires=self.retires,
+            stays=self.stays,
+            delivered=self._delivered if self._moves else None,
         )
         found["rtt_us"] = round(self.rtt_ns / 1e3, 2)
         gave_up = [flow.gave_up_ns for flow in self.flows if flow.gave_up_ns is not None]
         if found["felt"] and found["recovered_us"] is None and gave_up:
             found |= {"gave_up": True, "gave_up_us": round((min(gave_up) - fault.t_before_ns) / 1e3, 1)}
         return found
+
+    def _delivered(self, sent_ns: int) -> int:
+        """Return when all that was posted until then had been received, ns; NEVER if it has not."""
+        return max(
+            self._programs[flow.target].received_by(
+                flow.target_qpn, self._programs[flow.source].posted_by(flow.source_qpn, sent_ns)
+            )
+            for flow in self.flows
+        )
 
     def packets(self, fault: FaultRecord, recovered_us: float | None) -> dict[str, Any]:
         """Return the transmissions around a fault."""

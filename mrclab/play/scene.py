@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from mrclab.hosts.options import FAST_BPS
+from mrclab.hosts.roce.lanes import FailoverConfig
 from mrclab.hosts.transports import TRANSPORTS, Kind, Look
 from mrclab.linux.errors import InputError
 from mrclab.live.pairs import pairs_of
@@ -22,6 +23,15 @@ MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
 MESSAGE_BYTES = (4096, 32768, 262144, 1048576)
 ROCEV2_TIMEOUT_EXPONENT: Final = 6
 """262 us, some 40 round trips: of perftest's 67 ms nobody would see the end in slow motion."""
+SHORTER: Final = 256
+"""By this factor that timeout is shorter than perftest's, and so are NCCL's times for failed ports."""
+FAILOVER: Mapping[str, Any] = {
+    "timeout_exponent": ROCEV2_TIMEOUT_EXPONENT,
+    **{
+        name: getattr(FailoverConfig(), name) // SHORTER
+        for name in ("probe_delay_ns", "recovery_start_ns", "alive_interval_ns", "alive_timeout_ns")
+    },
+}
 MOST_HOSTS: Final = 64
 
 
@@ -32,6 +42,12 @@ class Offered:
     look: Look
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    one_path: bool = False
+    """Each flow keeps to one path, by a hash as ECMP has it, although its packets could take all."""
+
+
+WINDOW: Mapping[str, Any] = {"congestion": "aimd", "trim": False}
+"""A window for each flow, and packets that full switches drop rather than trim."""
 
 
 def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
@@ -43,11 +59,16 @@ def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
 OFFERED: Mapping[str, Offered] = {
     "mrc": _as_live("mrc"),
     "rocev2": _as_live("rocev2", {"timeout_exponent": ROCEV2_TIMEOUT_EXPONENT}),
+    "rocev2-failover": Offered(Look("RoCEv2, NCCL failover", "purple", (12, 4)), "rocev2-failover", FAILOVER),
     "oblivious": _as_live("oblivious"),
     "two-choices": Offered(Look("MRC, two choices", "teal", (4, 2)), "mrc", {"path_policy": "two-choices"}),
     "reps": Offered(Look("MRC, REPS", "gold", (9, 2, 2, 2)), "mrc", {"path_policy": "reps"}),
+    "ecmp-window": Offered(
+        Look("TCP-like, one ECMP path", "brown", (2, 4)), "oblivious", WINDOW, one_path=True
+    ),
 }
-"""The kernel's TCP is not among them: the simulator has no model of it."""
+"""The kernel's TCP is not among them, since the simulator has no model of it. ``ecmp-window`` has its main
+traits: one path, a window that losses halve (RFC 5681), and fast retransmit from SACKs."""
 
 
 @dataclass(frozen=True, slots=True)

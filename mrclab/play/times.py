@@ -6,7 +6,7 @@ from the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mrclab.experiments.measure.faults import FaultRecord
@@ -15,6 +15,8 @@ from mrclab.topologies import Path
 
 RULE: Final = "every frame of the simulation; paths by the frames' segment lists"
 STAYS: Final = "it has one path, and stays on it"
+KEEPS: Final = "it goes on using paths that lose packets"
+MOVES: Final = "its failed port's messages are sent again on another port"
 STILL_USED: Final = "a path that the fault broke is still in use"
 NOT_DETECTED: Final = "no path that the fault broke has been retired"
 NONE_SENT: Final = "nothing was sent where it broke the fabric"
@@ -31,11 +33,15 @@ def times_of(
     flight_ns: int,
     now_ns: int,
     retires: bool,
+    stays: str = STAYS,
+    delivered: Callable[[int], int] | None = None,
 ) -> dict[str, Any]:
     """Return the times of a fault on one transport until now, in us, as a card of the live page has them.
 
     ``tracks`` are its data in order of time, ``first`` the first whole arrival of each packet, ``retired``
-    (ns, EV) of the paths that its senders gave up. ``retires`` is False for a transport that never does.
+    (ns, EV) of the paths that its senders gave up. ``retires`` is False for a transport that never does;
+    ``stays`` says what it does instead. Of a transport that sends lost messages again on other queue pairs,
+    ``delivered`` returns when all messages posted until then had been received.
     """
     made, mended = fault.t_before_ns, fault.restore_before_ns or NEVER
     broken = {number for number, path in enumerate(paths) if fault.breaks(path)}
@@ -57,14 +63,14 @@ def times_of(
         used = {paths[t.path].ev for t in onto}
         if used <= {ev for _, ev in gone}:
             rerouted_ns = max((t.t_ns - made for t in onto), default=0)
-    whole = [first.get(t.key, NEVER) for t in lost]
+    whole = [first.get(t.key, NEVER) if delivered is None else delivered(t.t_ns) for t in lost]
     recovered_ns = None if NEVER in whole else max(max(whole) - made, detected_ns or 0)
     if retires and detected_ns is None and mended == NEVER and now_ns - made < flight_ns:
         recovered_ns = None
     for name, value, why in (
         ("first_loss", first_ns, ""),
-        ("detected", detected_ns, NOT_DETECTED if retires else STAYS),
-        ("rerouted", rerouted_ns, STILL_USED if retires else STAYS),
+        ("detected", detected_ns, NOT_DETECTED if retires else stays),
+        ("rerouted", rerouted_ns, STILL_USED if retires else stays),
         ("recovered", recovered_ns, f"{whole.count(NEVER)} of {len(whole)} lost packets are still missing"),
     ):
         found[f"{name}_us"] = None if value is None else round(value / 1e3, 3)

@@ -7,14 +7,16 @@ import json
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.service.layout import op, record
+from mrclab.linux import processes
 from mrclab.linux.errors import MrclabError
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
@@ -22,6 +24,7 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 60.0
+_CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 8}
 """MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back, and a dead peer
@@ -38,8 +41,18 @@ def log_file(names: Names, host: str) -> Path:
     return Path("/var/log") / names.prefix / f"nic-{host}.jsonl"
 
 
-def provide(network: FabricNetwork, host: str, linger_s: float = LINGER_S) -> Path:
-    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot."""
+def provide(
+    network: FabricNetwork,
+    host: str,
+    linger_s: float = LINGER_S,
+    *,
+    options: Mapping[str, Any] = OPTIONS,
+    log: Path | None = None,
+) -> Path:
+    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot.
+
+    A started one has these ``options`` of MRC, and logs to ``log``, or to the usual file.
+    """
     names = network.names
     state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
     folder = directory(names)
@@ -48,7 +61,7 @@ def provide(network: FabricNetwork, host: str, linger_s: float = LINGER_S) -> Pa
     with open(folder / f"{host}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _answers(path):
-            _start(network, host, path, linger_s)
+            _start(network, host, path, linger_s, options, log or log_file(names, host))
     return path
 
 
@@ -60,15 +73,16 @@ def _answers(path: Path) -> bool:
     return False
 
 
-def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> None:
-    log = log_file(network.names, host)
+def _start(
+    network: FabricNetwork, host: str, path: Path, linger_s: float, options: Mapping[str, Any], log: Path
+) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     settings = {
         "fabric": fabric_text(network.fabric),
         "host": host,
         "socket": str(path),
         "log": str(log),
-        "options": dict(OPTIONS),
+        "options": dict(options),
         "linger_s": linger_s,
     }
     with open(log.with_suffix(".err"), "ab") as errors:
@@ -96,9 +110,48 @@ def allow(path: Path, uid: int) -> None:
     """Let programs of another user attach to a service. Raise OSError if it does not answer."""
     if uid == os.geteuid():
         return
+    with _asked(path, "ALLOW", uid):
+        pass
+
+
+@contextmanager
+def recorded(path: Path, fd: int) -> Iterator[None]:
+    """Have a service record its programs' requests into an open file; after the ``with`` it is complete.
+
+    Raise OSError if the service does not answer.
+    """
+    with _asked(path, "RECORD", fds=(fd,)) as connection:
+        yield
+        with suppress(OSError):  # a service that has ended writes nothing more
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)  # it closes its end once all is written
+
+
+@contextmanager
+def _asked(path: Path, name: str, number: int = 0, fds: tuple[int, ...] = ()) -> Iterator[socket.socket]:
+    """Yield the connection on which a service has carried out a request. Raise OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(START_S)
         connection.connect(str(path))
-        connection.send(record("request").pack(op("ALLOW"), 0, uid, *[0] * 7, b""))
+        request = record("request").pack(op(name), 0, number, *[0] * 7, b"")
+        socket.send_fds(connection, [request], fds)
         if not connection.recv(record("reply").size):
             raise OSError(f"{path}: the NIC service has ended")
+        yield connection
+
+
+def process_of(path: Path) -> processes.Process | None:
+    """Return the process of a service; None if none listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, suppress(OSError):
+        connection.connect(str(path))
+        pid, _, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return processes.Process.of(pid)
+    return None
+
+
+def end(path: Path) -> None:
+    """End a host's service, if one runs, in order: its event log is complete then."""
+    if (service := process_of(path)) is not None:
+        processes.end([service], START_S)

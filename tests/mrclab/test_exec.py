@@ -17,6 +17,8 @@ from subprocess import PIPE
 
 import pytest
 
+from mrclab.hosts.workloads.graph import matched
+from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
 from mrclab.native.build import MRC, SOURCE, libraries
 from mrclab.testbed.programs.nic import log_file
 from tests.support.command import Up
@@ -151,6 +153,45 @@ def test_every_byte_arrives_while_a_link_is_cut(
     while _retired(tiny, "h0") == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_both_ends_requested_is_recorded_to_the_byte(
+    tiny: Up, pairs: dict[str, Path], tmp_path: Path
+) -> None:
+    files = {host: tmp_path / f"{host}.jsonl" for host in ("h0", "h2")}
+    words = {host: ("--record", str(file), "--", str(pairs["verbs"])) for host, file in files.items()}
+    with (
+        _program(tiny, "h2", *words["h2"], "server", PORT, "5000", "200") as server,
+        _program(tiny, "h0", *words["h0"], "client", PORT, "5000", "200", "h2") as client,
+    ):
+        assert "ok 200 messages of 5000 bytes" in _end(client)
+        assert "ok 200 messages of 5000 bytes" in _end(server)
+    assert (client.returncode, server.returncode) == (0, 0)
+    recorded = read_recorded("".join(file.read_text() for file in files.values()), "both")
+    messages = [request for request in recorded.requests if request.imm]
+    assert [(m.host, m.peer, m.size_bytes) for m in messages] == [("h0", "h2", 5000)] * 200
+    assert [arrival.host for arrival in recorded.arrivals] == ["h2"] * 200
+    credits = [request for request in recorded.requests if request.host == "h2"]
+    assert [request.size_bytes for request in credits] == [8] * 200
+    graph = recorded_graph("both", recorded)
+    matched(graph)  # it comes to its end
+    asked_for = sum(op.size_bytes for listed in graph.ranks for op in listed if op.kind == "send")
+    assert asked_for == sum(request.size_bytes for request in recorded.requests)
+
+
+def test_a_recording_of_all_hosts_has_a_part_of_each(tiny: Up, tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    tiny.mrclab.ok("exec", "--all", "--record", str(file), "--", "true")
+    assert [json.loads(line)["host"] for line in file.read_text().splitlines()] == ["h0", "h1", "h2", "h3"]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_recorded_program_keeps_its_exit_code(tiny: Up, tmp_path: Path) -> None:
+    record = ("exec", "--record", str(tmp_path / "x"))
+    assert tiny.mrclab(*record, "h0", "--", "sh", "-c", "exit 7").returncode == 7
+    done = tiny.mrclab("exec", "--record", "/no/such/place", "h0", "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--record: cannot write '/no/such/place': No such file or directory" in done.stderr
 
 
 def _service(up: Up, host: str) -> int:

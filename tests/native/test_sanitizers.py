@@ -88,7 +88,9 @@ class Services:
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, _, _ = struct.unpack("=iII", credentials)
-        nic.sessions.append(Session(connection, pid, nic.endpoint, nic.fabric, nic.host, nic.control))
+        nic.sessions.append(
+            Session(connection, pid, nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings)
+        )
 
     def _serve(self, nic: Nic, session: Session) -> None:
         try:

@@ -15,6 +15,7 @@ from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
+from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.session import Session
 from mrclab.hosts.transports import make_config
 from mrclab.topologies import Fabric, load_fabric
@@ -48,7 +49,9 @@ class Program:
         self.nic = nic
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setblocking(False)
-        self.session = Session(theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control)
+        self.session = Session(
+            theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings
+        )
         nic.sessions.append(self.session)
         self.memory = bytearray(1 << 16)
         self.qpn = self.posted = self.received = self.polled = 0
@@ -104,12 +107,13 @@ class Program:
         self.rings.set_word(WORDS["QP_SQ_PROD"], self.posted)
         self.ring()
 
-    def post_receive(self, wr_id: int) -> None:
+    def post_receive(self, wr_id: int, *, doorbell: bool = True) -> None:
         at = WORDS["QP_RING_OFFSET"] + self.send_slots * record("work").size + self.received % 16 * 8
         self.rings.map[at : at + 8] = wr_id.to_bytes(8, "little")
         self.received += 1
         self.rings.set_word(WORDS["QP_RQ_PROD"], self.received)
-        self.ring()
+        if doorbell:
+            self.ring()
 
     def ring(self) -> None:
         posted = WORDS["SESSION_POSTED"]
@@ -136,9 +140,12 @@ class Nic:
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
+        self.now_ns = 0
+        self.recordings = Recordings(lambda: self.now_ns)
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
         """Take posted requests, hand out events, and return frames."""
+        self.now_ns = now_ns
         for session in self.sessions:
             session.take()
         self.endpoint.handle_timer(now_ns)

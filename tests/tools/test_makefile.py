@@ -49,3 +49,33 @@ def test_the_environment_is_the_checkouts_or_the_one_that_is_named(given: str, u
         check=True,
     )
     assert f" {used}/bin/python -m pytest" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words", "installed"),
+    [
+        ("link-kill", "", set()),
+        ("training", "", {"training", "frr"}),
+        ("training", "--quick", {"training", "quick"}),
+        ("training", "--seed 3 --quick", {"training", "quick"}),
+    ],
+)
+def test_only_what_a_run_needs_is_installed(
+    scenario: str, words: str, installed: set[str], tmp_path: Path
+) -> None:
+    """One call installs everything; the quick training takes no routers, and no compiler."""
+    done = subprocess.run(
+        ["make", "--dry-run", "run-experiment", f"SCENARIO={scenario}", f"ARGS={words}"],
+        cwd=ROOT,
+        env={**os.environ, "MRCLAB_VENV": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    calls = [
+        line.split("tools/setup.sh ")[-1].split() for line in done.stdout.splitlines() if "|| tools/" in line
+    ]
+    asked = [set(extras) for place, *extras in calls if place == str(tmp_path)]
+    assert asked[0] == installed
+    assert ("hosts.compile" in done.stdout) == ("quick" not in installed)
+    assert all(extras in (installed, set()) for extras in asked)

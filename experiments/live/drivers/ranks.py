@@ -18,13 +18,16 @@ from mrclab.experiments.run.alone import TRANSFORMER, training_alone
 from mrclab.experiments.run.progress import STEPS
 from mrclab.experiments.spec.fault_schedule import denylists
 from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.placement import Placement
 from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.training.patience import LONGEST_START_S
 from mrclab.linux.scheduling import before_others, comes_first
 from mrclab.p4src.targets import capabilities_of
 from mrclab.topologies import fabric_text
 
 LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
 OPEN_TIMEOUT_S = 60.0
+"""For an answer, if no rank has to wait for an accelerator."""
 
 
 class RankDriver(Steady):
@@ -100,7 +103,7 @@ class RankDriver(Steady):
                 cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
                 alone=len(self._processes) <= len(cpus),
             )
-        connect(self._processes, OPEN_TIMEOUT_S)
+        connect(self._processes, start_timeout_s(setting.placement))
 
     def _params(self) -> dict[str, Any]:
         """Return the job's parameters; a training gets the file for its observers as well."""
@@ -204,6 +207,16 @@ class RankDriver(Steady):
         }
         np.savez_compressed(directory / "data.npz", **merged)
         return tuple(samples), counters
+
+
+def start_timeout_s(placement: Placement) -> float:
+    """Return how long the processes of ranks may take to open (s).
+
+    The ranks of a host start their accelerators one after another. Each gives up by itself in time, and its
+    error names what was waited for: this limit is later.
+    """
+    most = max(len(ranks) for ranks in placement.ranks_by_host().values())
+    return OPEN_TIMEOUT_S + (most * LONGEST_START_S if placement.job == TRANSFORMER else 0.0)
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:

@@ -17,15 +17,16 @@ from mrclab.experiments.report.page.replay_svg import draw_replay
 from mrclab.experiments.report.page.shared import head_of, judgement, micro
 from mrclab.experiments.report.pictures import SPREAD, sizes_of
 from mrclab.experiments.report.table import check_word, headline, reasons, rules
-from mrclab.experiments.report.training import cells_of, rows_of, sentence
+from mrclab.experiments.report.training import rows_of, sentence, speed_cells, watchdog_cells
 from mrclab.experiments.result.model import TIMES
 from mrclab.experiments.result.numbers import amount, figure, unit_of, us, words_of
 from mrclab.topologies import Fabric
 
 _CAPTIONS = {
-    "training-loss": "How the training went on. Above as it was measured: where a line is straight for a "
-    "while, all ranks waited. Below what a library's collective timeout would have made of it, computed from "
-    "the steps above: the job starts again at its last checkpoint, and does the steps since once more.",
+    "training-loss": "How the training went on. First over the steps: curves that lie on the control's "
+    "learnt the same, whatever was broken. Then over time, smoothed over nine steps, thin as measured: where "
+    "a line is straight for a while, all ranks waited. If a library's collective timeout would have ended "
+    "the job, a last panel has its course, computed from these steps: it starts again at its checkpoint.",
     "training-steps": "How long each step took: its computing, which is the same for all, and the sum of the "
     "gradients over the network. Every rank waits for the slowest.",
     "recovery": "One recovery, packet by packet: the trial with the median. Each mark is a packet: when it "
@@ -316,7 +317,10 @@ def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _training(result: Mapping[str, Any]) -> list[list[str]]:
     """Return a row for each transport that trained."""
-    return [[row.transport, f"{row.ended} of {row.repetitions}", *cells_of(row)] for row in rows_of(result)]
+    return [
+        [row.transport, f"{row.ended} of {row.repetitions}", *speed_cells(row), *watchdog_cells(row)]
+        for row in rows_of(result)
+    ]
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:

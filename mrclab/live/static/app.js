@@ -11,7 +11,9 @@ M.app = {
     M.by("theme-button").onclick = () => {
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
       try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a file may have no storage */ }
+      this.redraw();
     };
+    addEventListener("resize", () => this.redraw());
     const replay = Boolean(window.RECORDING);
     this.source = replay ? new M.Replay() : M.Play ? new M.Play() : new M.Live();
     try {
@@ -175,6 +177,13 @@ M.app = {
     M.by("cards").replaceChildren(...(cards.length ? cards : [M.el("p", { class: "legend" }, window.RECORDING ? "What a fault did to each transport appears here." : "Click a link of the fabric and cut it: what it did to each transport appears here.")]));
   },
 
+  /* Draw again what is seen, which may be a still picture: time can be stopped. */
+  redraw() {
+    if (!this.frame || this.redrawing) return;
+    this.redrawing = true;
+    requestAnimationFrame(() => { this.redrawing = false; this.show(); this.strips(); this.motion.draw(this.motion.at); });
+  },
+
   strips() {
     const root = M.by("strips");
     const names = Object.keys(this.frame.paths).filter((name) => this.frame.paths[name].length);
@@ -184,7 +193,7 @@ M.app = {
       root.replaceChildren(...names.map((name) => M.el("div", { class: "strips", style: `--c: var(--${name})` }, M.el("h3", {}, this.about.labels[name]), M.el("canvas", { "data-strip": name }))));
     }
     const pair = this.pair();
-    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ${M.time(1000 * M.STRIP_MS).replace(".00", "")}: green in use, amber skipped, red assumed bad; marks are losses` : "";
+    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}, over ${M.time(1000 * M.STRIP_MS).replace(".00", "")}: green in use, amber skipped, red assumed bad; marks are losses` : "";
     for (const name of names) {
       const rows = this.frame.paths[name].map((row) => {
         const known = this.evs.get(pair) && this.evs.get(pair).get(row[0]);

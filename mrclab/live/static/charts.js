@@ -24,7 +24,7 @@ M.drawRates = (canvas, history, labels) => {
   const [c, width, height] = M.canvas(canvas);
   if (history.length < 2) return;
   const end = history[history.length - 1].t_ms, begin = end - M.SHOWN_MS;
-  const left = Math.round(6.2 * M.size()), bottom = height - 20;
+  const left = Math.round(6.2 * M.size()), bottom = height - Math.max(20, Math.round(1.4 * M.size())), thick = Math.max(1, M.size() / 16);
   const ticks = M.ticks(Math.max(1e6, ...history.flatMap((h) => Object.values(h.rates))));
   if (height < 110) ticks.splice(1, ticks.length - 2);
   const most = 1.05 * ticks[ticks.length - 1];
@@ -47,8 +47,8 @@ M.drawRates = (canvas, history, labels) => {
   }
   for (const name of Object.keys(labels)) {
     c.strokeStyle = M.colour(name);
-    c.lineWidth = name === "mrc" ? 3 : 2.2;
-    c.setLineDash(M.dash(name));
+    c.lineWidth = (name === "mrc" ? 3 : 2.2) * thick;
+    c.setLineDash(M.dash(name).map((one) => one * thick));
     c.beginPath();
     let drawing = false, before = 0;
     for (const h of history) {
@@ -95,7 +95,7 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
 /* The height of a path's row: all rows fit the page's part for them, if that leaves them readable. */
 M.rowHeight = (canvas, rows) => {
   const root = canvas.closest("#strips"), all = root ? root.querySelectorAll("canvas").length : 1;
-  const stacked = root && all * 21 * M.size() > root.clientWidth;
+  const stacked = root && all * 16.5 * M.size() > root.clientWidth;
   const room = M.onStage() && root ? root.clientHeight / (rows + 2 + (stacked ? 3 * (all - 1) : 0)) : 18;
   return Math.max(14, Math.min(1.6 * M.size(), Math.floor(room)));
 };

@@ -6,13 +6,21 @@ const SHARE = 0.75;  // of the time between two frames that Python may take
 
 let page = null, paused = false, before = 0;
 
+/* Python with the page imported, as the build left it in a snapshot of its memory: a second instead of many.
+   A browser that cannot use the snapshot starts Python from the beginning. */
 const python = (async () => {
-  const parts = await Promise.all([loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href }), fetch("core.zip"), fetch("fabrics.json")]);
-  const [py, zip, fabrics] = parts;
-  py.unpackArchive(await zip.arrayBuffer(), "zip", { extractDir: "/core" });
-  py.globals.set("texts", await fabrics.text());
-  py.runPython("import gc, json, os, sys; os.environ['MRCLAB_PURE'] = '1'; sys.path.insert(0, '/core')\nfrom mrclab.play.page import Page\nknown = json.loads(texts)\npage = Page(known['fabrics'], known['version'])\ngc.freeze()");
-  return py.globals.get("page");
+  const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
+  const indexURL = new URL("./pyodide/", import.meta.url).href;
+  const started = fetch("start.bin.gz").then((found) => new Response(found.body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
+  const [core, fabrics] = await Promise.all([bytes("core.zip"), bytes("fabrics.json")]);
+  const filled = (py) => { py.FS.writeFile("/core.zip", core); py.FS.writeFile("/fabrics.json", fabrics); return py; };
+  try {
+    return filled(await loadPyodide({ indexURL, _loadSnapshot: new Uint8Array(await started) })).globals.get("page");
+  } catch (error) {
+    const py = filled(await loadPyodide({ indexURL }));
+    py.runPython(await (await fetch("start.py")).text());
+    return py.globals.get("page");
+  }
 })();
 
 function turn() {

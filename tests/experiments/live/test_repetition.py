@@ -12,12 +12,15 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
+from mrclab.experiments.live.attempts import StartError
 from mrclab.experiments.live.drivers.driver import Setting, Steady
 from mrclab.experiments.live.repetition import DRIVERS, RepetitionRunner
-from mrclab.experiments.measure.evidence import Collected
+from mrclab.experiments.measure.evidence import Collected, Evidence
 from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.measure.validity import Validity
 from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.hosts.remote import AgentError
+from mrclab.linux.errors import SwitchError
 from mrclab.p4src.targets import CAPABILITIES
 from mrclab.testbed.lab import Lab
 
@@ -84,6 +87,7 @@ class Workload(Steady):
         self.during.get(call, lambda: None)()
 
     def __enter__(self) -> Self:
+        self._do("enter")
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -128,14 +132,20 @@ def server() -> Iterator[Server]:
 
 def validity(server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None) -> Validity:
     """Run a repetition whose switch server is killed in a call of its workload."""
+    return measure(ran(server, out, monkeypatch, {dies_in: server.kill} if dies_in else {})).validity
+
+
+def ran(
+    server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, during: Mapping[str, Callable[[], None]]
+) -> Evidence:
+    """Run a repetition, with something that happens in calls of its workload."""
     scenario = parse_scenario(SCENARIO, "file.yaml")
     lab: Any = Lab.__new__(Lab)
     lab.network, lab.target, lab.fabric, lab.faults = Network(), server, scenario.fabric(), NoFaults()
     lab.controller = SimpleNamespace(verify=lambda: ())
     monkeypatch.setitem(DRIVERS, "stream", Workload)
-    monkeypatch.setattr(Workload, "during", {dies_in: server.kill} if dies_in else {})
-    runner = RepetitionRunner(lab, scenario, scenario.transports[0], out, print, lambda: None)
-    return measure(runner.run(0)).validity
+    monkeypatch.setattr(Workload, "during", during)
+    return RepetitionRunner(lab, scenario, scenario.transports[0], out, print, lambda: None).run(0)
 
 
 def test_a_repetition_whose_switches_go_on_is_valid(
@@ -152,3 +162,16 @@ def test_a_switch_server_that_is_killed_spoils_it_at_any_moment(
     found = validity(server, tmp_path, monkeypatch, call)
     assert not found.valid
     assert any(ENDED in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(("killed", "told"), [(False, StartError), (True, SwitchError)])
+def test_a_start_that_fails_is_worth_another_only_while_the_switches_go_on(
+    killed: bool, told: type[Exception], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        if killed:
+            server.kill()
+        raise AgentError("the agent on h0: the accelerator is not ready after 50 s")
+
+    with pytest.raises(told):
+        ran(server, tmp_path, monkeypatch, {"enter": fail})

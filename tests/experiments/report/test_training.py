@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from mrclab.experiments.measure import life
+from mrclab.experiments.measure.life import Toll, goodput, useful_share
 from mrclab.experiments.report.table import render_result
 from mrclab.experiments.report.training import rows_of, sentence
+from mrclab.experiments.report.training_pictures import draw_training
 from mrclab.experiments.report.write import write_all
 from mrclab.experiments.result.file import save_result
 from mrclab.experiments.result.statistics import summarise
+from mrclab.scale.parts import load_parts
 from tests.experiments.report.test_table import said
 
 STALL_US = 3e6
@@ -58,7 +62,13 @@ def result(spray: dict[str, Any]) -> dict[str, Any]:
         found["summary"] |= {key: summarise(values).to_dict() for key, values in metrics.items()}
         found["details"] = [{"repetition": 0, "training": training}]
         made["transports"][name] = found
-    made["parameters"]["workload"] = {"kind": "transformer", "collective_timeout_ns": 2 * 10**9}
+    made["parameters"]["workload"] = {
+        "kind": "transformer",
+        "collective_timeout_ns": 2 * 10**9,
+        "ranks": 4,
+        "batch": 8,
+        "context": 64,
+    }
     return made
 
 
@@ -93,8 +103,10 @@ def test_terminal_and_page_have_a_row_for_each_transport(result: dict[str, Any],
     text = said(render_result(result))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
-    row = next(line.split() for line in text.splitlines() if line.strip().startswith("frr"))
-    assert row[-3:] == ["1", "3", "same"] or row[-4:] == ["1", "3", "the", "same"]
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith("frr")]
+    speed, watched = next(row for row in rows if "%" in row), next(row for row in rows if row[-1] == "same")
+    assert speed[1:4] == ["0.909", "1,862", "12.1"]
+    assert watched[1:3] == ["1", "3"]
     save_result(tmp_path, result)
     page, _ = write_all(tmp_path)
     html = page.read_text(encoding="utf-8")
@@ -111,3 +123,33 @@ def test_a_result_without_training_says_nothing_of_it(spray: dict[str, Any], tmp
     save_result(tmp_path, spray)
     page, _ = write_all(tmp_path)
     assert "The training" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_row_has_the_toll_of_a_fault(result: dict[str, Any]) -> None:
+    """A stall that the watchdog would have ended is no stall of the job: it is a crash."""
+    rows = {row.transport: row for row in rows_of(result)}
+    made = len([f for f in result["transports"]["mrc"]["faults"] if f["repetition"] == 0])
+    assert rows["mrc"].toll == Toll(pytest.approx(0.002 / made), 0.0)
+    assert rows["frr"].toll == Toll(0.0, pytest.approx(1 / made))
+
+
+def test_goodput_over_a_life_is_what_stalls_and_crashes_leave() -> None:
+    assert goodput(Toll(0.0, 1.0), 3.1) == pytest.approx(useful_share(1 / 3.1, 0.5, 1 / 6))
+    assert goodput(Toll(36.0, 0.0), 0.1) == pytest.approx(0.9)
+    assert goodput(Toll(720.0, 0.0), 0.1) == 0.0
+
+
+@pytest.mark.slow
+def test_the_last_panel_is_there_only_if_a_job_would_have_ended(result: dict[str, Any]) -> None:
+    styles = {name: {"color": "#000000"} for name in result["transports"]}
+    assert len(draw_training(result, styles)["training-loss"].axes) == 3
+    for found in result["transports"].values():
+        found["details"][0]["training"]["under_watchdog"]["crashes"] = []
+    assert len(draw_training(result, styles)["training-loss"].axes) == 2
+
+
+def test_a_life_has_the_checkpoints_and_the_restart_of_the_table_of_parts() -> None:
+    job = load_parts().job
+    assert job.checkpoint_ns / 3600e9 == life.CHECKPOINT_HOURS
+    assert job.restart_ns / 3600e9 == life.RESTART_HOURS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ import yaml
 
 from mrclab.cli import main
 from mrclab.experiments.result.file import load_result
+from mrclab.hosts.options import idle_rtt_ns
+from mrclab.hosts.workloads.player import BARRIER_BYTES
+from mrclab.hosts.workloads.recorded import header
 from mrclab.linux.errors import InputError
 from mrclab.results import load, load_many
+from mrclab.topologies import build_fabric
 
 FAST = {"rate": "100 Gbit/s", "delay": "500 ns"}
 SCENARIO: dict[str, Any] = {
@@ -57,6 +62,30 @@ def test_a_generated_step_and_its_trace_take_the_same_time(tmp_path: Path) -> No
     played = run(tmp_path, workload={"kind": "trace", "path": str(tmp_path / "t"), "groups": groups})
     # Chakra's durations are whole microseconds.
     assert metric(played, "step_us")[0] == pytest.approx(metric(generated, "step_us")[0], rel=0.02)
+
+
+@pytest.mark.parametrize("pauses", [0, 1.0])
+def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path, pauses: float) -> None:
+    """200 requests in a window of 8, each posted when the one eight before it was complete."""
+    request = {"qpn": 1, "peer": "h5", "peer_qpn": 2, "imm": 0, "signaled": 1, "status": 0}
+    lines = [
+        {**request, "posted_ns": 1000 * max(0, k - 7), "completed_ns": 1000 * (k + 1) - 1, "bytes": 65536 + k}
+        for k in range(200)
+    ]
+    fabric = build_fabric(json.dumps(SCENARIO["topology"]), "topology")
+    file = tmp_path / "h0.jsonl"
+    file.write_text(header(fabric, "h0") + "".join(json.dumps(line) + "\n" for line in lines))
+    faults = [{"kind": "blackhole", "where": "p0-t0-0:p0-t1-0", "at": "100 us", "duration": "1 s"}]
+    workload = {"kind": "recorded", "path": str(file), "pauses": pauses}
+    whole, cut = run(tmp_path, workload=workload), run(tmp_path, workload=workload, faults=faults)
+    barriers = 2 * BARRIER_BYTES * 2  # before and after, one message of each rank
+    for result in (whole, cut):
+        assert result["bytes_delivered"] == sum(line["bytes"] for line in lines) + barriers
+        assert len(metric(result, "fct_us")) == len(lines)
+    # A window of 8 on two planes of 100 Gbit/s: eight in turn, with 5 % of headers, and a round trip.
+    most_us = 1.05 * 8 * 65736 * 8 / 200e3 + idle_rtt_ns(fabric, "h0") / 1e3
+    assert max(metric(whole, "fct_us")) < most_us
+    assert metric(cut, "end_us")[0] > metric(whole, "end_us")[0]
 
 
 def test_a_cut_link_makes_a_step_longer_and_loses_nothing(tmp_path: Path) -> None:

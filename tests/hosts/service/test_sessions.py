@@ -18,7 +18,8 @@ from tests.support.nic_client import Program, Wire
 
 SIZE = 20_000
 LOC_PROT, FLUSHED, REMOTE_ACCESS, REMOTE_OPERATION = 4, 5, 10, 11
-QP_FATAL, QP_ACCESS_ERR = 1, 3
+CQ_ERR, QP_FATAL, QP_ACCESS_ERR = 0, 1, 3
+ERR = 6
 
 
 class Area:
@@ -75,21 +76,87 @@ def _events(program: Program) -> list[tuple[int, int]]:
     return [record("event").unpack_from(data, at) for at in range(0, len(data), size)]
 
 
-def test_bytes_arrive_and_the_immediate_waits_for_a_receive(
+def test_bytes_arrive_and_the_immediate_consumes_a_receive(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
     (a, b), (here, there) = programs, areas
     data = random.Random(1).randbytes(SIZE)
     here.fill(data)
     lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    b.post_receive(77, doorbell=False)  # as if it were posted just before the last packet comes
     a.post(5, here.address, SIZE, lkey, there.address + 100, rkey, imm=0xABCD)
     wire.run()
     assert a.poll() == [(5, 0, 0)]
     assert there.bytes(SIZE + 100)[100:] == data
-    assert b.poll() == []
-    b.post_receive(77)
-    wire.run()
     assert b.poll() == [(77, 0, 0xABCD)]
+
+
+def test_an_immediate_without_a_receive_ends_both_queue_pairs(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    (a, b), (here, there) = programs, areas
+    lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    b.post_receive(70)
+    for number in range(3):
+        a.post(number, here.address, 100, lkey, there.address, rkey, imm=number)
+        wire.run()
+    assert a.poll() == [(0, 0, 0), (1, REMOTE_OPERATION, 0), (2, FLUSHED, 0)]
+    assert b.poll() == [(70, 0, 0)]
+    assert _events(b) == [(QP_FATAL, b.qpn)]
+    assert [program.rings.word(WORDS["QP_STATE"]) for program in programs] == [ERR, ERR]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_error_flushes_receives_in_the_order_of_posting(wire: Wire, connected: bool) -> None:
+    a, b = Program(wire.a), Program(wire.b)
+    for program in (a, b):
+        program.make_qp()
+    if connected:
+        a.connect(b)
+        b.connect(a)
+    for number in range(3):
+        a.post_receive(number)
+    wire.run()
+    a.call("MODIFY_QP", a.qpn, ERR)
+    a.post_receive(3)
+    wire.run()
+    a.post_receive(4)
+    wire.run()
+    assert a.poll() == [(number, FLUSHED, 0) for number in range(5)]
+
+
+def test_a_false_count_of_receives_ends_its_own_session_alone(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    """The NIC meets it first while a frame arrives; the session ends at its next turn."""
+    (a, b), (here, there) = programs, areas
+    lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    b.rings.set_word(WORDS["QP_RQ_PROD"], 1 << 20)
+    a.post(1, here.address, 100, lkey, there.address, rkey, imm=1)
+    with pytest.raises(RingError):
+        wire.run()
+
+
+def test_an_overrun_queue_is_told_once_and_after_its_queue_pair_has_failed(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    (a, b), (here, there) = programs, areas
+    lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    states: list[tuple[int, int]] = []
+    tell = a.session.raise_event
+
+    def note(kind: int, number: int) -> None:
+        states.append((kind, a.rings.word(WORDS["QP_STATE"])))
+        tell(kind, number)
+
+    a.session.qps[a.qpn]._raise_event = note
+    for number in range(80):  # the queue has 64 entries
+        a.post(number, here.address, 8, lkey, there.address, rkey)
+        if number % 8 == 7:
+            wire.run()
+    assert states == [(CQ_ERR, ERR)]
+    assert len(_events(a)) == 1
+    assert len(a.poll()) == 64
 
 
 def test_a_bad_lkey_fails_in_its_place_and_flushes_what_follows(

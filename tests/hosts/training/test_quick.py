@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mrclab.cli import main
-from mrclab.hosts.training.accelerator import LONGEST_START_S, START_TIMEOUT_S, patience_s
+from mrclab.hosts.training.patience import LONGEST_START_S, START_TIMEOUT_S, patience_s, until_ready
 
 
 def test_the_quick_training_has_two_transports_and_thirty_steps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,3 +33,22 @@ def test_an_accelerator_may_take_longer_where_others_want_the_cpus() -> None:
     assert patience_s(0.2) == START_TIMEOUT_S
     assert patience_s(3) == 3 * START_TIMEOUT_S
     assert patience_s(1000) == LONGEST_START_S
+
+
+def test_a_load_that_comes_during_the_wait_counts() -> None:
+    """The limit is that of the present load: it grows and falls while one waits."""
+    now_s = 0.0
+
+    def never(within_s: float) -> bool:
+        nonlocal now_s
+        now_s += within_s
+        return False
+
+    assert not until_ready(never, lambda: now_s, lambda: 50.0 if now_s < 20 else 90.0)
+    assert now_s == 90.0
+
+
+def test_an_accelerator_that_answers_is_waited_for_no_longer() -> None:
+    asked: list[float] = []
+    assert until_ready(lambda within_s: asked.append(within_s) or len(asked) == 3, lambda: 0.0, lambda: 1.0)
+    assert len(asked) == 3

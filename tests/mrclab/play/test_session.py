@@ -110,6 +110,52 @@ def test_each_transport_delivers(name: str) -> None:
     assert rate(frames(play, 60_000, 4_000)[-1], name) > 0.8 * play.scene.rate_bps
 
 
+def test_rocev2_with_failover_moves_to_another_port_and_is_whole_again() -> None:
+    play = Play(Scene(fabric="tiny", transports=("rocev2-failover",)), TINY)
+    cut(play, "rocev2-failover")
+    seen = frames(play, 3_500_000, 100_000)
+    result = seen[-1]["cards"][0]["results"]["rocev2-failover"]
+    assert (
+        8 * 262 < result["recovered_us"] < 3_000
+    )  # eight timeouts until the queue pair fails, then the probe
+    assert "another port" in result["detected_why"]
+    assert rate(seen[-1], "rocev2-failover") > 0.8 * play.scene.rate_bps
+
+
+def test_a_window_over_one_ecmp_path_stands_until_the_repair() -> None:
+    play = Play(Scene(fabric="tiny", transports=("ecmp-window",)), TINY)
+    link = play.busiest("ecmp-window")
+    assert len(play.frame()["paths"]["ecmp-window"]) == 1
+    cut(play, "ecmp-window")
+    seen = frames(play, 300_000)
+    assert seen[-1]["cards"][0]["where"] == link
+    assert rate(seen[-1], "ecmp-window") == 0
+    assert seen[-1]["cards"][0]["results"]["ecmp-window"]["recovered_us"] is None
+    play.undo(None)
+    seen = frames(play, 3_000_000, 50_000)
+    assert seen[-1]["cards"][0]["results"]["ecmp-window"]["recovered_us"] > 200
+    assert rate(seen[-1], "ecmp-window") > 0.9 * play.scene.rate_bps
+
+
+def test_a_window_over_one_ecmp_path_repairs_single_losses_within_some_round_trips() -> None:
+    play = Play(Scene(fabric="tiny", transports=("ecmp-window",)), TINY)
+    link = play.busiest("ecmp-window")
+    frames(play, 40_000)
+    play.make_fault({"kind": "loss", "where": link, "ratio": 0.01})
+    frames(play, 300_000)
+    play.undo(None)
+    result = frames(play, 400_000)[-1]["cards"][0]["results"]["ecmp-window"]
+    assert result["lost"] >= 3
+    assert result["recovered_us"] < 300 + 15 * result["rtt_us"]
+
+
+def test_a_spray_without_health_says_that_it_keeps_its_paths() -> None:
+    play = Play(Scene(fabric="tiny", transports=("oblivious",)), TINY)
+    cut(play, "oblivious")
+    result = frames(play, 100_000)[-1]["cards"][0]["results"]["oblivious"]
+    assert "goes on using" in result["rerouted_why"]
+
+
 def test_an_incast_fills_the_queues_before_the_last_host() -> None:
     play = Play(Scene(fabric="tiny", transports=("mrc",), pattern="incast", rate_bps=100 * 10**9), TINY)
     queues = [row for frame in frames(play, 60_000) for row in frame["sim"]["queues"]["mrc"]]

@@ -1,0 +1,15 @@
+"""What Python in a browser runs first: import the page from the archive, and make one."""
+
+import gc
+import json
+import os
+import sys
+
+os.environ["MRCLAB_PURE"] = "1"
+sys.path.insert(0, "/core.zip")
+from mrclab.play.page import Page
+
+with open("/fabrics.json", encoding="utf-8") as known:
+    page = Page(**json.load(known))
+gc.collect()
+gc.freeze()
