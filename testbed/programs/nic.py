@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.service.layout import op, record
+from mrclab.hosts.transports.table import SLOW_LINKS_TIMES
 from mrclab.linux import processes
 from mrclab.linux.errors import MrclabError
 from mrclab.testbed import state
@@ -26,9 +27,26 @@ from mrclab.topologies import fabric_text
 START_S = 60.0
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
-OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 8}
-"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back, and a dead peer
-is reported after some seconds."""
+OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
+"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back. A dead peer is
+reported after 4 s, so that a busy machine, or a second without any path, ends no queue pair."""
+BMV2_OPTIONS: Mapping[str, Any] = {
+    **OPTIONS,
+    **SLOW_LINKS_TIMES,
+    "cwnd_bytes": 16 * 4096,
+    "min_reorder_ns": 25_000_000,
+    "max_reorder_ns": 250_000_000,
+    "endpoint_timeout_ns": 250_000_000,
+    "exponential_retries": 5,
+}
+"""On BMv2 frames wait in the processes of the switches, which share a machine's CPUs: a millisecond each, and
+as long as the scheduler pleases. A small window keeps that wait short, the reordering window is longer than
+it, so that no path that works is retired, and the time for a dead peer is the same."""
+
+
+def usual_options(target: str) -> Mapping[str, Any]:
+    """Return MRC's options of a NIC service, on the target of the switches."""
+    return BMV2_OPTIONS if target == "bmv2" else OPTIONS
 
 
 def directory(names: Names) -> Path:
@@ -46,12 +64,13 @@ def provide(
     host: str,
     linger_s: float = LINGER_S,
     *,
-    options: Mapping[str, Any] = OPTIONS,
+    options: Mapping[str, Any] | None = None,
     log: Path | None = None,
 ) -> Path:
     """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot.
 
-    A started one has these ``options`` of MRC, and logs to ``log``, or to the usual file.
+    A started one has these ``options`` of MRC, or the target's usual ones, and logs to ``log``, or to the
+    usual file.
     """
     names = network.names
     state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -61,7 +80,8 @@ def provide(
     with open(folder / f"{host}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _answers(path):
-            _start(network, host, path, linger_s, options, log or log_file(names, host))
+            chosen = usual_options(network.target) if options is None else options
+            _start(network, host, path, linger_s, chosen, log or log_file(names, host))
     return path
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.routes import nic_addresses
-from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Control
 from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
 from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.session import Session
 from mrclab.hosts.transports import make_config
+from mrclab.testbed.programs.nic import usual_options
 from mrclab.topologies import Fabric, load_fabric
 
 STEP_NS = 100_000
@@ -134,12 +135,14 @@ class Program:
 class Nic:
     """A host's endpoint and the sessions on it."""
 
-    def __init__(self, fabric: Fabric, host: str) -> None:
+    def __init__(self, fabric: Fabric, host: str, target: str = "ebpf") -> None:
         self.fabric, self.host = fabric, host
-        config = make_config("mrc", fabric, host, {"congestion": "fixed", "exponential_retries": 8})
+        config = make_config("mrc", fabric, host, usual_options(target))
         self.endpoint = Endpoint(nic_addresses(fabric, host), config, random.Random(host))  # type: ignore[arg-type]
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
+        self.seen: list[Event] = []
+        """Events of the endpoint, for whoever looks."""
         self.now_ns = 0
         self.recordings = Recordings(lambda: self.now_ns)
 
@@ -151,6 +154,7 @@ class Nic:
         self.endpoint.handle_timer(now_ns)
         frames = list(self.endpoint.frames_to_send(now_ns, None, 1000))
         for event in list(self.endpoint.events()):
+            self.seen.append(event)
             for session in self.sessions:
                 qp = session.qps.get(event.qpn)
                 if qp is None:
@@ -169,9 +173,9 @@ class Nic:
 class Wire:
     """Two hosts of a fabric, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = "ebpf") -> None:
         fabric = load_fabric("tiny")
-        self.a, self.b = Nic(fabric, "h0"), Nic(fabric, "h2")
+        self.a, self.b = Nic(fabric, "h0", target), Nic(fabric, "h2", target)
         self.now_ns = 1_000_000
 
     def run(self, steps: int = 30) -> None:
