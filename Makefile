@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs site format p4 bench validation
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs slides site format p4 bench validation
 .PHONY: clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 .NOTPARALLEL: # two installations at once would be in each other's way
@@ -64,6 +64,9 @@ lint: $(VENV)/.with-dev ## Check style, types and the order of the rooms
 
 docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead link is an error)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+slides: $(VENV)/.with-docs ## Build the labs' slides, one HTML file each, in build/slides
+	@$(BIN)/python tools/slides.py build/slides
 
 site: docs ## That, and the page that simulates in the browser (site/play/index.html, for any file server)
 	@$(BIN)/python tools/play_site.py site/play

@@ -73,22 +73,38 @@ class Topology:
         return sorted(e.port for link in self.links for e in (link.a, link.b) if e.node == switch)
 
 
-def find_topology(directory: Path) -> Path:
-    """Find the topology of an exercise: topology.json, here or in the one subdirectory that has it.
+def topologies(directory: Path) -> list[Path]:
+    """Return the topologies of an exercise: topology.json, here or else in each subdirectory that has it."""
+    here = directory / "topology.json"
+    return [here] if here.is_file() else sorted(directory.glob("*/topology.json"))
 
-    Raise BadInputError if there is none, or more than one.
+
+def find_topology(directory: Path) -> Path:
+    """Return the topology of an exercise: the one that it has, or of several the one that its Makefile names.
+
+    A Makefile of p4lang/tutorials names it as ``TOPO = pod-topo/topology.json``. Raise BadInputError if there
+    is none, or the choice is open.
     """
     if not directory.is_dir():
         raise BadInputError(f"no directory {directory}")
-    if (here := directory / "topology.json").is_file():
-        return here
-    found = sorted(directory.glob("*/topology.json"))
+    found = topologies(directory)
     if not found:
         raise BadInputError(f"{directory} has no topology.json: name one with --topology")
     if len(found) > 1:
+        if (named := _of_makefile(directory)) in found:
+            return named
         names = ", ".join(str(p.relative_to(directory)) for p in found)
         raise BadInputError(f"{directory} has several topologies ({names}): choose with --topology")
     return found[0]
+
+
+def _of_makefile(directory: Path) -> Path:
+    try:
+        text = (directory / "Makefile").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return directory
+    names = re.findall(r"^TOPO\s*[:?]?=\s*(\S+)", text, re.MULTILINE)
+    return directory / names[-1] if names else directory
 
 
 def read_topology(path: Path) -> Topology:

@@ -18,7 +18,8 @@ plain data and return plain data, so nothing in a submission can change a check,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from mrclab.linux.errors import InputError
 GAP = "(your answer)"
 """The placeholder in a skeleton's page of answers until the student has written one."""
 _LEAST_WORDS = 4
+_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,9})?")
 _LONGEST_HINT = 4000
 _LIMIT_S = 120.0
 
@@ -140,6 +142,24 @@ class Student:
         given = [" ".join(answer.lower().split()) for answer in answers_of(text).values()]
         require(len(set(given)) == len(given), f"{name}: two questions have the same answer.")
 
+    def told(self, question: int, what: str, value: float, within: float) -> None:
+        """Require that the answer to a question has a number of the student's own run.
+
+        The number may differ from ``value`` by ``within``. Raise a hint with ``what`` is asked for, and not
+        with the number.
+        """
+        answer = answers_of(self.text("answers.md")).get(str(question), "")
+        require(
+            any(abs(number - value) <= within for number in numbers_in(answer)),
+            f"answers.md, question {question}: the answer should have a number of your own run: {what}. "
+            "No number in it is that one.",
+        )
+
+
+def numbers_in(text: str) -> list[float]:
+    """Return the numbers in a text: ``1,234.5`` is one, and so is the 3 of ``3 %``."""
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(text)]
+
 
 def answers_of(text: str) -> dict[str, str]:
     """Return the answers of a page by the numbers of its questions, "" for one that has none."""
@@ -159,7 +179,8 @@ def unanswered(text: str) -> list[str]:
     ]
 
 
-Check = Callable[[Student], None]
+Check = Callable[[Student], Mapping[str, float] | None]
+"""A check of a student's work. A part of a score returns its results by name (`mrclab.labs.scores`)."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +218,7 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
     """Run a check and return its outcome; the student's code has ``limit_s`` seconds in all."""
     student.code.begin(limit_s)
     try:
-        check.run(student)
+        measured = check.run(student) or {}
     except (Hint, StudentError, Gone) as hint:
         return Outcome(check.title, False, str(hint).strip()[:_LONGEST_HINT])
     except KeyboardInterrupt:
@@ -207,7 +228,7 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
         return Outcome(check.title, False, f"the check could not use what your code returned: {words}")
     finally:
         student.code.end_check()
-    return Outcome(check.title, True)
+    return Outcome(check.title, True, measured=measured)
 
 
 def run_all(

@@ -22,7 +22,7 @@ from mrclab.labs.student import solution, start
 from mrclab.linux.errors import MrclabError
 
 _BLOCK = re.compile(
-    r"(?P<mark><!-- output of (?P<part>\w+): (?P<commands>.+) -->\n```text\n)(?P<shown>.*?)```\n", re.S
+    r"(?P<mark><!-- output of (?P<part>\w+): (?P<commands>[^\n]+) -->\n```text\n)(?P<shown>.*?)```\n", re.S
 )
 _MODULES = {"python": (), "mrclab": ("-m", "mrclab")}
 

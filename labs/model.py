@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,13 +58,15 @@ class Lab:
 class Outcome:
     """The outcome of one check.
 
-    ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first.
+    ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first. ``measured`` has
+    the results of a part of a score (`mrclab.labs.scores`), by their names.
     """
 
     check: str
     passed: bool
     hint: str = ""
     tried: bool = True
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def passed(outcomes: Sequence[Outcome]) -> bool:

@@ -81,6 +81,8 @@ class Story:
     """What became of a schedule."""
 
     delivered: bool = False
+    delivered_ns: int = 0
+    """When the last packet arrived for the first time."""
     known: bool = False
     """The sender has proof that everything was delivered."""
     missing: tuple[int, ...] = ()
@@ -176,6 +178,8 @@ class _Run:
             self._push(arrives_ns, _DATA, psn)
 
     def _arrive(self, psn: int, now_ns: int) -> None:
+        if psn not in self._arrived:
+            self._told.delivered_ns = now_ns
         self._arrived.add(psn)
         while self._cumulative in self._arrived:
             self._cumulative += 1

@@ -5,15 +5,23 @@ The commands import much, which takes a second on a busy machine. So signals hav
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 from mrclab.linux.life import signals
 
 INTERRUPTED = 130
+URGENT = ("fault", "restore")
+"""Commands of a moment: beside programs that poll on every CPU, their start took up to ten seconds."""
+MOST_NICE = -20
 
 
 def main() -> int:
     """Run the command line; return the exit code."""
+    if sys.argv[1:2] and sys.argv[1] in URGENT:
+        with suppress(AttributeError, OSError):  # not every system has it, and not everyone may
+            os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     try:
         with signals.as_exceptions():
             from mrclab.cli import main as run

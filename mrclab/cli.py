@@ -177,8 +177,11 @@ def parser() -> argparse.ArgumentParser:
     exercise = commands.add_parser(
         "exercise", help="an exercise of a P4 course (topology.json), with a prompt"
     )
-    exercise.add_argument("directory", metavar="DIR", help="as in p4lang/tutorials, compiled")
-    exercise.add_argument("--topology", metavar="FILE", help="where there are several in DIR")
+    exercise.add_argument("directory", metavar="DIR", help="as in p4lang/tutorials")
+    exercise.add_argument(
+        "--all", action="store_true", help="DIR is a whole course: run all, as they are and solved; a table"
+    )
+    exercise.add_argument("--topology", metavar="FILE", help="if DIR has several (default: the Makefile's)")
     exercise.add_argument("--build", metavar="DIR", help="where p4c's output is (default: build in DIR)")
     exercise.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     exercise.set_defaults(do=_exercise)
@@ -376,6 +379,14 @@ def _lab(args: argparse.Namespace) -> int:
 def _exercise(args: argparse.Namespace) -> int:
     from pathlib import Path
 
+    if args.all:
+        from mrclab.exercise_all import exercise_all
+
+        if args.topology is not None or args.build is not None:
+            raise InputError(
+                "--all runs every topology and compiles by itself: leave --topology and --build out"
+            )
+        return exercise_all(Path(args.directory), args.target)
     from mrclab.exercise import exercise
 
     topology, build = (Path(p) if p is not None else None for p in (args.topology, args.build))

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mrclab.exercises.course import BUILD, compile_all, has_compiler
 from mrclab.exercises.network import Exercise, Plan, running
 from mrclab.exercises.topology import find_topology, read_topology
 from mrclab.switches.target import select_target
@@ -13,11 +14,26 @@ from mrclab.testbed.doctor import require_machine
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
-    """Bring an exercise up, give Mininet's command line, and take it down at its end."""
+    """Bring an exercise up, give Mininet's command line, and take it down at its end.
+
+    Programs that are not compiled yet are compiled first, if p4c is on PATH; nothing is written into
+    ``directory``.
+    """
     chosen = select_target(target).name
-    plan = Plan.read(directory, read_topology(topology or find_topology(directory)), chosen, build)
-    require_machine()
-    with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as logs, running(plan, Path(logs)) as up:
+    wanted = read_topology(topology or find_topology(directory))
+    with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as scratch:
+        if build is None and not (directory / BUILD).is_dir() and has_compiler():
+            build = Path(scratch) / BUILD
+            compile_all(directory.resolve(), build, compiler=True)
+        plan = Plan.read(directory, wanted, chosen, build)
+        require_machine()
+        logs = Path(scratch) / "logs"
+        logs.mkdir()
+        return _prompt(plan, logs)
+
+
+def _prompt(plan: Plan, logs: Path) -> int:
+    with running(plan, logs) as up:
         _tell(up)
         from mrclab.exercises.view import ExerciseCLI, ExerciseMininet
 

@@ -20,6 +20,7 @@ from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, find, folder_of
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome, passed
+from mrclab.labs.scores import require_score, score_of, score_parts, table
 from mrclab.labs.variants import MARKER, PAGE, USUAL, Variant, student_number
 from mrclab.linux.errors import InputError, MachineError, MrclabError
 from mrclab.linux.system import is_root
@@ -36,6 +37,7 @@ def lab(args: argparse.Namespace) -> int:
         "list": _list,
         "start": _start,
         "check": _check,
+        "score": _score,
         "submit": _submit,
         "solution": _solution,
         "grade": grade_command,
@@ -50,7 +52,7 @@ def _list(args: argparse.Namespace) -> int:
         needs = "Python" if fabric is None else "root helps" if found.spec.optional_fabric else "root"
         table.add_row(str(found.number), found.name, found.spec.title, str(found.spec.minutes), needs)
     terminal().print(table)
-    print("\nmrclab lab start N | check N | submit N | solution N | grade N DIR")
+    print("\nmrclab lab start N | check N | score N | submit N | solution N | grade N DIR")
     return 0
 
 
@@ -118,6 +120,24 @@ def _check(args: argparse.Namespace) -> int:
     else:
         print(_summary(found, outcomes))
     return 0 if passed(outcomes) else 1
+
+
+def _score(args: argparse.Namespace) -> int:
+    """Print the score of a folder; return 1 if a part has no result."""
+    found = find(args.lab)
+    require_score(found)
+    _require_modules(found)
+    folder = student.work_folder(found, args.folder, Path.cwd())
+    parts = list(score_parts(found, folder))
+    score = score_of(parts)
+    if args.json:
+        sums = dict(score.sums) if score else None
+        print(json.dumps({"lab": found.number, "score": sums, "parts": [asdict(part) for part in parts]}))
+    else:
+        print(table(parts))
+        last = f"Your score: {score} (lower is better)" if score else "No score, as a part has no result."
+        print(f"\n{last}")
+    return 0 if score else 1
 
 
 def _judged(found: Lab, folder: Path) -> Iterator[Outcome]:

@@ -1,12 +1,13 @@
 """MkDocs hook: pages from outside docs/, and links for paths that the text names.
 
-Adds the labs' pages, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/ that the text names in
-backquotes (`docs/live.md`) becomes a link, because the same text is also read in a checkout.
+Adds the labs' pages and slides, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/ that the text
+names in backquotes (`docs/live.md`) becomes a link, because the same text is also read in a checkout.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +16,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from slides import decks  # noqa: E402
+
+SLIDES = "labs/slides"
 NAMED = re.compile(r"(?<!\[)`((?:docs|labs)/[\w./-]*\.md|CONTRIBUTING\.md|CHANGELOG\.md|README\.md)`(?!\])")
 OUTSIDE = re.compile(r"(\]\()\.\./(labs/[\w./-]*\.md)(\))")
 
@@ -57,12 +62,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for figure in sorted((ROOT / "labs").glob("[0-9]*/*.svg")):
         name = f"labs/{figure.name}"
         files.append(File.generated(config, name, content=figure.read_text(encoding="utf-8")))
+    for lab, deck in decks().items():
+        files.append(File.generated(config, f"{SLIDES}/{lab}.html", content=deck))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Turn paths of pages into links."""
     here = page.file.src_uri
+    lab = PurePosixPath(here).stem
+    if here.startswith("labs/") and (ROOT / "labs" / lab / "slides.md").is_file():
+        heading, _, rest = markdown.partition("\n")
+        markdown = f"{heading}\n\n[Slides](slides/{lab}.html)\n{rest}"
 
     def link(match: re.Match[str]) -> str:
         target = site_path(match[1])

@@ -165,3 +165,8 @@ def search(holds: Callable[[Schedule], None], data: Any, sacks: Any) -> None:
 @CHECKS.add("the questions are answered")
 def answers(student: Student) -> None:
     student.answered()
+    repeats = story_of(student, Schedule(3, (0, 0, LOST))).repeats
+    require(repeats, "Question 4: in the fourth story of story.py your timer repeats nothing yet.")
+    student.told(
+        4, "when your timer repeats the packet of the fourth story, in us", repeats[0][0] / 1000, 0.1
+    )

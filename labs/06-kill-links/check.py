@@ -193,3 +193,10 @@ def three_parts(student: Student) -> None:
 @CHECKS.add("the questions are answered")
 def answers(student: Student) -> None:
     student.answered()
+    found = [
+        [t["recovered_us"] for t in trials_of(student) if t["transport"] == name and t["recovered_us"]]
+        for name in ("bgp", "mrc")
+    ]
+    require(all(found), "Question 1: cuts.json has no trials of BGP and MRC that recovered yet.")
+    bgp, mrc = map(median, found)
+    student.told(1, "the factor between BGP and MRC by your factor.py", bgp / mrc, 0.02 * bgp / mrc)

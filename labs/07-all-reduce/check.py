@@ -134,3 +134,7 @@ def measured(student: Student) -> None:
 @CHECKS.add("the questions are answered")
 def answers(student: Student) -> None:
     student.answered()
+    values = student.values("measured.yaml")
+    for name in OURS:
+        if isinstance(values.get(name), int | float):
+            student.told(1, f"{name} of your measured.yaml, in ms", float(values[name]), 0.1)

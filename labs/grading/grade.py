@@ -15,9 +15,10 @@ from mrclab.labs.checks import answers_of
 from mrclab.labs.grading.handins import HandIn, Person, claimed_time, unpack
 from mrclab.labs.grading.similar import closest, fingerprint
 from mrclab.labs.judge import judge
-from mrclab.labs.model import Lab, Outcome
+from mrclab.labs.model import Lab, Outcome, passed
 from mrclab.labs.sandbox import files
 from mrclab.labs.sandbox.remote import RemoteCode
+from mrclab.labs.scores import Score, ranks, score_file, score_of, score_parts
 from mrclab.labs.variants import variant_in
 from mrclab.linux.errors import InputError, MachineError
 
@@ -40,6 +41,10 @@ class Graded:
     similarity: float = 0.0
     same_files: tuple[str, ...] = ()
     """Others that handed in a file with the same content, which is not the skeleton's."""
+    score: Score | None = None
+    """Of the lab's "going further", if the lab has one and all checks pass."""
+    rank: int | None = None
+    """Of the score in the class, 1 for the best."""
 
     @property
     def passed(self) -> int:
@@ -85,7 +90,12 @@ def grade(
     with tempfile.TemporaryDirectory(prefix="mrclab-grade-") as scratch, ThreadPoolExecutor(jobs) as pool:
         results = list(pool.map(one, enumerate(found)))
     start = fingerprint(path.read_text(encoding="utf-8") for path in skeleton.glob("*.py"))
-    return _compared(results, start)
+    return _ranked(_compared(results, start))
+
+
+def _ranked(results: Sequence[Graded]) -> list[Graded]:
+    placed = ranks([one.score for one in results])
+    return [replace(one, rank=rank) for one, rank in zip(results, placed, strict=True)]
 
 
 def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given: set[str]) -> Graded:
@@ -96,6 +106,7 @@ def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given
     number = hand_in.person.student or None
     check = folder_of(lab) / "check.py"
     outcomes = tuple(judge(check, work, lab.spec.check_limit_s, quiet=True, number=number))
+    parts = list(score_parts(lab, work, quiet=True)) if passed(outcomes) and score_file(lab) else []
     time = claimed_time(work)
     texts = {path.name: files.read(path).decode("utf-8", errors="replace") for path in files.regular(work)}
     return Graded(
@@ -108,6 +119,7 @@ def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given
         answers=answers_of(texts.get("answers.md", "")),
         sums=frozenset(_sum(work / name) for name in lab.spec.files if (work / name).is_file()) - given,
         runs=fingerprint(text for name, text in texts.items() if name.endswith(".py")),
+        score=score_of(parts),
     )
 
 

@@ -29,9 +29,13 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
     """Return a CSV table with a row for each person and a column for each check."""
     titles = next((tuple(o.check for o in one.outcomes) for one in graded if one.outcomes), ())
     head = ["name", "number", "student", "lab", "points", "passed", "checks", "time", "late", "note"]
-    head += ["similar to", "similarity", "same files as", *titles]
+    names = next((tuple(name for name, _ in one.score.sums) for one in graded if one.score), ())
+    scored = ["rank", *(f"score: {name}" for name in names)] if names else []
+    head += ["similar to", "similarity", "same files as", *scored, *titles]
     rows: list[list[object]] = [list(head)]
     for one in graded:
+        sums = one.score.values if one.score else ("",) * len(names)
+        scores = [one.rank or "", *sums] if names else []
         marks = [int(outcome.passed) for outcome in one.outcomes] or [0] * len(titles)
         rows.append(
             [
@@ -48,6 +52,7 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
                 one.similar_to,
                 f"{one.similarity:.2f}",
                 ", ".join(one.same_files),
+                *(round(value, 1) if isinstance(value, float) else value for value in scores),
                 *marks,
             ]
         )

@@ -180,11 +180,15 @@ def test_the_measurements_of_a_variant_are_made_again(tmp_path: Path) -> None:
         "step_factor": (10 + plane) / (10 + before),
     }
     (tmp_path / "mine" / "measured.yaml").write_text(yaml.safe_dump(values))
+    assert failing(STEPS, tmp_path / "mine") == ["the questions are answered"]  # with the page's numbers
+    page = tmp_path / "mine" / "answers.md"
+    mine = f"Measured: {before:.1f}, {plane:.1f} and {port:.1f} ms."
+    page.write_text(page.read_text().replace("The all-reduce takes", f"{mine} The all-reduce takes"))
     assert failing(STEPS, tmp_path / "mine") == []
     (tmp_path / "mine" / "measured.yaml").write_text(
         yaml.safe_dump(values | {"all_reduce_before": before * 1.2})
     )
-    assert failing(STEPS, tmp_path / "mine") == ["what was measured"]
+    assert "what was measured" in failing(STEPS, tmp_path / "mine")
 
 
 def test_another_seed_than_ones_own_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -48,3 +49,32 @@ def test_ctrl_c_after_the_work_changes_nothing(argument: str, code: int) -> None
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert "KeyboardInterrupt" not in done.stderr
+
+
+URGENT = """
+import os, runpy, sys
+{limit}
+sys.argv = ["mrclab", "{command}", "--help"]
+try:
+    runpy.run_module("mrclab", run_name="__main__")
+except SystemExit as end:
+    print(os.getpriority(os.PRIO_PROCESS, 0), end.code)
+"""
+REFUSED = "def refuse(*_): raise PermissionError\nos.setpriority = refuse"
+ALLOWED = "os.setpriority = lambda *which: print(*which)"
+
+
+@pytest.mark.parametrize(
+    ("command", "limit", "said"),
+    [
+        ("fault", ALLOWED, "0 0 -20\n"),
+        ("restore", ALLOWED, "0 0 -20\n"),
+        ("status", ALLOWED, ""),
+        ("fault", REFUSED, ""),
+    ],
+)
+def test_a_command_of_a_moment_goes_before_programs_that_poll(command: str, limit: str, said: str) -> None:
+    program = URGENT.format(command=command, limit=limit)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{said}usage: mrclab {command}")
+    assert done.stdout.endswith(f"{os.getpriority(os.PRIO_PROCESS, 0)} 0\n")
