@@ -68,8 +68,8 @@ docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead l
 slides: $(VENV)/.with-docs ## Build the labs' slides, one HTML file each, in build/slides
 	@$(BIN)/python tools/slides.py build/slides
 
-site: docs ## That, and the page that simulates in the browser (site/play/index.html, for any file server)
-	@$(BIN)/python tools/play_site.py site/play
+site: docs ## That, and the pages that simulate in the browser (site/play, for any file server)
+	@$(BIN)/python tools/play_site.py site/play && $(BIN)/python tools/lab_site.py site/play
 
 format: $(VENV)/.with-dev ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

@@ -44,6 +44,10 @@ class Hint(Exception):  # noqa: N818
     """A hint: the next thing for a student to think about."""
 
 
+class NotHere(Exception):  # noqa: N818
+    """A check that cannot be made in a browser, and why."""
+
+
 def require(condition: object, hint: str) -> None:
     """Raise a hint unless something is true."""
     if not condition:
@@ -82,14 +86,15 @@ class Student:
         folder: Path,
         report: Callable[[str], None] = lambda missing: None,
         variant: Variant | None = None,
+        code: type[RemoteCode] = RemoteCode,
     ) -> None:
         """Take a folder; without ``variant`` its own counts.
 
-        ``report`` is called with each limit that the sandbox lacks.
+        ``report`` is called with each limit that the sandbox lacks; ``code`` runs the student's code.
         """
         self.folder = folder
         self.variant = variant_in(folder) if variant is None else variant
-        self.code = RemoteCode(folder, self.note)
+        self.code = code(folder, self.note)
         self._report: Callable[[str], None] | None = report
 
     def note(self, missing: str) -> None:
@@ -221,6 +226,8 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
         measured = check.run(student) or {}
     except (Hint, StudentError, Gone) as hint:
         return Outcome(check.title, False, str(hint).strip()[:_LONGEST_HINT])
+    except NotHere as why:
+        return Outcome(check.title, False, str(why), tried=False)
     except KeyboardInterrupt:
         raise
     except Exception as error:

@@ -13,10 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mrclab.experiments.spec.scenario import parse_scenario
-from mrclab.labs.checks import Hint, require
+from mrclab.labs.checks import Hint, NotHere, require
 from mrclab.linux.errors import InputError
 
 CACHE = "MRCLAB_LAB_RUNS"
@@ -72,6 +70,8 @@ def _kept(source: str, made: Callable[[], Any]) -> Any:
 
 def _run(text: str, file: str, repetitions: int, limit_s: float, read: Callable[[Path], Any]) -> Any:
     """Run a scenario in virtual time; return what ``read`` makes of the results' folder."""
+    if sys.platform == "emscripten":
+        raise NotHere("A run of a scenario takes NumPy and minutes: 'mrclab lab check' makes it.")
     rooms = str(Path(__file__).parents[2])
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-") as scratch:
         (Path(scratch) / file).write_text(text, encoding="utf-8")
@@ -109,6 +109,8 @@ def _trials(folder: Path) -> list[dict[str, Any]]:
 
 
 def _medians_ms(folder: Path) -> list[float]:
+    import numpy as np  # here: a browser's Python has none
+
     data = np.load(folder / "mrc-0" / "data.npz")
     ranks = sorted({name.split("_")[0] for name in data if name.startswith("rank")})
     start, computed, reduced, end = (

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from importlib.metadata import files as files_of
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -101,11 +102,11 @@ def pyodide() -> Path:
     return archive
 
 
-def modules(fabrics: dict[str, str]) -> dict[str, Path]:
-    """Return the file of each module that a simulation imports, by its path in the archive."""
+def modules(program: str, given: str) -> dict[str, Path]:
+    """Return the file of each module that a program imports, by its path in an archive."""
     done = subprocess.run(
-        [sys.executable, "-c", CLOSURE],
-        input=json.dumps(fabrics),
+        [sys.executable, "-c", program],
+        input=given,
         capture_output=True,
         text=True,
         check=True,
@@ -124,39 +125,53 @@ def modules(fabrics: dict[str, str]) -> dict[str, Path]:
 COMPILE = """
 import { loadPyodide } from "./pyodide.mjs";
 import { readFileSync, writeFileSync } from "node:fs";
-import { gzipSync } from "node:zlib";
-const [folder] = process.argv.slice(-1);
-const indexURL = import.meta.dirname || ".";
-const compiler = await loadPyodide({ indexURL });
-compiler.FS.writeFile("/core.zip", readFileSync(`${folder}/core.zip`));
-compiler.runPython(`
+const [archive] = process.argv.slice(-1);
+const python = await loadPyodide({ indexURL: import.meta.dirname || "." });
+python.FS.writeFile("/core.zip", readFileSync(archive));
+python.runPython(`
 import importlib._bootstrap_external as bootstrap, zipfile
 with zipfile.ZipFile("/core.zip") as core, zipfile.ZipFile("/done.zip", "w", zipfile.ZIP_DEFLATED) as done:
     for name in core.namelist():
-        code = compile(core.read(name), name, "exec", optimize=2)
-        info = zipfile.ZipInfo(name + "c")
+        source, info = core.read(name), zipfile.ZipInfo(name)
+        if name.endswith(".py") and "/labs/0" not in name:
+            info.filename += "c"
+            code = compile(source, name, "exec", optimize=2)
+            source = bootstrap._code_to_hash_pyc(code, bytes(8), False)
         info.compress_type = zipfile.ZIP_DEFLATED
-        done.writestr(info, bootstrap._code_to_hash_pyc(code, bytes(8), False))
+        done.writestr(info, source)
 `);
-writeFileSync(`${folder}/core.zip`, compiler.FS.readFile("/done.zip"));
-const python = await loadPyodide({ indexURL, _makeSnapshot: true });
+writeFileSync(archive, python.FS.readFile("/done.zip"));
+"""
+"""A program for Node.js: it compiles an archive's modules, by the Python that will run them."""
+START = """
+import { loadPyodide } from "./pyodide.mjs";
+import { readFileSync, writeFileSync } from "node:fs";
+import { gzipSync } from "node:zlib";
+const [folder] = process.argv.slice(-1);
+const python = await loadPyodide({ indexURL: import.meta.dirname || ".", _makeSnapshot: true });
 for (const name of ["core.zip", "fabrics.json"])
   python.FS.writeFile(`/${name}`, readFileSync(`${folder}/${name}`));
 python.runPython(readFileSync(`${folder}/start.py`, "utf8"));
 writeFileSync(`${folder}/start.bin.gz`, gzipSync(python.makeMemorySnapshot(), { level: 9 }));
 """
-"""A program for Node.js: it compiles an archive's modules, by the Python that will run them, and keeps the
-memory of that Python once it has imported them."""
+"""Another one: it keeps the memory of that Python once it has imported the page."""
 
 
-def compiled(folder: Path) -> None:
-    """Compile the modules of a page and keep a started Python: it shows something in a second, not in ten."""
-    program = folder / "pyodide" / "compile.mjs"
-    program.write_text(COMPILE, encoding="utf-8")
+def run_in_node(folder: Path, program: str, argument: Path) -> None:
+    """Run a program for Node.js beside the Pyodide of a folder."""
+    file = folder / "pyodide" / "program.mjs"
+    file.write_text(program, encoding="utf-8")
     try:
-        subprocess.run([*of_node("node"), str(program), str(folder)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*of_node("node"), str(file), str(argument)], check=True, stdout=subprocess.DEVNULL)
     finally:
-        program.unlink()
+        file.unlink()
+
+
+def archive_of(found: Mapping[str, Path], archive: Path) -> None:
+    """Write files into an archive: equal files, equal archive."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for path, file in sorted(found.items()):
+            out.writestr(zipfile.ZipInfo(path), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def licences() -> str:
@@ -188,16 +203,13 @@ def build(folder: Path) -> None:
             assert member is not None, name
             (folder / "pyodide" / name).write_bytes(member.read())
     texts = {name: fabric_text(load_fabric(name)) for name in FABRICS}
-    with zipfile.ZipFile(folder / "core.zip", "w", zipfile.ZIP_DEFLATED) as core:
-        for path, file in sorted(modules(texts).items()):
-            info = zipfile.ZipInfo(path)  # without the time of the file: equal sources, equal archive
-            info.compress_type = zipfile.ZIP_DEFLATED
-            core.writestr(info, file.read_bytes())
+    archive_of(modules(CLOSURE, json.dumps(texts)), folder / "core.zip")
     known = json.dumps({"fabrics": texts, "version": version()})
     (folder / "fabrics.json").write_text(known, encoding="utf-8")
-    for name in ("play.js", "worker.js", "start.py"):
+    for name in ("play.js", "worker.js", "start.js", "start.py"):
         shutil.copy(ROOT / "mrclab" / "play" / "static" / name, folder / name)
-    compiled(folder)
+    run_in_node(folder, COMPILE, folder / "core.zip")
+    run_in_node(folder, START, folder)  # a second until something is seen, instead of ten
     (folder / "index.html").write_text(page(), encoding="utf-8")
     for script in REPLAYS:
         (folder / f"replay-{script.name}.html").write_text(replay_of(script, version()), encoding="utf-8")

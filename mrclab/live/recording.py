@@ -15,6 +15,8 @@ from mrclab.live.kept import pack, unpack
 
 KEPT_FRAMES = 6000
 """Ten minutes at ten frames a second."""
+SHOWN_FRAMES = 300
+"""20 s of them, in the simulator's 15 frames a second."""
 KEPT_BYTES = 48 << 20
 """Of all frames, compressed; those of a large fabric may have to begin later."""
 KEPT_PAIRS = 64
@@ -61,6 +63,14 @@ class Recording:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
         return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the newest frames, as many as the page's charts show."""
+        with self._lock:
+            kept = [
+                self._frames[n][1] for n in range(max(0, len(self._frames) - SHOWN_FRAMES), len(self._frames))
+            ]
+        return [unpack(packed) for packed in kept]
 
 
 def changed(frame: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from mrclab.linux.errors import MrclabError
 from mrclab.live.access import Access, Role
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
-from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page
+from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page, thinned
 from mrclab.live.serving import EventStream, Guard, event_line, page_routes, refused
 
 ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
@@ -173,6 +173,10 @@ def application(
             return refused(410, hub.over)
         return JSONResponse({"about": {"topology": session.topology}, "frame": hub.newest})
 
+    async def recent(_request: Request) -> Response:
+        frames = await asyncio.to_thread(lambda: thinned(recording.recent()))
+        return JSONResponse({"frames": frames})
+
     async def replay(request: Request) -> Response:
         seconds = request.query_params.get("seconds")
         try:
@@ -248,6 +252,7 @@ def application(
             Route("/about", about),
             Route("/events", events),
             Route("/state", state),
+            Route("/recent", recent),
             Route("/replay.html", replay),
             Route("/metrics", metrics),
             Route("/fault", _caught(fault), methods=["POST"]),

@@ -248,8 +248,9 @@ M.app = {
     const first = Math.min(...data.rows.map((row) => row[0]));
     const draw = (until) => M.drawPackets(canvas, data, until);
     const slow = M.el("button", { onclick: () => {
-      const begun = performance.now();
-      const step = (now) => { const share = (now - begun) / 6000; draw(first + (last - first) * share); if (share < 1 && dialog.open) requestAnimationFrame(step); };
+      const begun = performance.now(), every = M.still() ? 1000 : 0;  // who wants little motion sees six pictures
+      let drawn = -Infinity;
+      const step = (now) => { const share = (now - begun) / 6000; if (share >= 1 || now - drawn >= every) { drawn = now; draw(first + (last - first) * share); } if (share < 1 && dialog.open) requestAnimationFrame(step); };
       requestAnimationFrame(step);
     } }, "Slow motion");
     dialog.replaceChildren(M.el("h3", {}, `${M.words(card.where)}, ${card.text}: ${this.about.labels[name]}, packet by packet`), canvas,

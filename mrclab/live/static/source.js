@@ -22,8 +22,16 @@ M.Live = class {
       stream.onerror = () => over(null);
       stream.onopen = () => over(false);
     };
-    listen();
+    this.before(take).finally(listen);
     return this.about;
+  }
+
+  /* What was seen before this page was opened, or loaded again: the charts begin with it. */
+  async before(take) {
+    try {
+      let whole = {};
+      for (const part of (await (await fetch("recent")).json()).frames) take((whole = { ...whole, ...part }));
+    } catch { /* then they begin now */ }
   }
 
   async ask(path, body) {

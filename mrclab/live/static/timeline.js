@@ -13,8 +13,10 @@ M.Timeline = class {
   /* Virtual or recorded ms that pass in a ms of the viewer. */
   get rate() { const frame = this.frames[this.at]; return frame && frame.sim ? frame.sim.pace / 1e9 : 1; }
 
+  /* A recording plays by itself, unless the viewer wants little motion. */
   open() {
     M.by("replay-bar").hidden = false;
+    if (!this.hold && M.still()) this.playing = false;
     M.by("seek").oninput = () => this.seek(Number(M.by("seek").value));
     M.by("play").onclick = () => this.toggle();
     M.by("speed").onchange = (event) => { this.speed = Number(event.target.value); };
@@ -22,6 +24,7 @@ M.Timeline = class {
     this.before = performance.now();
     if (this.frames.length) this.take(this.frames[0]);
     this.marks();
+    if (this.frames.length) this.show();
     requestAnimationFrame((now) => this.step(now));
   }
 

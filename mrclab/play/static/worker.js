@@ -1,27 +1,12 @@
 /* Runs the simulation: Python in WebAssembly, with the core of mrclab as it is on any machine. */
-import { loadPyodide } from "./pyodide/pyodide.mjs";
+import { startPython } from "./start.js";
 
 const FRAME_MS = 1000 / 15;
 const SHARE = 0.75;  // of the time between two frames that Python may take
 
 let page = null, paused = false, before = 0;
 
-/* Python with the page imported, as the build left it in a snapshot of its memory: a second instead of many.
-   A browser that cannot use the snapshot starts Python from the beginning. */
-const python = (async () => {
-  const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
-  const indexURL = new URL("./pyodide/", import.meta.url).href;
-  const started = fetch("start.bin.gz").then((found) => new Response(found.body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
-  const [core, fabrics] = await Promise.all([bytes("core.zip"), bytes("fabrics.json")]);
-  const filled = (py) => { py.FS.writeFile("/core.zip", core); py.FS.writeFile("/fabrics.json", fabrics); return py; };
-  try {
-    return filled(await loadPyodide({ indexURL, _loadSnapshot: new Uint8Array(await started) })).globals.get("page");
-  } catch (error) {
-    const py = filled(await loadPyodide({ indexURL }));
-    py.runPython(await (await fetch("start.py")).text());
-    return py.globals.get("page");
-  }
-})();
+const python = startPython().then((py) => py.globals.get("page"));
 
 function turn() {
   const now = performance.now();

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.browser import chromium
-from tests.support.paths import ROOT
+from tests.support.site import pictures, served, view
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
-SITE = ROOT / "site"
-"""What `make site` builds."""
-WAIT_MS = 300_000
-SIZES = ((390, 844), (768, 1024), (1280, 720), (1920, 1080), (3840, 2160))
 PACE = "100000"
 """The page's 100 us in a second."""
 BPS = "Number(document.querySelector('[data-transport=rocev2]').dataset.bps)"
@@ -34,55 +25,16 @@ SHOWS = "(text) => (document.querySelector('#cards [data-result=mrc] b') || {}).
 MRC_TIME = "#cards [data-result=mrc] b"
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    if not (SITE / "play" / "index.html").exists():
-        pytest.skip("'make site' was not run, or could not reach npm's registry")
-    handler = functools.partial(_Quiet, directory=str(SITE))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/play/"
-    server.shutdown()
+    with served() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found
-
-
-@contextmanager
-def view(browser: Browser, address: str) -> Iterator[Page]:
-    """Open a page that may print nothing to the console, and ask no other server."""
-    page = browser.new_page(viewport={"width": 1280, "height": 720})
-    page.set_default_timeout(WAIT_MS)
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on(
-        "request",
-        lambda r: None if r.url.startswith(("http://127.0.0.1", "data:", "blob:")) else said.append(r.url),
-    )
-    page.goto(address)
-    yield page
-    assert said == []
-    page.close()
-
-
-def pictures(page: Page, name: str) -> None:
-    """Look for anything wider than the screen at each size, and keep pictures where they are asked for."""
-    directory = os.environ.get("MRCLAB_PICTURES")
-    for width, height in SIZES:
-        page.set_viewport_size({"width": width, "height": height})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        if directory:
-            page.wait_for_timeout(1500)
-            page.screenshot(path=f"{directory}/{name}-{width}.png")
 
 
 def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, address: str) -> None:
@@ -130,3 +82,38 @@ def test_each_place_and_switch_has_a_name_and_the_keyboard_reaches_it(browser: B
         page.locator(".link.faulty").wait_for()
         page.keyboard.press("u")
         page.locator(".link.faulty").wait_for(state="detached")
+
+
+STRIP = """() => {
+  const canvas = document.createElement("canvas");
+  canvas.style.width = "500px";
+  document.body.append(canvas);
+  const evs = new Map([[1, {state: 1, active: 1, sent: 9, lost: 0}]]);
+  M.drawStrips(canvas, [{t_ms: 1, took_ms: 10 * M.STRIP_MS, evs}], [[1, "", 0]]);
+  const {data, width} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const left = Math.round(6.4 * M.size()), columns = new Set();
+  data.forEach((one, n) => { if (one) columns.add((n >> 2) % width); });
+  return [Math.min(...columns) >= left, columns.has(left + 50)];
+}"""
+"""Draws the strip of a path from a frame that came very late; says whether the place of names stays free."""
+
+
+def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:
+    with view(browser, f"{address}index.html") as page:
+        page.locator("[data-transport=mrc]").wait_for()
+        assert page.evaluate(STRIP) == [True, True]
+
+
+def test_a_replay_plays_by_itself_but_not_where_little_motion_is_wanted(
+    browser: Browser, address: str
+) -> None:
+    with view(browser, f"{address}replay-lab.html") as page:
+        page.wait_for_function("Number(M.by('seek').value) > 3")
+        page.keyboard.press("n")
+        page.wait_for_function("Object.keys(M.app.frame.faults).length === 1")
+    with view(browser, f"{address}replay-lab.html", reduced_motion="reduce") as page:
+        page.wait_for_function("M.by('play').textContent === '▶'")
+        page.wait_for_function("M.app.frame && M.app.turn > 0")
+        assert page.input_value("#seek") == "0"
+        page.click("#play")
+        page.wait_for_function("Number(M.by('seek').value) > 3")

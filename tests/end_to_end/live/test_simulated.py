@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,23 @@ def test_a_link_is_cut_with_the_keyboard_alone(address: str) -> None:
         page.locator("#active .chip").wait_for(state="detached")
         page.select_option("#place", value="switch p0-t1-0")
         page.locator("#menu [data-kind='switch-death']").wait_for()
+
+
+@pytest.mark.slow
+def test_loaded_again_the_page_still_shows_what_was_seen_and_saving_shows_that_it_prepares(
+    address: str,
+) -> None:
+    with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
+        page.locator("[data-transport=rocev2]").wait_for()
+        page.wait_for_function("M.app.history.length > 30")
+        seen = page.evaluate("M.app.history[20].t_ms")
+        page.reload()
+        page.wait_for_function("M.app.history && M.app.history.length > 30")
+        assert page.evaluate("M.app.history[0].t_ms") <= seen
+        page.route("**/replay.html*", lambda route: held.append(route))
+        held: list[Any] = []
+        page.click("#save-button")
+        page.click("#save button.strong")
+        page.locator("#save button.strong", has_text="preparing").wait_for()
+        with page.expect_download():
+            held.pop().continue_()

@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.describe import evs_between
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.recording import Recording
+from mrclab.live.recording import SHOWN_FRAMES, Recording
 from mrclab.live.server import MOST_BODY_BYTES, Hub, application
 from mrclab.topologies import load_fabric
 
@@ -151,6 +151,24 @@ def test_the_owner_makes_faults_and_undoes_them(ask: Ask, asked: Asked) -> None:
         ("show", 0),
         ("mapper", True),
     ]
+
+
+def test_a_page_that_is_loaded_again_gets_what_its_charts_show() -> None:
+    recording = Recording({})
+    hub = Hub(recording)
+    for t_ms in range(SHOWN_FRAMES + 7):
+        hub.put({"t_ms": t_ms, "shown": 0})
+    session: Any = Asked()
+    app = application(session, hub, recording, Access("own", "watch", frozenset({"127.0.0.1"})))
+
+    async def story() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+            return await client.get("/recent", headers=WATCHER)
+
+    frames = asyncio.run(story()).json()["frames"]
+    assert [frame["t_ms"] for frame in frames] == list(range(7, SHOWN_FRAMES + 7))
+    assert [frame for frame in frames if "shown" in frame] == frames[:1]  # then what has changed
 
 
 def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Asked) -> None:

@@ -1,0 +1,136 @@
+"""Labs inside a page: what its worker calls, with JSON in and out.
+
+The folders and checks are those of the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.checks import Student, run_all
+from mrclab.labs.looking import main as show_way
+from mrclab.labs.model import Lab, Outcome
+from mrclab.labs.sandbox.inside import CodeInside, forget
+from mrclab.labs.student import pack
+from mrclab.labs.worker import load_checks
+
+LABS = (1, 4, 5, 6, 8)
+"""Those that need no fabric, no compiler and no NumPy but for one check of lab 6."""
+CAPTURE = ".pcap"
+
+
+def skeletons() -> list[dict[str, Any]]:
+    """Return the labs as the page shows them before Python has started, with the files of the skeletons."""
+    found = []
+    for number in LABS:
+        lab = find(str(number))
+        start = folder_of(lab) / "start"
+        spec = lab.spec
+        others = sorted({path.name for path in start.iterdir() if path.is_file()} - {*spec.files})
+        found.append(
+            {
+                "number": number,
+                "name": lab.student_folder,
+                "title": spec.title,
+                "aim": spec.aim,
+                "minutes": spec.minutes,
+                "handed_in": list(spec.files),
+                "files": {name: shown(start / name) for name in (*spec.files, *others)},
+            }
+        )
+    return found
+
+
+def shown(path: Path) -> str:
+    """Return the text of a file; of a capture its bytes as hexadecimal digits, sixteen a line."""
+    if path.suffix != CAPTURE:
+        return path.read_text(encoding="utf-8")
+    data = path.read_bytes()
+    return "".join(data[at : at + 16].hex(" ") + "\n" for at in range(0, len(data), 16))
+
+
+class Desk:
+    """The folders of a student's labs, written again from the page before each use."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._outcomes: dict[int, Sequence[Outcome]] = {}
+
+    def check(self, number: int, files: str, report: Callable[[str], None]) -> str:
+        """Check a lab with these files, in JSON texts by name; return the outcomes, in JSON.
+
+        ``report`` gets each of them, in JSON, as soon as its check ends.
+        """
+        lab, folder = self._written(number, files)
+        student = Student(folder, code=CodeInside)
+        outcomes = []
+        for outcome in run_all(load_checks(folder_of(lab) / "check.py"), student):
+            outcomes.append(outcome)
+            report(json.dumps(asdict(outcome)))
+        self._outcomes[number] = outcomes
+        return json.dumps([asdict(outcome) for outcome in outcomes])
+
+    def run(self, number: int, files: str, name: str) -> str:
+        """Run a file of a lab, as ``python FILE`` does; return the output. Of a capture: its packet's way."""
+        _, folder = self._written(number, files)
+        said = io.StringIO()
+        os.chdir(folder)
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                if name.endswith(CAPTURE):
+                    show_way(name)
+                else:
+                    sys.argv = [name]
+                    runpy.run_path(name, run_name="__main__")
+            except SystemExit:
+                pass
+            except BaseException as error:
+                steps = [
+                    step
+                    for step in traceback.extract_tb(error.__traceback__)
+                    if "/mrclab/" not in step.filename
+                ]
+                said.write("".join(traceback.format_list(steps[-3:])) + f"{type(error).__name__}: {error}\n")
+        return said.getvalue()
+
+    def hand_in(self, number: int, files: str, when: str, version: str) -> bytes:
+        """Return the hand-in with the outcomes of the last check, as ``mrclab lab submit`` packs it."""
+        lab, folder = self._written(number, files)
+        out = self._root / f"{lab.student_folder}.zip"
+        pack(lab, folder, out, self._outcomes.get(number, ()), when, version)
+        return out.read_bytes()
+
+    def _written(self, number: int, files: str) -> tuple[Lab, Path]:
+        lab = find(str(number))
+        folder = self._root / lab.student_folder
+        texts: Mapping[str, str] = json.loads(files)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        forget(self._root)
+        sys.path[:] = [str(folder), *(path for path in sys.path if Path(path).parent != self._root)]
+        for name, text in texts.items():
+            path = folder / Path(name).name
+            if path.suffix == CAPTURE:
+                path.write_bytes(_bytes_of(text))
+            else:
+                path.write_text(text, encoding="utf-8")
+        return lab, folder
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode()  # no capture: the check says so
