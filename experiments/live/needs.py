@@ -10,7 +10,6 @@ from mrclab.experiments.spec.program_workload import Program
 from mrclab.hosts.training.xla import require_jax
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import MachineError
-from mrclab.native.build import libraries
 
 
 def require_workload(scenario: Scenario) -> None:
@@ -18,11 +17,13 @@ def require_workload(scenario: Scenario) -> None:
     if scenario.workload.kind == "transformer":
         require_jax()
     if isinstance(scenario.workload, Program):
-        libraries()
+        from mrclab.native.build import libraries  # here, because virtual time does not need them
+
         for program in scenario.workload.programs:
             if shutil.which(program.run[0]) is None:
                 mend = "install it, or give its path in workload.programs (ib_write_bw: apt install perftest)"
                 raise MachineError(f"no program '{program.run[0]}' here", mend)
+        libraries()
 
 
 def require_all(scenario: Scenario) -> None:
