@@ -163,6 +163,7 @@ int main(int argc, char **argv)
             tell(fd, &ready, 1);
             continue;
         }
+        hear(fd, &ready, 1); /* it has posted its receives */
         if (half && argc > 4) {
             printf("half\n");
             fflush(stdout);
@@ -170,7 +171,6 @@ int main(int argc, char **argv)
         }
         for (size_t at = 0; at < LENGTH; at++)
             t.memory[at] = pattern(half, at);
-        hear(fd, &ready, 1);
         printf("half %d: send_all returned %d\n", half, send_all(&t));
         fflush(stdout);
         hear(fd, &ready, 1);
