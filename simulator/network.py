@@ -15,6 +15,7 @@ from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock
 from mrclab.simulator.headers import ClassMap
 from mrclab.simulator.lossless import Lossless, join
+from mrclab.simulator.marking import USUAL, Marking
 from mrclab.simulator.nic import Nic
 from mrclab.simulator.object_nic import ObjectNic
 from mrclab.simulator.port import UNLIMITED, Bucket, Depths, Node, Port
@@ -31,8 +32,16 @@ _PACKET_BITS: Final = 8 * 4250
 _PS_PER_US: Final = 10**6
 
 
-def depths_of(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool) -> Depths:
-    """Return the depths of a port in front of a link, equal to the controller's for a live switch."""
+def depths_of(
+    profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool, marking: Marking = USUAL
+) -> Depths:
+    """Return the depths of a port in front of a link, without ``marking`` equal to those of a live switch."""
+    own = _switch_depths(profile, policy, last_hop=last_hop)
+    before_last = _switch_depths(profile, policy, last_hop=False) if last_hop else own
+    return marking.applied(own, before_last, last_hop=last_hop)
+
+
+def _switch_depths(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool) -> Depths:
     setting = queue_setting(profile, last_hop=last_hop, policy=policy)
     mark_from, mark_span = setting.mark or (0, 0)
     return Depths(
@@ -68,12 +77,14 @@ class Network:
         seed: int = 1,
         lossless: Lossless | None = None,
         send_buffer_bytes: Callable[[int], int] | None = None,
+        marking: Marking = USUAL,
     ) -> None:
         """Build the fabric, idle and whole. `seed` draws marks, losses and corruption.
 
         With `lossless` no frame is dropped or trimmed for want of a buffer, and switches mark on every hop.
         With `send_buffer_bytes`, which says how much may wait in a host for a link of which rate, links are
-        kept by token buckets as on live targets. Raise ValueError for both.
+        kept by token buckets as on live targets. `marking` says when switches mark. Raise ValueError for
+        both.
         """
         if lossless is not None and send_buffer_bytes is not None:
             raise ValueError("lossless links are wires: no token bucket keeps them")
@@ -81,6 +92,7 @@ class Network:
         self.lossless = lossless
         self._send_buffer_bytes = send_buffer_bytes
         self._policy = policy or QueuePolicy()
+        self._marking = marking
         self._rng = random.Random(seed)
         self._classes = ClassMap(dict(fabric.classes))
         fastest = max(link.profile.rate_bps for link in fabric.links)
@@ -109,7 +121,7 @@ class Network:
         depths = UNLIMITED
         if switch is not None:
             to_nic = far.node not in self.switches and self.lossless is None
-            depths = depths_of(profile, self._policy, last_hop=to_nic)
+            depths = depths_of(profile, self._policy, last_hop=to_nic, marking=self._marking)
         make = Port if self.lossless is None else self.lossless.port_class
         port = make(
             self.clock,

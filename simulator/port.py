@@ -39,8 +39,9 @@ class Depths:
     """The treatment of a frame by the depth of the queue, as waiting time in ps.
 
     The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`: marks begin at `mark_from_ps` and are certain
-    `mark_span_ps` later (0: no marks), `trim_from_ps` cuts payloads of frames that may be cut, `drop_ps`
-    drops the others, and `cut_limit_ps` bounds how far cut frames go ahead of their half of the link.
+    `mark_span_ps` later (0: no marks); in between their share grows to `mark_most`. `trim_from_ps` cuts
+    payloads of frames that may be cut, `drop_ps` drops the others, and `cut_limit_ps` bounds how far cut
+    frames go ahead of their half of the link.
     """
 
     drop_ps: int = NEVER_PS
@@ -49,6 +50,7 @@ class Depths:
     cut_dscp: int = 0
     mark_from_ps: int = NEVER_PS
     mark_span_ps: int = 0
+    mark_most: float = 1.0
 
 
 UNLIMITED: Final = Depths()
@@ -391,7 +393,9 @@ class Port:
 
     def _mark(self, packet: Packet, wait_ps: int) -> None:
         depths = self._depths
-        if self._rng.random() * depths.mark_span_ps < wait_ps - depths.mark_from_ps:
+        beyond_ps = wait_ps - depths.mark_from_ps
+        drawn_ps = self._rng.random() * depths.mark_span_ps
+        if drawn_ps < beyond_ps * depths.mark_most or beyond_ps >= depths.mark_span_ps:
             packet.marked = True
             self.marked += 1
 

@@ -1,7 +1,8 @@
 """MkDocs hook: pages from outside docs/, and links for paths that the text names.
 
-Adds the labs' pages and slides, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/ that the text
-names in backquotes (`docs/live.md`) becomes a link, because the same text is also read in a checkout.
+Adds the notebooks, the labs' pages and slides, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/
+that the text names in backquotes (`docs/live.md`) becomes a link, because the same text is also read in a
+checkout.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from notebook_pages import page_of  # noqa: E402
 from slides import decks  # noqa: E402
 
 SLIDES = "labs/slides"
@@ -64,6 +66,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=figure.read_text(encoding="utf-8")))
     for lab, deck in decks().items():
         files.append(File.generated(config, f"{SLIDES}/{lab}.html", content=deck))
+    for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        text, pictures = page_of(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
+        for name, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     return files
 
 

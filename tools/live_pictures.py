@@ -64,7 +64,8 @@ def opened(replay: Path, width: int, height: int, theme: str) -> Iterator[Page]:
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)  # type: ignore[arg-type]
         page.goto(replay.resolve().as_uri())
         page.locator("[data-transport] b").first.wait_for()
-        page.evaluate("() => { M.app.source.playing = false; M.by('replay-bar').hidden = true; }")
+        page.wait_for_function("() => M.app.source.timeline")
+        page.evaluate("() => { M.app.source.timeline.playing = false; M.by('replay-bar').hidden = true; }")
         yield page
         browser.close()
 
@@ -74,7 +75,7 @@ def show(page: Page, number: int) -> None:
     page.evaluate(
         """(until) => {
           M.app.forget();
-          const frames = M.app.source.frames;
+          const frames = M.app.source.timeline.frames;
           for (let n = Math.max(0, until - 200); n <= until; n += 1) M.app.take(frames[n]);
           M.app.show();
         }""",
@@ -83,8 +84,8 @@ def show(page: Page, number: int) -> None:
 
 
 def times_of(page: Page) -> list[float]:
-    """Return the time of each frame, in seconds since the first."""
-    found: Any = page.evaluate("() => M.app.source.frames.map((f) => f.t_ms)")
+    """Return the time of each frame, in seconds since the first: virtual time if it is a simulation."""
+    found: Any = page.evaluate("() => M.app.source.timeline.frames.map((f) => f.t_ms)")
     return [(t - found[0]) / 1000 for t in found]
 
 

@@ -15,10 +15,10 @@ is one in ten minutes."""
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What one fault cost a job, in the mean over the faults of a run."""
+    """The cost of one fault for a job, the mean over the faults of a run."""
 
     stall_s: float
-    """The time by which steps were longer, those that a watchdog would have ended left out."""
+    """The time by which steps were longer, without steps that a watchdog would have ended."""
     crashes: float
     """How often a watchdog would have ended the job, or its transport did."""
 
@@ -41,7 +41,7 @@ def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: 
 def goodput(toll: Toll, mttf_hours: float) -> float:
     """Return the share of a long life in useful steps, if such a fault comes every ``mttf_hours`` on average.
 
-    It is the share that is not stalled, times that which is not lost to crashes.
+    It is the share of the time without stalls, times the share that crashes leave.
     """
     stalled = min(toll.stall_s / 3600 / mttf_hours, 1.0)
     return (1 - stalled) * useful_share(toll.crashes / mttf_hours, CHECKPOINT_HOURS, RESTART_HOURS)

@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter
 
 from mrclab.experiments.report import packet_pictures
 from mrclab.experiments.report.compare import values
+from mrclab.experiments.report.ev_map import draw_ev_map
 from mrclab.experiments.report.queue_pictures import draw_queues
 from mrclab.experiments.report.training_pictures import draw_training
 from mrclab.experiments.result.model import TIMES
@@ -65,6 +66,7 @@ def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
     with mpl.rc_context(STYLE):
         drawn |= packet_pictures.draw(result)
         drawn |= draw_queues(result)
+        drawn |= draw_ev_map(result)
         drawn |= draw_training(result, {n: style_of(place) for place, n in enumerate(transports)})
         if any(any(series["bytes"]) for found in transports.values() for series in found["series"]):
             drawn["delivered"] = draw_delivered(result)

@@ -118,7 +118,7 @@ def _trials(result: Mapping[str, Any]) -> Table:
 
 
 def _training(result: Mapping[str, Any]) -> list[Table]:
-    """Return two tables: how fast it trained, and what a watchdog would have made of it."""
+    """Return two tables: how fast it trained, and the job's course under a watchdog."""
     speed, watched = narrow_table(), narrow_table()
     for table in (speed, watched):
         table.add_column("training", no_wrap=True)

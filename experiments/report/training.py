@@ -40,7 +40,7 @@ class Row:
     tokens_per_s: float | None
     """The same, of what all ranks learn from: characters."""
     toll: Toll | None
-    """What one of the faults cost, the median of the repetitions; None if no faults were made."""
+    """The cost of one of the faults, the median of the repetitions; None if no faults were made."""
 
 
 def trainings(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -94,7 +94,7 @@ def _tokens_per_step(parameters: Mapping[str, Any]) -> int:
 
 
 def _toll(result: Mapping[str, Any], found: Mapping[str, Any]) -> Toll | None:
-    """Return what a fault cost, the median of the repetitions with faults; None if there are none."""
+    """Return the cost of a fault, the median of the repetitions with faults; None if there are none."""
     timeout_us = result["parameters"]["workload"]["collective_timeout_ns"] / 1e3
     stalls, crashes = [], []
     for details in found["details"]:
@@ -131,7 +131,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return as text what a watchdog would do: ends, lost steps, goodput over a life, and the bits."""
+    """Return the effect of a watchdog as text: ends, lost steps, goodput over a life, and the bits."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),

@@ -37,9 +37,7 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
         panels[1].plot(end_s, losses, linewidth=0.6, alpha=0.35, **styles[name])
         panels[1].plot(end_s, smoothed(losses), linewidth=1.4, **styles[name])
     _mark_faults(panels[1], result)
-    panels[1].set_title(
-        f"the same over time, mean of {SMOOTHED} steps (thin: each); red: while a fault lasted"
-    )
+    panels[1].set_title(f"the same over time, mean of {SMOOTHED} steps (thin: each); red: faults")
     if watched:
         panels[1].sharex(panels[2])
         _under_watchdog(panels[2], firsts, styles)
@@ -121,7 +119,7 @@ def _mark_faults(axes: Any, result: Mapping[str, Any]) -> None:
     """Mark time and kind of the faults in the first repetition of the first transport that met any."""
     for found in result["transports"].values():
         faults = [fault for fault in found["faults"] if fault["repetition"] == 0]
-        low = 0.0
+        low, named = 0.0, 0
         for number, fault in enumerate(faults):
             begin_s = fault["at_us"] / 1e6
             until_ns = fault.get("restore_before_ns")
@@ -132,8 +130,8 @@ def _mark_faults(axes: Any, result: Mapping[str, Any]) -> None:
                 continue  # a flap is many faults: its name is there already
             low = max(end_s, begin_s + 0.1 * (axes.get_xlim()[1] - axes.get_xlim()[0]))
             place = axes.get_xaxis_transform()
-            axes.text(
-                begin_s, 0.97 - 0.1 * (number % 3), fault["kind"], transform=place, fontsize=7, va="top"
-            )
+            high = 0.97 - 0.1 * (named % 3)
+            axes.text(begin_s, high, fault["kind"], transform=place, fontsize=7, va="top")
+            named += 1
         if faults:
             return

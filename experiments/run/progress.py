@@ -78,14 +78,17 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
     """Return words on a running training, such as ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``.
 
     ``directories`` has each repetition's, by its name and in the order in which they run, ``elapsed_s`` the
-    time since the first began; empty before the first step. The time left is by the steps' mean time.
+    time since the first began; empty before the first step. The time left is by the mean time of the
+    repetition's steps, and the mean time that repetitions took to start.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)
         if found is None or not found.losses:
             continue
-        done = number * steps + len(found.losses)
-        left_s = elapsed_s * (len(directories) * steps - done) / done
+        done = len(found.losses)
+        step_s = (found.end_us[-1] - found.start_us[0]) / 1e6 / done
+        start_s = max(0.0, elapsed_s - (number * steps + done) * step_s) / (number + 1)
+        left_s = (steps - done) * step_s + (len(directories) - number - 1) * (start_s + steps * step_s)
         left = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
         return f"{name}: step {len(found.losses)} of {steps}, loss {found.losses[-1]:.2f}, about {left} left"
     return ""

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from mrclab.hosts.options import link_bps
+from mrclab.hosts.workloads.ddp import DdpStep
 from mrclab.hosts.workloads.llm import LlmStep
 from mrclab.hosts.workloads.schedules import SCHEDULES
 from mrclab.hosts.workloads.sources import (
     arrivals_source,
     collective_source,
+    ddp_source,
     distribution_of,
     llm_source,
     matrix_source,
@@ -128,6 +130,39 @@ class Llm(Graph):
     def source(self, fabric: Fabric, seed: int) -> str:
         """See Graph."""
         return llm_source(asdict(self.step))
+
+
+class Ddp(Graph):
+    """A data-parallel step as PyTorch's DDP makes it: buckets of gradients, summed during backward."""
+
+    kind: Literal["ddp"]
+    ranks: Annotated[int, WholeNumber(2, 1024)] = Field(4, description="how many ranks take part")
+    layers: Annotated[int, WholeNumber(1, 256)] = Field(12, description="of the transformer")
+    width: Annotated[int, WholeNumber(8, 65536)] = Field(768, description="of the transformer")
+    vocabulary: Annotated[int, WholeNumber(2, 1 << 20)] = Field(50_304, description="rows of its embedding")
+    context: Annotated[int, WholeNumber(2, 1 << 20)] = Field(1024, description="positions of its embedding")
+    bytes_each: Annotated[int, WholeNumber(1, 8)] = Field(4, description="bytes of a gradient's value")
+    first_bucket_bytes: Annotated[int, Size(low=1, high=1 << 30)] = Field(
+        1 << 20, alias="first_bucket", description="size from which the first bucket is closed"
+    )
+    bucket_bytes: Annotated[int, Size(low=1, high=1 << 30)] = Field(
+        25 << 20, alias="bucket", description="the same, of the other buckets"
+    )
+    forward_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        16_000_000, alias="forward", description="how long the forward pass computes"
+    )
+    backward_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        32_000_000, alias="backward", description="how long the backward pass computes"
+    )
+
+    @property
+    def step(self) -> DdpStep:
+        """Return the model, its buckets and the times."""
+        return DdpStep(**{item.name: getattr(self, item.name) for item in fields(DdpStep)})
+
+    def source(self, fabric: Fabric, seed: int) -> str:
+        """See Graph."""
+        return ddp_source(asdict(self.step))
 
 
 class Matrix(Graph):
@@ -248,6 +283,7 @@ def _recorded(job: Mapping[str, Any]) -> Graph:
 GRAPH_KINDS: dict[str, type[Graph]] = {
     "trace": TraceReplay,
     "llm": Llm,
+    "ddp": Ddp,
     "matrix": Matrix,
     "recorded": RecordedProgram,
     "arrivals": RandomArrivals,

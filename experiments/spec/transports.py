@@ -47,6 +47,15 @@ class TransportEntry(YamlModel):
         "0: by the link's speed",
     )
 
+    marks: Literal["", "uec", "dcqcn"] = Field(
+        "",
+        description="when switches mark: by UEC's depths (also if not given), or by DCQCN's: from 1 us of "
+        "queue on, 1 % at 40 us, everything beyond (target sim only)",
+    )
+    last_hop_marks: bool = Field(
+        False, description="switches mark in front of NICs as well (target sim only)"
+    )
+
     @model_validator(mode="after")
     def _use_is_known(self) -> Self:
         if self.use:
@@ -81,6 +90,8 @@ class TransportEntry(YamlModel):
             detection_ns=base.detection_ns if self.detection_ns is None else self.detection_ns,
             faults=self.faults,
             lossless=lossless,
+            marks=self.marks or base.marks,
+            last_hop_marks=self.last_hop_marks or base.last_hop_marks,
             buffer_bytes=self.buffer_bytes or (base.buffer_bytes if lossless else 0),
         )
 

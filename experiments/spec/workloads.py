@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from mrclab.experiments.spec.graph_workloads import (
+    Ddp,
     Llm,
     Matrix,
     OneCollective,
@@ -312,6 +313,7 @@ Workload = Annotated[
     | Transformer
     | TraceReplay
     | Llm
+    | Ddp
     | Matrix
     | RecordedProgram
     | RandomArrivals
@@ -335,6 +337,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "transformer": Transformer,
     "trace": TraceReplay,
     "llm": Llm,
+    "ddp": Ddp,
     "matrix": Matrix,
     "recorded": RecordedProgram,
     "arrivals": RandomArrivals,

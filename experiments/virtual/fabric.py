@@ -15,6 +15,7 @@ from mrclab.hosts.options import fast_links, idle_rtt_ns
 from mrclab.hosts.transports.table import Transport
 from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.simulator.lossless import Lossless
+from mrclab.simulator.marking import Marking
 from mrclab.simulator.mechanisms import registry_of
 from mrclab.simulator.network import Choice, Network
 from mrclab.simulator.nic import Nic
@@ -85,7 +86,8 @@ class VirtualFabric:
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
-        self.network = Network(fabric, policy, seed, lossless, buffers)
+        marking = Marking(transport.marks or "uec", transport.last_hop_marks)
+        self.network = Network(fabric, policy, seed, lossless, buffers, marking)
         wires = lossless is None and buffers is None
         follows_segments = transport.routing == "srv6" and transport.core.objects is not None
         self.objects = not captured and wires and follows_segments

@@ -56,6 +56,10 @@ class Transport:
     buffer_bytes: int = 0
     """Of lossless links: the threshold of a pause, or the bytes that credits cover; 0: by the link's
     speed."""
+    marks: Literal["", "uec", "dcqcn"] = ""
+    """Which switches' marks: UEC's (empty, too), or DCQCN's own."""
+    last_hop_marks: bool = False
+    """Switches mark in front of NICs as well."""
     look: Look | None = None
     """None: the live page does not offer it."""
 
@@ -71,13 +75,15 @@ class Transport:
             return f"lossless links ({self.lossless})"
         if self.routing in LOADED:
             return f"{self.routing} routing"
+        if self.marks == "dcqcn" or self.last_hop_marks:
+            return "other marks than UEC's (marks, last_hop_marks)"
         return "routing by destination" if self.routing == "destination" else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON types, without empty keys that are younger than the form."""
         out = asdict(self)
         del out["look"]
-        for name in ("lossless", "buffer_bytes"):
+        for name in ("lossless", "buffer_bytes", "marks", "last_hop_marks"):
             if not out[name]:
                 del out[name]
         return out

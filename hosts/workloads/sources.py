@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mrclab.hosts.workloads.chakra import ops_of, read_rank
 from mrclab.hosts.workloads.combined import collective_graph, together
+from mrclab.hosts.workloads.ddp import DdpStep, ddp_graph
 from mrclab.hosts.workloads.graph import MAX_OPS, MAX_RANKS, Graph, Matched, Op, matched
 from mrclab.hosts.workloads.llm import LlmStep, llm_graph
 from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
@@ -37,6 +38,11 @@ _GZIP: Final = b"\x1f\x8b"
 def llm_source(step: Mapping[str, Any]) -> str:
     """Return the source of a generated step."""
     return json.dumps({"llm": dict(step)}, sort_keys=True)
+
+
+def ddp_source(step: Mapping[str, Any]) -> str:
+    """Return the source of a data-parallel step with buckets of gradients."""
+    return json.dumps({"ddp": dict(step)}, sort_keys=True)
 
 
 def trace_source(path: str, groups: str = "", ranks: int = 0) -> str:
@@ -95,6 +101,8 @@ def source_of(text: str) -> Matched:
 def _graph(source: Mapping[str, Any]) -> Graph:
     if "llm" in source:
         return llm_graph(LlmStep(**source["llm"]))
+    if "ddp" in source:
+        return ddp_graph(DdpStep(**source["ddp"]))
     if "collective" in source:
         return collective_graph(*source["collective"])
     if "tenants" in source:

@@ -106,9 +106,3 @@ def test_the_notebook_of_two_runs_finds_no_difference_between_equal_ones(
     assert found <= {1.0, None}
     assert len(plt.get_fignums()) == 1
     plt.close("all")
-
-
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_are_checked_in_without_output(path: Path) -> None:
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        assert not cell.get("outputs")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mrclab.experiments.report.event_rows import KINDS, PICTURES, event_rows
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
 from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
@@ -37,6 +38,8 @@ _CAPTIONS = {
     "broken paths go flat.",
     "ev-activity": "Paths in use: a row for each entropy value (EV), which stands for one path. The sender "
     "stops using the EVs whose paths died, and takes them back after probes have come through.",
+    "ev-map": "Which EVs were out of use, over time: a row for each plane and T1 whose EV a sender retired, "
+    "red for the share of queue pairs without it. An EV is back after some probes have come through.",
     "queues": "How long a frame would wait at each port, over time, in the first repetition: a row for each "
     "of the ports with the longest queues.",
     "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
@@ -101,7 +104,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
     transports: Mapping[str, Any] = result["transports"]
     names = [*_CAPTIONS, *(f"cdf-{metric}" for metric in SPREAD if f"cdf-{metric}" not in _CAPTIONS)]
     shown = [
-        {"svg": drawn(svg), "caption": _CAPTIONS[name]}
+        {"name": name, "svg": drawn(svg), "caption": _CAPTIONS[name]}
         for name in names
         if (svg := picture(directory, name, _CAPTIONS[name])) is not None
     ]
@@ -138,6 +141,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         "metrics": _metrics(transports),
         "streams": _streams(transports),
         "training": _training(result),
+        "events": _events(result, [str(item["name"]) for item in shown]),
         "flow_control": {"sentences": sentences(result), "rows": flow_rows_of(result)},
     }
     return render("result.html", context)
@@ -321,6 +325,27 @@ def _training(result: Mapping[str, Any]) -> list[list[str]]:
         [row.transport, f"{row.ended} of {row.repetitions}", *speed_cells(row), *watchdog_cells(row)]
         for row in rows_of(result)
     ]
+
+
+def _events(result: Mapping[str, Any], pictures: Collection[str]) -> dict[str, Any]:
+    """Return the rows of the event browser, and the words of its filter for the kinds that it has."""
+    rows, more = event_rows(result)
+    best = {kind: next((n for n in names if n in pictures), "") for kind, names in PICTURES.items()}
+    return {
+        "kinds": {kind: words for kind, words in KINDS.items() if any(row.kind == kind for row in rows)},
+        "rows": [
+            {
+                "kind": row.kind,
+                "at_ms": f"{row.at_us / 1e3:,.3f}",
+                "transport": row.transport,
+                "repetition": row.repetition + 1,
+                "text": row.text,
+                "picture": best[row.kind],
+            }
+            for row in rows
+        ],
+        "more": more,
+    }
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:

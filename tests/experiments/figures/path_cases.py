@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mrclab.experiments.spec.graph_workloads import Ddp
 from tests.support.made_results import (
     STEADY,
     Cases,
@@ -308,6 +309,45 @@ def transformer() -> Cases:
             "not felt": run(felt=False),
             "nobody computed it alone": run(alone=None),
             "between the limits": run(134_000),
+        },
+    )
+
+
+def training_124m() -> Cases:
+    """Two steps, the second without a plane: 0.73 of the throughput is left at least, 537 ms are timeouts."""
+
+    def run(
+        exposed_us: float = 7_400.0,
+        ours: bool = False,
+        theirs: bool = True,
+        step_us: float = 53_000.0,
+        failover_us: float = 590_000.0,
+        noticed: float | None = 200.0,
+    ) -> Result:
+        parts = {
+            "mrc": metrics(step_us=[53_500.0, 55_400.0], exposed_us=[5_500.0, exposed_us]),
+            "rocev2": metrics(step_us=[53_000.0, step_us]),
+            "rocev2-failover": metrics(step_us=[54_000.0, failover_us]),
+        }
+        if ours:
+            parts["mrc"]["samples"][1]["failure"] = "a queue pair failed"
+        for sample in parts["rocev2"]["samples"] if theirs else ():
+            sample |= {"failure": "a queue pair failed", "metrics": {}}
+        fault = {"kind": "plane-death", "where": "p2", "t_before_ns": 75 * 10**6}
+        trials = [trial("mrc", fault=fault, detected_us=noticed)]
+        asked = Ddp.model_validate({"kind": "ddp", "placement": "spread"}).model_dump()
+        return result(asked, parts, trials=trials)
+
+    return Cases(
+        run(),
+        {
+            "more than a plane's share is missing": run(exposed_us=8_100.0),
+            "a job with MRC fails": run(ours=True),
+            "failover before the timeouts": run(failover_us=300_000.0),
+        },
+        {
+            "not noticed": run(noticed=None),
+            "RoCEv2 goes on": run(theirs=False),
         },
     )
 

@@ -51,6 +51,7 @@ CASES: dict[str, Callable[[], Cases]] = {
     "queue_pairs": lead.queue_pairs,
     "t1_reboot": path.t1_reboot,
     "training": path.transformer,
+    "training_124m": path.training_124m,
 }
 
 
@@ -70,6 +71,10 @@ ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "t1_reboot": ("reboots that took packets of MRC",),
     "training": ("faults that took packets of MRC",),
+    "training_124m": (
+        "deaths of a plane that MRC noticed",
+        "jobs over RoCEv2 that failed or stalled for a second, of 6",
+    ),
 }
 """Checks that a run really had what the claim is about: where it had not, nothing is shown."""
 

@@ -11,8 +11,11 @@ from mrclab.experiments.run.progress import COURSE, STEPS, words_of
 def begun(folder: Path, steps: int) -> Path:
     folder.mkdir()
     (folder / COURSE).write_text(json.dumps({"measure_ns": 0}) + "\n", encoding="utf-8")
-    line = {"start_ns": 0, "computed_ns": 1, "end_ns": 2, "loss": 2.714}
-    (folder / STEPS).write_text(f"{json.dumps(line)}\n" * steps, encoding="utf-8")
+    lines = [
+        {"start_ns": n * 10**9, "computed_ns": n * 10**9 + 1, "end_ns": (n + 1) * 10**9, "loss": 2.714}
+        for n in range(steps)
+    ]
+    (folder / STEPS).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return folder
 
 
@@ -22,7 +25,8 @@ def test_they_are_of_the_newest_repetition_that_has_a_step(tmp_path: Path) -> No
     assert words_of(directories, 30, 5) == ""
     begun(directories["mrc 1/2"], 30)
     assert words_of(directories, 30, 60) == "mrc 1/2: step 30 of 30, loss 2.71, about 2 min left"
+    assert words_of(directories, 30, 35) == "mrc 1/2: step 30 of 30, loss 2.71, about 70 s left"
     begun(directories["mrc 2/2"], 15)
-    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 60 s left"
+    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 52 s left"
     begun(directories["rocev2 1/2"], 0)
-    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 60 s left"
+    assert words_of(directories, 30, 60) == "mrc 2/2: step 15 of 30, loss 2.71, about 52 s left"
