@@ -66,7 +66,7 @@ static void find_real(void)
 
 static bool ours(const char *name)
 {
-    return !strncmp(name, "ibv_", 4) || !strncmp(name, "_ibv_", 5);
+    return !strncmp(name, "ibv_", 4) || !strncmp(name, "_ibv_", 5) || !strncmp(name, "rdma_create_", 12);
 }
 
 __attribute__((constructor)) static void set_up(void) { find_real(); }
