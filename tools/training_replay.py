@@ -1,7 +1,7 @@
 """Record the training that a replay of the docs shows.
 
-    mrclab run tools/training_replay.yaml --out RUN
-    python tools/training_replay.py RUN
+mrclab run tools/training_replay.yaml --out RUN
+python tools/training_replay.py RUN
 """
 
 from __future__ import annotations
