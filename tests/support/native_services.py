@@ -18,7 +18,7 @@ from mrclab.hosts.service.session import Session, SessionOverError
 from tests.support.nic_client import Nic, Wire
 
 LOOK_S = 0.001
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 class Services:
