@@ -94,7 +94,14 @@ class Student:
         """
         self.folder = folder
         self.variant = variant_in(folder) if variant is None else variant
-        self.code = code(folder, report)
+        self.code = code(folder, self.note)
+        self._report: Callable[[str], None] | None = report
+
+    def note(self, missing: str) -> None:
+        """Report the limits that the sandbox lacks, once."""
+        report, self._report = self._report, None
+        if report is not None:
+            report(missing)
 
     def bytes_of(self, name: str) -> bytes:
         """Return the content of a file of the folder. Raise a hint if it is missing, a link or too large."""

@@ -20,7 +20,7 @@ from mrclab.hosts.collectives.host_channel import on_one_host
 from mrclab.hosts.collectives.job import Times
 from mrclab.hosts.collectives.jobs import make_job
 from mrclab.hosts.collectives.open_channels import channel_qps
-from mrclab.hosts.collectives.rank import Seat
+from mrclab.hosts.collectives.rank import STOPPED, Seat
 from mrclab.hosts.collectives.verbs_channel import VerbsChannel
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.verbs import Context
@@ -163,7 +163,7 @@ class VirtualRanks:
         """Stop unfinished jobs, and let the sent packets arrive."""
         for program in self._programs:
             for seat in program.seats:
-                seat.end("stopped before it was over")
+                seat.end(STOPPED)
 
     def collect(self) -> Collected:
         """Return the ranks' results; all ranks' samples go into one file, ``data.npz``."""
@@ -181,11 +181,13 @@ class VirtualRanks:
                 counters[name] += count
         np.savez_compressed(directory / "data.npz", **merged)
         seats = [seat for _, seat in sorted(self._seats.items())]
+        # The rank that gave up says why; the others were stopped because of it.
+        failures = sorted((seat.failure for seat in seats if seat.failure), key=lambda why: why == STOPPED)
         return Collected(
             samples=tuple(samples),
             counters=dict(counters),
             bytes_delivered=sum(int(s["series_bytes"][-1]) if len(s["series_bytes"]) else 0 for s in samples),
             problem=next((seat.job.problem for seat in seats if seat.job.problem), None),
-            failure=next((seat.failure for seat in seats if seat.failure), None),
+            failure=next(iter(failures), None),
             details=training_alone(self._setting.placement, self._setting.seed, directory.parent),
         )

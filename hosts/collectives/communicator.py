@@ -45,7 +45,15 @@ class Communicator:
     algorithms do. Then all ranks use the same tags without exchanging them.
     """
 
-    def __init__(self, channel: Channel, rank: int, size: int, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        rank: int,
+        size: int,
+        clock: Clock = time.monotonic_ns,
+        end_of_tags: int = 1 << TAG_BITS,
+    ) -> None:
+        """Take a channel. Algorithms use the tags below ``end_of_tags``."""
         self.channel = channel
         self.rank = rank
         self.size = size
@@ -56,6 +64,7 @@ class Communicator:
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0
+        self._end_of_tags = end_of_tags
         self.taken = 0
         """How many events have come: a driver with many waits looks at them only if this has changed."""
 
@@ -68,7 +77,7 @@ class Communicator:
 
     def tags(self, count: int) -> int:
         """Return the first of ``count`` consecutive tags that have not been used recently."""
-        if self._next_tag + count > 1 << TAG_BITS:
+        if self._next_tag + count > self._end_of_tags:
             self._next_tag = 0
         first = self._next_tag
         self._next_tag += count

@@ -1,4 +1,4 @@
-"""The ranks of your own program, which sum arrays over the fabric while they compute.
+"""The ranks of your own program, which sum arrays and send messages over the fabric while they compute.
 
 A separate thread has the NIC. So the NIC works while the program's threads run code that releases Python's
 lock, as NumPy's and PyTorch's does.
@@ -10,10 +10,10 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
 from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
 from mrclab.hosts.collectives.host_channel import Turn
 from mrclab.hosts.collectives.open_channels import open_channels
+from mrclab.hosts.collectives.point_to_point import FIRST_TAG, PointToPoint
 from mrclab.hosts.transports import find_transport
 from mrclab.linux import namespaces
 from mrclab.topologies import Fabric
 
+T = TypeVar("T")
 CAPACITY_BYTES = 1 << 22
 
 
@@ -41,7 +43,7 @@ class Store(Protocol):
 
 
 class GroupError(RuntimeError):
-    """The group cannot sum any more: its transport gave up on a peer, or it was closed."""
+    """The group is over: its transport gave up on a peer, or it was closed."""
 
 
 class Group:
@@ -60,13 +62,16 @@ class Group:
         self._channel = channel
         self._turn = turn
         self._capacity_bytes = capacity_bytes
-        self._comm = Communicator(channel, rank, size)
+        self._comm = Communicator(channel, rank, size, end_of_tags=FIRST_TAG)
         expose_for_collectives(self._comm, capacity_bytes, np.dtype(np.uint8), scratch=True)
+        self._messages = PointToPoint(self._comm)
         self._store: Store | None = None
         self._name = ""
         self._lock = threading.Lock()
         self._tasks: deque[tuple[Array, Future[None]]] = deque()
-        self._last: Future[None] | None = None
+        self._requests: deque[tuple[Callable[[], None], Future[Any]]] = deque()
+        """Messages to send and to receive that the thread has not seen yet."""
+        self._pending: set[Future[Any]] = set()
         self._problem: Exception | None = None
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._work, name=f"mrclab-nic-{rank}", daemon=True)
@@ -87,7 +92,7 @@ class Group:
         name: str = "mrclab",
         seed: int = 0,
     ) -> Group:
-        """Open a host's NIC in its namespace, and connect to this rank's neighbours on the ring.
+        """Open a host's NIC in its namespace, and connect to all other ranks.
 
         The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`, and
         ``options`` go on top of that transport's. Groups that share a store differ by ``name``, and groups
@@ -109,11 +114,11 @@ class Group:
         return group
 
     def connect(self, store: Store, name: str = "mrclab") -> None:
-        """Connect to both neighbours through a store, and let the NIC work. Raise the store's errors."""
-        neighbours = {(self.rank + 1) % self.size, (self.rank - 1) % self.size} - {self.rank}
-        for peer in sorted(neighbours):
+        """Connect to all other ranks through a store, and let the NIC work. Raise the store's errors."""
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        for peer in peers:
             store.set(f"{name}/{self.rank}/{peer}", json.dumps(self._channel.attributes(peer)))
-        for peer in sorted(neighbours):
+        for peer in peers:
             self._channel.connect(peer, json.loads(store.get(f"{name}/{peer}/{self.rank}")))
         self._store, self._name = store, name
         self._meet("connected")
@@ -125,27 +130,62 @@ class Group:
         Nobody may touch the array until then. Additions have a fixed order (`algorithms.ring_sum`). The
         future fails with GroupError. Raise ValueError for an array that is not flat, contiguous and writable.
         """
-        if values.ndim != 1 or not values.flags.c_contiguous or not values.flags.writeable:
-            raise ValueError("the array must have one dimension, be contiguous, and be writable")
+        _check(values)
         done: Future[None] = Future()
+        return self._give(done, lambda: self._tasks.append((values, done)))
+
+    def send(self, peer: int, values: Array, tag: int = 0) -> Future[None]:
+        """Send an array to a rank; the future is done once it is in that rank's memory.
+
+        Nobody may change the array until then. Messages with one tag arrive in order. The future fails with
+        GroupError. Raise ValueError for a rank that is not another one of the group, and as `all_reduce`
+        does.
+        """
+        _check(values)
+        self._check_peer(peer)
+        done: Future[None] = Future()
+        data = values.view(np.uint8).data
+        return self._request(done, lambda: self._messages.send(peer, tag, data, done))
+
+    def receive(self, peer: int | None, into: Array, tag: int = 0) -> Future[int]:
+        """Receive the next array of a rank (None: of any) with this tag; the future has the sender's rank.
+
+        It fails with GroupError, and with ValueError for a message of another length. Raise as `send` does.
+        """
+        _check(into)
+        if peer is not None:
+            self._check_peer(peer)
+        done: Future[int] = Future()
+        place = into.view(np.uint8).data
+        return self._request(done, lambda: self._messages.receive(peer, tag, place, done))
+
+    def _check_peer(self, peer: int) -> None:
+        if not 0 <= peer < self.size or peer == self.rank:
+            raise ValueError(f"rank {self.rank} of {self.size} has no peer {peer}")
+
+    def _request(self, done: Future[T], begin: Callable[[], None]) -> Future[T]:
+        return self._give(done, lambda: self._requests.append((begin, done)))
+
+    def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
+        """Hand something to the thread, unless the group is over."""
         done.set_running_or_notify_cancel()  # the other ranks count on it: from here on nobody may cancel it
         with self._lock:
             if self._problem is None:
-                self._tasks.append((values, done))
-                self._last = done
+                give()
+                self._pending.add(done)
+                done.add_done_callback(self._pending.discard)
                 os.eventfd_write(self._bell, 1)
                 return done
         done.set_exception(GroupError(str(self._problem)))
         return done
 
     def finish(self) -> None:
-        """Wait until this rank's sums are done and all other ranks are here. Raise the store's errors."""
-        if self._last is not None:
-            self._last.exception()
+        """Wait until this rank's work is done and all other ranks are here. Raise the store's errors."""
+        wait(tuple(self._pending))
         self._meet("finished")
 
     def close(self) -> None:
-        """Close the NIC at once. Sums that are not done fail with GroupError."""
+        """Close the NIC at once. Sums and messages that are not done fail with GroupError."""
         self._fail(GroupError("the group was closed"))
         if self._thread.is_alive():
             os.eventfd_write(self._bell, 1)
@@ -176,16 +216,28 @@ class Group:
         """Run the NIC and one sum after another, in the group's thread."""
         steps = self._steps()
         try:
-            wait = next(steps)
+            waiting = next(steps)
             while self._problem is None:
-                while wait.ready():
-                    wait = next(steps)
+                while waiting.ready():
+                    waiting = next(steps)
                 if self._bell in self._turn(None, (self._bell,)):
                     os.eventfd_read(self._bell)
+                    self._begin()
                 for event in self._channel.events():
-                    self._comm.take(event)
+                    if not self._messages.take(event):
+                        self._comm.take(event)
         except Exception as error:
             self._fail(error)
+        self._messages.fail(GroupError(str(self._problem)))
+
+    def _begin(self) -> None:
+        """Begin the messages that the program has given since the last time."""
+        while True:
+            with self._lock:
+                if not self._requests or self._problem is not None:
+                    return
+                begin, _ = self._requests.popleft()
+            begin()
 
     def _steps(self) -> Steps[None]:
         while True:
@@ -213,11 +265,17 @@ class Group:
             piece[:] = data
 
     def _fail(self, problem: Exception) -> None:
-        """Let every sum that is not done fail. Only the first problem counts."""
+        """Let all that the thread has not begun fail. Only the first problem counts."""
         with self._lock:
             if self._problem is not None:
                 return
             self._problem = problem
             tasks, self._tasks = self._tasks, deque()
-        for _, done in tasks:
+            requests, self._requests = self._requests, deque()
+        for _, done in (*tasks, *requests):
             done.set_exception(GroupError(str(problem)))
+
+
+def _check(values: Array) -> None:
+    if values.ndim != 1 or not values.flags.c_contiguous or not values.flags.writeable:
+        raise ValueError("the array must have one dimension, be contiguous, and be writable")

@@ -46,6 +46,8 @@ from mrclab.topologies import fabric_from_text
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15
+STOPPED = "stopped before it was over"
+"""The failure of ranks that others' failures, or the end of the time, ended."""
 LONG_TURNS = ("transformer",)
 """Jobs that compute for long in one piece: in real time, ranks on the same CPU would wait for them."""
 
@@ -274,7 +276,7 @@ class RankProcess:
 
     def _stop(self, _request: Request) -> dict[str, Any]:
         for seat in self._seats:
-            seat.end("stopped before it was over")
+            seat.end(STOPPED)
         return {**(self._over() or {}), "stopped": True}
 
     def _save(self, request: Request) -> dict[str, Any]:

@@ -42,12 +42,13 @@ _UNSEEN_ROOMS = ("scale", "experiments")
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a student's code. It may start no further process or thread."""
+    """The limits of a student's code. It may start ``processes`` further processes and threads."""
 
     memory_bytes: int = 2 << 30
     cpu_s: int = 600
     file_bytes: int = 16 << 20
     open_files: int = 64
+    processes: int = 0
 
 
 def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
@@ -217,7 +218,7 @@ def _limit(limits: Limits) -> None:
         ("RLIMIT_NOFILE", limits.open_files),
         ("RLIMIT_CORE", 0),
         ("RLIMIT_MSGQUEUE", 0),
-        ("RLIMIT_NPROC", 0),
+        ("RLIMIT_NPROC", limits.processes),
     )
     for name, bound in bounds:
         number = getattr(resource, name, None)

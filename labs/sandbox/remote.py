@@ -156,7 +156,7 @@ class RemoteCode:
         self.generation += 1
         self._number = 0
         assert self._process.stderr is not None
-        self._output = _Output(self._process.stderr)
+        self._output = Output(self._process.stderr)
         missing = self._answer(self._process, 0).get("value")
         if missing and not self._reported:
             self._reported = True
@@ -215,7 +215,7 @@ class RemoteObject:
         return {"do": "method", "object": self._number, "name": name, "args": list(args)}
 
 
-class _Output:
+class Output:
     """Passes on the output of a student's code, up to a bound, and takes the rest off the pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:

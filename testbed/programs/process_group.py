@@ -6,13 +6,20 @@
 Collectives are sums of a ring (`mrclab.hosts.collectives.group`): a sum of integers or floating-point numbers
 is one all-reduce, with additions in a fixed order. All else moves bytes as a sum with zeros, bit for bit,
 and reduces them here in the order of ranks. So an all-gather sends some twice of its least, and a
-program must issue its collectives in the same order on all ranks, as with other backends. PyTorch is no
-dependency of mrclab: only a program that has it imports this module.
+program must issue its collectives in the same order on all ranks, as with other backends. Messages between
+two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
+
+PyTorch is no dependency of mrclab: only a program that has it imports this module. It runs with versions
+1.13 (Debian 12's) to 2.13.
 """
 
+import atexit
+import inspect
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import reduce
 from typing import Any
@@ -27,26 +34,32 @@ from mrclab.testbed.network import FabricNetwork
 
 BACKEND = "mrclab"
 HOST_VARIABLE = "MRCLAB_HOST"
+TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
+OPTIONS = {"mrc": {"exponential_retries": 8}}
+"""Options of transports: a dead peer is reported after some seconds."""
+LEAVE = timedelta(seconds=5)
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
 """Types that are summed on the way; others are gathered and reduced here."""
-OPERATIONS: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    dist.ReduceOp.SUM: torch.add,
-    dist.ReduceOp.AVG: torch.add,
-    dist.ReduceOp.PRODUCT: torch.mul,
-    dist.ReduceOp.MIN: torch.minimum,
-    dist.ReduceOp.MAX: torch.maximum,
-    dist.ReduceOp.BAND: torch.bitwise_and,
-    dist.ReduceOp.BOR: torch.bitwise_or,
-    dist.ReduceOp.BXOR: torch.bitwise_xor,
+OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "SUM": torch.add,
+    "AVG": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
 }
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """The ranks of a program; its collectives take tensors on the CPU."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, store: Any) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
+        self._store = store
+        atexit.register(self.shutdown)  # before version 2, PyTorch shuts no group down
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's name
         """Return the name of the backend."""
@@ -57,7 +70,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce a tensor over all ranks, in place."""
         (tensor,) = tensors
-        operation = dist.ReduceOp.SUM if opts is None else _operation(opts)
+        operation = "SUM" if opts is None else _operation(opts)
 
         def keep(reduced: torch.Tensor) -> None:
             tensor.copy_(reduced.view_as(tensor))
@@ -66,7 +79,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce several tensors of one type over all ranks, in place."""
-        operation = dist.ReduceOp.SUM if opts is None else _operation(opts)
+        operation = "SUM" if opts is None else _operation(opts)
         together = torch.cat([tensor.reshape(-1) for tensor in tensors])
 
         def keep(reduced: torch.Tensor) -> None:
@@ -74,6 +87,16 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 tensor.copy_(part.view_as(tensor))
 
         return self._reduce(together, operation, keep, list(tensors))
+
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
+        """Reduce a tensor over all ranks, in place at the root."""
+        (tensor,) = tensors
+
+        def keep(reduced: torch.Tensor) -> None:
+            if opts.rootRank == self.rank():
+                tensor.copy_(reduced.view_as(tensor))
+
+        return self._reduce(tensor, _operation(opts), keep, list(tensors))
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         """Copy the root's tensor to all ranks."""
@@ -96,6 +119,45 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self._gather(tensor, lambda parts: _fill(output, parts.reshape(-1)), output)
 
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Copy each rank's tensors to all ranks: a list of the tensors for each rank."""
+        mine = torch.from_numpy(np.concatenate([_bytes(tensor) for tensor in inputs]))
+
+        def keep(parts: np.ndarray) -> None:
+            for places, part in zip(outputs, parts, strict=True):
+                ends = np.cumsum([_size(place) for place in places])[:-1]
+                for place, piece in zip(places, np.split(part, ends), strict=True):
+                    _fill(place, piece)
+
+        return self._gather(mine, keep, list(outputs))
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Copy each rank's tensors to all ranks: one tensor for all ranks of each."""
+        return [self._allgather_base(*pair) for pair in zip(outputs, inputs, strict=True)][-1]
+
+    def gather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
+    ) -> Any:
+        """Copy each rank's tensor to the root."""
+        (tensor,) = inputs
+        places = outputs[0] if opts.rootRank == self.rank() else [torch.empty_like(tensor)] * self.size()
+        return self.allgather([places], inputs)
+
+    def scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
+    ) -> Any:
+        """Copy one of the root's tensors to each rank."""
+        (output,) = outputs
+        size = _size(output)
+        rows = np.zeros((self.size(), size), np.uint8)
+        if opts.rootRank == self.rank():
+            rows[:] = [_bytes(tensor) for tensor in inputs[0]]
+        return self._send(rows.reshape(-1), lambda: _fill(output, rows[self.rank()]), list(outputs))
+
     def reduce_scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Any:
@@ -107,7 +169,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         def keep(reduced: torch.Tensor) -> None:
             output.copy_(reduced.reshape(self.size(), -1)[self.rank()].view_as(output))
 
-        return self._reduce(tensor.clone(), _operation(opts), keep, output)
+        return self._reduce(tensor, _operation(opts), keep, output)
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
+    ) -> Any:
+        """Reduce several tensors, and keep our own part of each."""
+        return [self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def alltoall_base(
         self,
@@ -155,27 +223,48 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Wait for all ranks."""
         return self._send(np.zeros(1, np.uint8), lambda: None, [])
 
+    # Messages
+
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
-        """Raise NotImplementedError: a group has queue pairs to its neighbours only."""
-        raise NotImplementedError("the backend mrclab has no send: use a collective")
+        """Send a tensor to a rank. It is done once the data is in that rank's memory."""
+        (tensor,) = tensors
+        return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        """Raise NotImplementedError, as `send` does."""
-        raise NotImplementedError("the backend mrclab has no recv: use a collective")
+        """Receive a rank's next tensor with this tag. It has the same size."""
+        return self._receive(tensors, src, tag)[0]
+
+    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
+        """Receive any rank's next tensor with this tag."""
+        return FromAny(*self._receive(tensors, None, tag))
+
+    def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> tuple[Any, Future[int]]:
+        (tensor,) = tensors
+        data = np.empty(_size(tensor), np.uint8)
+        received = self._group.receive(src, data, tag)
+        return _work(received, lambda: _fill(tensor, data), list(tensors)), received
 
     def shutdown(self) -> None:
-        """Close the NIC."""
+        """Close the NIC, once all ranks are here: a peer may still need an answer of ours.
+
+        Wait for the others `LEAVE` at most, and not at all if the program ends with an exception.
+        """
+        atexit.unregister(self.shutdown)
+        with suppress(RuntimeError):  # the others are gone, and the store with them
+            self._store.set(f"mrclab/left/{self.rank()}", "")
+            if not hasattr(sys, "last_value"):
+                self._store.wait([f"mrclab/left/{rank}" for rank in range(self.size())], LEAVE)
         self._group.close()
 
     # How they go
 
     def _reduce(
-        self, tensor: torch.Tensor, operation: Any, keep: Callable[[torch.Tensor], None], result: Any
+        self, tensor: torch.Tensor, operation: str, keep: Callable[[torch.Tensor], None], result: Any
     ) -> Any:
-        summed = operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG) and tensor.dtype in SUMMED
+        summed = operation in ("SUM", "AVG") and tensor.dtype in SUMMED
         if operation not in OPERATIONS:
             raise NotImplementedError(f"the backend mrclab has no {operation}")
-        average = operation == dist.ReduceOp.AVG
+        average = operation == "AVG"
 
         def divided(total: torch.Tensor) -> torch.Tensor:
             return total / self.size() if average else total
@@ -198,28 +287,56 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _send(self, values: np.ndarray, then: Callable[[], None], result: Any) -> Any:
         """Sum an array over all ranks, then do the rest; return PyTorch's work."""
-        future: Any = torch.futures.Future()
-
-        def done(summed: Future[None]) -> None:
-            try:
-                summed.result()
-                with torch.no_grad():
-                    then()
-            except Exception as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
         if len(values):
-            self._group.all_reduce(values).add_done_callback(done)
+            return _work(self._group.all_reduce(values), then, result)
+        nothing: Future[None] = Future()
+        nothing.set_result(None)
+        return _work(nothing, lambda: None, result)
+
+
+class FromAny:
+    """The work of a receive from any rank, which knows the sender at its end."""
+
+    def __init__(self, work: Any, received: Future[int]) -> None:
+        self._work, self._received = work, received
+
+    def wait(self, *timeout: timedelta) -> bool:
+        """Wait until the tensor is there."""
+        return bool(self._work.wait(*timeout))
+
+    def is_completed(self) -> bool:
+        """Return True if the tensor is there."""
+        return bool(self._work.is_completed())
+
+    def get_future(self) -> Any:
+        """Return PyTorch's future of the tensor."""
+        return self._work.get_future()
+
+    def _source_rank(self) -> int:
+        return self._received.result()
+
+
+def _work(done: Future[Any], then: Callable[[], None], result: Any) -> Any:
+    """Do the rest once a future is done; return PyTorch's work with a result."""
+    future: Any = torch.futures.Future()
+
+    def finish(_: Future[Any]) -> None:
+        try:
+            done.result()
+            with torch.no_grad():
+                then()
+        except Exception as error:
+            future.set_exception(error)
         else:
             future.set_result(result)
-        return torch._C._distributed_c10d._create_work_from_future(future)
+
+    done.add_done_callback(finish)
+    return torch._C._distributed_c10d._create_work_from_future(future)
 
 
-def _operation(opts: Any) -> Any:
+def _operation(opts: Any) -> str:
     operation = opts.reduceOp
-    return operation.op if hasattr(operation, "op") else operation
+    return str(getattr(operation, "op", operation).name)  # some versions of PyTorch wrap the enumeration
 
 
 def _size(tensor: torch.Tensor) -> int:
@@ -240,16 +357,22 @@ def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     host = os.environ.get(HOST_VARIABLE)
     if host is None:
         raise InputError("the backend mrclab needs a host: mrclab exec --all -- python train.py")
+    transport = os.environ.get(TRANSPORT_VARIABLE, "mrc")
     network = FabricNetwork.attached()
     seed = int.from_bytes(os.urandom(4))
-    group = Group.open(
-        *(network.fabric, network.names.host(host), host, rank, size, store), options=OPTIONS, seed=seed
-    )
-    return ProcessGroup(group)
+    place = (network.fabric, network.names.host(host), host, rank, size, store)
+    options = OPTIONS.get(transport, {})
+    return ProcessGroup(Group.open(*place, transport=transport, options=options, seed=seed), store)
 
 
-OPTIONS = {"exponential_retries": 8}
+def register() -> None:
+    """Make the backend known to PyTorch, once."""
+    if hasattr(dist.Backend, BACKEND.upper()):
+        return
+    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
+        dist.Backend.register_backend(BACKEND, make, devices=["cpu"])
+    else:  # before PyTorch 2.0 a backend had no devices
+        dist.Backend.register_backend(BACKEND, make)
 
 
-if BACKEND not in dist.Backend.backend_list:
-    dist.Backend.register_backend(BACKEND, make, devices=["cpu"])
+register()

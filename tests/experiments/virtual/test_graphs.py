@@ -95,6 +95,16 @@ def test_a_cut_link_makes_a_step_longer_and_loses_nothing(tmp_path: Path) -> Non
     assert metric(cut, "step_us")[0] > metric(whole, "step_us")[0]
 
 
+def test_a_failed_job_names_the_rank_that_gave_up_and_not_those_that_were_stopped(tmp_path: Path) -> None:
+    """Rank 7 is cut off: rank 0, which does not talk to it, only waits."""
+    faults = [{"kind": "blackhole", "where": "h7:p0-t0-1", "at": "20 us"}]
+    transports = {"rocev2": {"options": {"timeout_exponent": 8}}}
+    file = write(tmp_path, workload=LLM, faults=faults, transports=transports, measure={"capture": False})
+    main(["run", str(file), "--target", "sim", "--out", str(tmp_path / "out")])
+    (sample,) = load_result(tmp_path / "out")["transports"]["rocev2"]["samples"]
+    assert "gave up on rank" in sample["failure"]
+
+
 @pytest.mark.parametrize(
     ("workload", "text"),
     [

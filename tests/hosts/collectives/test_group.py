@@ -77,3 +77,31 @@ def test_a_sum_cannot_be_taken_back() -> None:
 def test_an_array_that_cannot_be_summed_in_place_is_refused(values: np.ndarray) -> None:
     with group(1) as alone, pytest.raises(ValueError, match="one dimension, be contiguous, and be writable"):
         alone.all_reduce(values)
+
+
+def test_messages_fail_with_the_peer_and_with_the_group() -> None:
+    with group(2) as pair:
+        messages = [pair.receive(1, np.zeros(4)), pair.send(1, np.zeros(4)), pair.send(1, np.zeros(0))]
+        for done in messages:
+            with pytest.raises(GroupError, match="gave up on rank 1: retries exceeded"):
+                done.result(PATIENCE_S)
+    with pytest.raises(GroupError, match="gave up"):
+        pair.receive(None, np.zeros(4)).result(PATIENCE_S)
+
+
+def test_a_receive_that_nobody_answers_ends_with_the_group() -> None:
+    channel = Waiting(MemoryNetwork(2, 1), 0)
+    pair = Group(channel, channel.turn, 0, 2, 64)
+    pair.connect(Store())
+    waiting = pair.receive(None, np.zeros(4))
+    pair.close()
+    with pytest.raises(GroupError, match="the group was closed"):
+        waiting.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("peer", [0, 2, -1])
+def test_a_message_goes_to_another_rank_of_the_group(peer: int) -> None:
+    with group(2) as pair:
+        for begin in (pair.send, pair.receive):
+            with pytest.raises(ValueError, match=f"rank 0 of 2 has no peer {peer}"):
+                begin(peer, np.zeros(4))

@@ -86,3 +86,24 @@ def test_a_link_that_dies_between_two_sums_changes_no_bit(tiny: Up) -> None:
             assert (mine == wanted).all()
 
     on_all(tiny, work)
+
+
+def test_each_rank_sends_to_each_while_sums_go_on(tiny: Up) -> None:
+    ranks = range(len(HOSTS))
+
+    def work(group: Group) -> None:
+        total = np.full(100_000, group.rank, np.float32)
+        summed = group.all_reduce(total)
+        others = [rank for rank in ranks if rank != group.rank]
+        places = {peer: np.zeros(40_000, np.int64) for peer in others}
+        waiting = {peer: group.receive(peer, place, tag=3) for peer, place in places.items()}
+        sends = [group.send(peer, np.arange(40_000) * group.rank + peer, tag=3) for peer in others]
+        for peer, done in waiting.items():
+            assert done.result(PATIENCE_S) == peer
+            assert (places[peer] == np.arange(40_000) * peer + group.rank).all()
+        for done_send in sends:
+            done_send.result(PATIENCE_S)
+        summed.result(PATIENCE_S)
+        assert (total == sum(ranks)).all()
+
+    on_all(tiny, work)

@@ -1,0 +1,50 @@
+"""``python -m mrclab.labs.sandbox.c_child FOLDER STAGE CPU_S RUNS``: compile C files and run the program.
+
+Both happen without rights: a compiler reads every file that a source includes. Two lines of JSON come first:
+the rights that could not be taken, and the compiler's messages. Then the program has standard input and
+output, ``RUNS`` times; after each a line ``X CODE`` has its exit code, negative for a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from mrclab.labs.sandbox.confine import Limits, confine
+
+COMPILER = "gcc"
+OPTIONS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fmax-errors=5")
+_COMPILERS_PROCESSES = 256
+_PROGRAM = "./program.out"
+
+
+def main(folder: Path, stage: Path, cpu_s: int, runs: int) -> int:
+    """Compile and run; return 0."""
+    limits = Limits(cpu_s=cpu_s, processes=_COMPILERS_PROCESSES)
+    missing = confine(folder, stage, Path(__file__).parents[2], limits)
+    _say({"missing": missing})
+    sources = sorted(path.name for path in folder.glob("*.c"))
+    argv = [COMPILER, *OPTIONS, "-o", _PROGRAM, *sources]
+    compiled = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    _say({"compiled": compiled.returncode == 0, "messages": compiled.stderr})
+    for _ in range(runs if compiled.returncode == 0 else 0):
+        ran = subprocess.run([_PROGRAM], preexec_fn=_alone, check=False)  # there is one thread
+        print(f"X {ran.returncode}", flush=True)
+    return 0
+
+
+def _alone() -> None:
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _say(value: dict[str, object]) -> None:
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
+    os._exit(code)

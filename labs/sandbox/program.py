@@ -1,0 +1,171 @@
+"""A student's C program, compiled and run in a process without rights (`mrclab.labs.sandbox.c_child`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mrclab.labs.sandbox.c_child import COMPILER
+from mrclab.labs.sandbox.remote import Output, printable
+from mrclab.linux.errors import MachineError
+
+HEADER = Path("/usr/include/infiniband/verbs.h")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL")
+_LONGEST_LINE_BYTES = 1 << 16
+_CPU_S = 60
+
+
+class CompileError(Exception):
+    """The program cannot be compiled; the text is the compiler's."""
+
+
+class ProgramEnd(Exception):  # noqa: N818
+    """The program has ended, or was ended after its time; the text says how."""
+
+
+class Program:
+    """A program that is compiled from files by name, and talks over its standard input and output."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, bytes],
+        limit_s: float,
+        report: Callable[[str], None] = lambda missing: None,
+        runs: int = 1,
+    ) -> None:
+        """Compile it and start it ``runs`` times, one after the other. It is ended after ``limit_s`` in all.
+
+        ``report`` is called with the rights that could not be taken. Raise CompileError; MachineError if
+        there is no compiler here.
+        """
+        if shutil.which(COMPILER) is None or not HEADER.exists():
+            raise MachineError(
+                "no C compiler or no header of libibverbs here", "apt install gcc libibverbs-dev"
+            )
+        self._scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
+        scratch = Path(self._scratch.name).resolve()
+        scratch.chmod(0o755)
+        folder, stage = scratch / "lab", scratch / "stage"
+        folder.mkdir()
+        stage.mkdir()
+        for name, content in sources.items():
+            (folder / name).write_bytes(content)
+        above = Path(__file__).parents[3]
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "mrclab.labs.sandbox.c_child",
+                folder,
+                stage,
+                str(_CPU_S),
+                str(runs),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=above,
+            env={**environment, "PYTHONPATH": str(above)},
+            start_new_session=True,
+        )
+        assert self._process.stderr is not None
+        self._output = Output(self._process.stderr)
+        self._late = False
+        self._limit_s = limit_s
+        self._watchdog = threading.Timer(limit_s, self._end_late)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        try:
+            self._begin(report)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, report: Callable[[str], None]) -> None:
+        missing = self._json().get("missing")
+        if missing:
+            report(printable(str(missing)))
+        compiled = self._json()
+        if not compiled.get("compiled"):
+            raise CompileError(printable(str(compiled.get("messages")), lines=True).strip())
+
+    def _json(self) -> dict[str, Any]:
+        found = json.loads(self.line())
+        assert isinstance(found, dict)
+        return found
+
+    def line(self) -> str:
+        """Return the next line that the program writes. Raise ProgramEnd."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline(_LONGEST_LINE_BYTES)
+        if self._late:
+            raise ProgramEnd(f"This did not end within {self._limit_s:g} s. Is there a loop that never ends?")
+        if not line.endswith(b"\n"):
+            raise ProgramEnd("Your program ended before it was done.")
+        text = line.decode(errors="replace").rstrip("\n")
+        if text.startswith("X -"):
+            raise ProgramEnd(f"Your program was ended by signal {text[3:]}: does it write where it may not?")
+        if text.startswith("X "):
+            raise ProgramEnd("Your program ended before it was done. Does it call exit()?")
+        return text
+
+    def end(self) -> None:
+        """Wait for the end of a run. Raise ProgramEnd unless its exit code is 0."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline(_LONGEST_LINE_BYTES) != b"X 0\n":
+            raise ProgramEnd("Your program did not end after its last answer.")
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes that the program writes. Raise ProgramEnd."""
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(count)
+        if len(data) != count:
+            raise ProgramEnd("Your program ended before it was done.")
+        return data
+
+    def write(self, text: str) -> None:
+        """Answer the program. Raise ProgramEnd."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(text.encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self.line()
+            raise ProgramEnd("Your program ended before it was done.") from None
+
+    def _end_late(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the program and remove its files."""
+        self._watchdog.cancel()
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+        self._output.end()
+        self._scratch.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
