@@ -40,7 +40,16 @@ FLAGS = (
 HOOKS = "hooks.c"
 LIBRARIES = {
     VERBS: (
-        ("device.c", "objects.c", "queues.c", "extended.c", "session.c", HOOKS, "refused.c"),
+        (
+            "device.c",
+            "objects.c",
+            "queues.c",
+            "extended.c",
+            "session.c",
+            HOOKS,
+            "refused.c",
+            "refused_calls.c",
+        ),
         ("-Wl,--version-script={source}/verbs.map", "-ldl"),
     ),
     MRC: (("mrc.c", "mrc_ctl.c"), (f"-l:{VERBS}",)),

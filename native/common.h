@@ -124,4 +124,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t bytes);
 
 /* refused.c: print once what is refused and why, and return EOPNOTSUPP. */
+#define NO_OTHERS "MRC has WRITE and WRITE with immediate alone"
 int refuse(const char *name, const char *why);
+/* Set the functions of a context that programs call through it to ones that refuse. */
+void refuse_rest(struct verbs_context *verbs);

@@ -70,6 +70,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     context->verbs.sz = sizeof(context->verbs);
     context->verbs.query_port = query_port;
     context->verbs.create_qp_ex = create_qp_ex;
+    refuse_rest(&context->verbs);
     verbs->abi_compat = (void *)UINTPTR_MAX; /* there is a verbs_context around it */
     verbs->device = device;
     verbs->cmd_fd = context->session.socket;

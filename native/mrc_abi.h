@@ -74,7 +74,7 @@ enum mrc_qp_attr_bit {
     MRC_HINT = 1 << 7,
     MRC_RETRY = 1 << 8,
     MRC_CAPABILITIES = 1 << 9,
-    MRC_VENDOR = 1 << 31,
+    MRC_VENDOR = INT32_MIN, /* bit 31 */
 };
 
 struct mrc_async_event {

@@ -216,6 +216,21 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *verbs, unsigned count)
     pthread_mutex_unlock(&verbs->mutex);
 }
 
+static int refuse_type(enum ibv_qp_type type)
+{
+    const char *name = "a queue pair that is not RC";
+
+    if (type == IBV_QPT_UD)
+        name = "a queue pair of type UD";
+    else if (type == IBV_QPT_UC)
+        name = "a queue pair of type UC";
+    else if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV)
+        name = "a queue pair of type XRC";
+    else if (type == IBV_QPT_RAW_PACKET)
+        name = "a queue pair of type RAW_PACKET";
+    return refuse(name, "MRC has reliable connections alone");
+}
+
 static int check_limits(const struct ibv_qp_init_attr *init)
 {
     const struct ibv_qp_cap *cap = &init->cap;
@@ -223,7 +238,7 @@ static int check_limits(const struct ibv_qp_init_attr *init)
     if (init->srq)
         return refuse("a queue pair with an SRQ", "MRC has no shared receive queues");
     if (init->qp_type != IBV_QPT_RC)
-        return refuse("a queue pair that is not RC", "MRC has reliable connections alone");
+        return refuse_type(init->qp_type);
     if (!init->send_cq || !init->recv_cq || cap->max_send_wr > WIRE_MAX_SEND_WR ||
         cap->max_recv_wr > WIRE_MAX_RECV_WR || cap->max_send_sge > WIRE_MAX_SGE || cap->max_recv_sge > WIRE_MAX_SGE ||
         cap->max_inline_data > WIRE_MAX_INLINE)
@@ -338,7 +353,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *verbs, struct ibv_qp_init_attr_e
         return NULL;
     }
     if (extended && init->send_ops_flags & ~possible) {
-        errno = refuse("a queue pair with other operations", "MRC has WRITE and WRITE with immediate alone");
+        errno = refuse("a queue pair with other operations", NO_OTHERS);
         return NULL;
     }
     return create_qp(init->pd, (struct ibv_qp_init_attr *)init, extended); /* it begins with the same fields */

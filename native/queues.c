@@ -67,12 +67,26 @@ static int copy_list(const struct ibv_send_wr *wr, struct wire_work *work)
     return bytes > WIRE_MAX_MESSAGE ? EINVAL : 0;
 }
 
+static int refuse_opcode(enum ibv_wr_opcode opcode)
+{
+    static const char *const names[] = {
+        [IBV_WR_SEND] = "SEND",
+        [IBV_WR_SEND_WITH_IMM] = "SEND with immediate",
+        [IBV_WR_RDMA_READ] = "RDMA READ",
+        [IBV_WR_ATOMIC_CMP_AND_SWP] = "atomic compare and swap",
+        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "atomic fetch and add",
+    };
+    const char *name = opcode < sizeof(names) / sizeof(*names) ? names[opcode] : NULL;
+
+    return refuse(name ? name : "a send request that is no WRITE", NO_OTHERS);
+}
+
 static int post_one(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index)
 {
     struct wire_work *work;
 
     if (wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
-        return refuse("a send request that is no WRITE", "MRC has WRITE and WRITE with immediate alone");
+        return refuse_opcode(wr->opcode);
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->max_sge)
         return EINVAL;
     int error = work_open(qp, index, &work);

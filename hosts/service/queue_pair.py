@@ -53,11 +53,16 @@ EVENTS: Mapping[Status, int] = {
     Status.REMOTE_OPERATION_ERROR: QP_FATAL,
 }
 """The asynchronous event of a failure on the receiving side."""
+HELD_BYTES = 64 << 20
+"""Copies of payloads that a session may hold before its other requests have to wait."""
+QP_HELD_BYTES = 1 << 20
+"""The same of one queue pair: some windows. More would only push the copies out of the CPU's cache."""
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
 """Of the ACK timer; 25 exponential retries never end [SPEC Table 7-1]."""
 PER_TURN = 64
 """Requests that one queue pair may pass on before the next one has its turn."""
 _SGE = record("sge")
+MOST_INLINE, MOST_PIECES, MOST_BYTES = LIMITS["MAX_INLINE"], LIMITS["MAX_SGE"], LIMITS["MAX_MESSAGE"]
 _SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]
 _SOLICITED = FLAGS["WORK_SOLICITED"]
 _STATE = WORDS["QP_STATE"]
@@ -76,6 +81,13 @@ class Posted:
     """When it was taken, if a recording was under way then."""
 
 
+@dataclass(slots=True)
+class Copies:
+    """The bytes of payloads that all queue pairs of a session hold."""
+
+    held_bytes: int = 0
+
+
 class ServiceQp:
     """One queue pair of a session."""
 
@@ -87,6 +99,7 @@ class ServiceQp:
         cqs: tuple[CompletionRing, CompletionRing],
         read: Callable[[int, int, int], bytes],
         raise_event: Callable[[int, int], None],
+        copies: Copies,
         *,
         sig_all: bool,
         cookie: int,
@@ -96,7 +109,7 @@ class ServiceQp:
 
         ``cqs`` are for sends and for receives; ``read(lkey, address, length)`` returns the program's bytes or
         raises MemoryFaultError; completions carry the program's ``cookie``;
-        ``raise_event(type, qpn)`` reports an asynchronous event.
+        ``raise_event(type, qpn)`` reports an asynchronous event; ``copies`` counts for the whole session.
         """
         self._endpoint, self._profiles = endpoint, profiles
         self._ev_profile = 0
@@ -106,6 +119,7 @@ class ServiceQp:
         self.send_cq, self.recv_cq = cqs
         self._read = read
         self._raise_event = raise_event
+        self._copies = copies
         self._sig_all = sig_all
         self._cookie = cookie
         self._recordings = recordings
@@ -122,6 +136,7 @@ class ServiceQp:
 
     def close(self) -> None:
         """Remove the queue pair."""
+        self._hold(-self.held_bytes)
         self._profiles.forget(self.qpn)
         self._endpoint.destroy_qp(self.qpn)
         self.rings.memory.close()
@@ -193,8 +208,8 @@ class ServiceQp:
 
     # Requests
 
-    def take(self, budget_bytes: int) -> int:
-        """Pass posted requests on, as long as their copies fit the budget; on an error flush receives, too.
+    def take(self) -> int:
+        """Pass posted requests on, while there is room for copies of them; on an error flush receives, too.
 
         Return how many were passed on. Raise RingError if the ring's counters make no sense.
         """
@@ -203,14 +218,18 @@ class ServiceQp:
             return 0
         count = min(PER_TURN, self.rings.posted())
         for number in range(count):
-            if budget_bytes <= 0:
+            if self.held_bytes >= QP_HELD_BYTES or self._copies.held_bytes >= HELD_BYTES:
                 return number
-            budget_bytes -= self._post(self.rings.take())
-        self._settle()
+            self._post(self.rings.take())
+        if self._pending and self._pending[0].status:
+            self._settle()
         return count + flushed
 
-    def _post(self, work: tuple[Any, ...]) -> int:
-        """Post one request; return the bytes that were copied for it."""
+    def _hold(self, length: int) -> None:
+        self.held_bytes += length
+        self._copies.held_bytes += length
+
+    def _post(self, work: tuple[Any, ...]) -> None:
         wr_id, remote_addr, rkey, imm, opcode, flags, num_sge, length, data = work
         posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0, opcode == _WRITE_IMM)
         if self._recordings.active:
@@ -218,12 +237,12 @@ class ServiceQp:
         self._pending.append(posted)
         if self._failing or self.state == ERR:
             posted.status = WR_FLUSH
-            return 0
+            return
         try:
             if flags & _INLINE:
-                payload = data[: min(length, LIMITS["MAX_INLINE"])]
+                payload = data[: min(length, MOST_INLINE)]
             else:
-                payload = self._gather(data, min(num_sge, LIMITS["MAX_SGE"]))
+                payload = self._gather(data, min(num_sge, MOST_PIECES))
             posted.length = len(payload)
             value = imm if opcode == _WRITE_IMM else None
             if remote_addr + len(payload) > 1 << 64:
@@ -235,14 +254,12 @@ class ServiceQp:
         except ValueError:
             posted.status = LOC_LEN
         self._failing = posted.status != 0
-        if self._failing:
-            return 0
-        self.held_bytes += posted.length
-        return posted.length
+        if not self._failing:
+            self._hold(posted.length)
 
     def _gather(self, data: bytes, count: int) -> bytes:
-        pieces = [_SGE.unpack_from(data, n * _SGE.size) for n in range(count)]
-        if sum(length for _, length, _ in pieces) > LIMITS["MAX_MESSAGE"]:
+        pieces = [_SGE.unpack_from(data, at) for at in range(0, count * _SGE.size, _SGE.size)]
+        if sum([length for _, length, _ in pieces]) > MOST_BYTES:
             raise ValueError("the message is too long")
         if count == 1:
             address, length, lkey = pieces[0]
@@ -255,9 +272,10 @@ class ServiceQp:
         """Complete the oldest request that the core had."""
         if self._pending and not self._pending[0].status:
             posted = self._pending.popleft()
-            self.held_bytes -= posted.length
+            self._hold(-posted.length)
             self._complete(posted, STATUS_CODES[event.status])
-        self._settle()
+        if self._pending and self._pending[0].status:
+            self._settle()
 
     def _settle(self) -> None:
         """Complete requests that the core never had, once all before them are complete."""

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
@@ -25,13 +26,11 @@ from mrclab.hosts.service.memory import (
     ProgramMemory,
     RegionPlace,
 )
-from mrclab.hosts.service.queue_pair import ServiceQp
+from mrclab.hosts.service.queue_pair import Copies, ServiceQp
 from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.rings import CompletionRing, SharedMemory, WorkRings
 from mrclab.topologies import Fabric
 
-HELD_BYTES = 64 << 20
-"""Copies of payloads that a session may hold before its other requests have to wait."""
 RING_BYTES = 256 << 20
 """Shared memory of a session."""
 ACCESS_FLAGS = 0x10000F
@@ -87,6 +86,7 @@ class Session:
         self._cqs: dict[int, CompletionRing] = {}
         self.qps: dict[int, ServiceQp] = {}
         self._ready: dict[ServiceQp, None] = {}
+        self._copies = Copies()
         self._next_id = 1
         self._seen = self._ring_bytes = 0
         self._operations: Mapping[str, Callable[[tuple[int, ...], bytes, list[int]], Answer]] = {
@@ -296,16 +296,14 @@ class Session:
         rings = WorkRings(max(1, send_slots), max(1, receive_slots))
         self._room(rings.memory)
 
-        def read(lkey: int, address: int, length: int) -> bytes:
-            return self._read(pd, lkey, address, length)
-
         qp = ServiceQp(
             self._endpoint,
             self._control.profiles,
             rings,
             cqs,
-            read,
+            partial(self._read, pd),
             self.raise_event,
+            self._copies,
             sig_all=bool(sig_all),
             cookie=cookie & 0xFFFFFFFF,
             recordings=self._recordings,
@@ -361,11 +359,8 @@ class Session:
         if not self._ready:
             return 0
         taken = 0
-        budget = HELD_BYTES - sum(qp.held_bytes for qp in self.qps.values())
         for qp in list(self._ready):
-            before = qp.held_bytes
-            taken += qp.take(budget)
-            budget -= qp.held_bytes - before
+            taken += qp.take()
             if not qp.rings.posted():
                 del self._ready[qp]
         return taken

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
-import socket
-import struct
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
-from mrclab.hosts.service.control import control
-from mrclab.hosts.service.rings import fence
-from mrclab.hosts.service.session import Session, SessionOverError
 from mrclab.native.build import MRC, SOURCE, VERBS, build_into
-from tests.support.nic_client import Nic, Wire
+from tests.support.native_services import TIMEOUT_S, Services, free_port, running
 from tests.support.paths import ROOT
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 SOURCES = ROOT / "tests" / "support" / "programs"
 SIZE, COUNT = "20000", "100"
-TIMEOUT_S = 60
-LOOK_S = 0.001
 FAULT = 86
 """The exit code of a program in which a sanitizer has found something."""
 
@@ -46,60 +37,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Services:
-    """The NIC services of two hosts, without a fabric: frames are carried by hand, in a thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths = [folder / "h0.sock", folder / "h2.sock"]
-        self._wire = Wire()
-        self._nics = self._wire.a, self._wire.b
-        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in self.paths]
-        for listener, path in zip(self._listeners, self.paths, strict=True):
-            listener.bind(str(path))
-            listener.listen(8)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-        for listener in self._listeners:
-            listener.close()
-        self._wire.close()
-
-    def _work(self) -> None:
-        while not self._over.is_set():
-            readable, _, _ = select.select(self._listeners, [], [], LOOK_S)
-            for listener, nic in zip(self._listeners, self._nics, strict=True):
-                if listener in readable:
-                    self._accept(listener, nic)
-                for session in list(nic.sessions):
-                    session.set_asleep(0)
-                    self._serve(nic, session)
-            self._wire.run(5)
-            fence()
-            for nic in self._nics:
-                for session in nic.sessions:
-                    session.notify()
-
-    def _accept(self, listener: socket.socket, nic: Nic) -> None:
-        connection, _ = listener.accept()
-        connection.setblocking(False)
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid, _, _ = struct.unpack("=iII", credentials)
-        nic.sessions.append(
-            Session(connection, pid, nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings)
-        )
-
-    def _serve(self, nic: Nic, session: Session) -> None:
-        try:
-            session.serve()
-        except SessionOverError:
-            nic.sessions.remove(session)
-            session.close()
-
-
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
@@ -111,51 +48,27 @@ def folder() -> Iterator[Path]:
             ("verbs", "pair", ["-libverbs"]),
             ("mrc", "pair", ["-DMRC", *mrc]),
             ("controller", "controller", mrc),
+            ("refusals", "refusals", ["-libverbs"]),
         ):
             argv = ["gcc", "-g", *FLAGS, "-o", folder / program, SOURCES / f"{source}.c", *options]
             subprocess.run(argv, check=True)
         yield folder
 
 
-@pytest.fixture
-def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    monkeypatch.setattr(control, "may_control", lambda _pid: True)
-    with tempfile.TemporaryDirectory() as name:
-        made = Services(Path(name))
-        yield made
-        made.close()
-
-
-def _start(folder: Path, nic: Path, *words: str) -> subprocess.Popen[str]:
+def _start(folder: Path, nic: Path, program: str, *words: str) -> AbstractContextManager[Popen[str]]:
     libraries = folder / "lib"
     options = f"exitcode={FAULT}:abort_on_error=0:detect_leaks=0"
-    environment = {
-        "LD_PRELOAD": f"{_runtime()}:{libraries / VERBS}",
-        "LD_LIBRARY_PATH": str(libraries),
-        "ASAN_OPTIONS": options,
-        "UBSAN_OPTIONS": f"print_stacktrace=1:{options}",
-        "MRCLAB_NIC": str(nic),
-    }
-    return subprocess.Popen(
-        [str(folder / words[0]), *words[1:]],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    variables = {"ASAN_OPTIONS": options, "UBSAN_OPTIONS": f"print_stacktrace=1:{options}"}
+    preload = f"{_runtime()}:{libraries / VERBS}"
+    return running(nic, libraries, folder / program, *words, preload=preload, variables=variables)
 
 
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
-@pytest.mark.parametrize("api", ["verbs", "mrc"])
-def test_a_pair_of_programs_is_clean(services: Services, folder: Path, api: str) -> None:
+@pytest.mark.parametrize(("api", "mode"), [("verbs", "events"), ("mrc", "events"), ("verbs", "fork")])
+def test_a_pair_of_programs_is_clean(services: Services, folder: Path, api: str, mode: str) -> None:
     here, there = services.paths
-    port = _free_port()
+    port = free_port()
     with (
-        _start(folder, there, api, "server", port, SIZE, COUNT, "events") as server,
+        _start(folder, there, api, "server", port, SIZE, COUNT, mode) as server,
         _start(folder, here, api, "client", port, SIZE, COUNT, "127.0.0.1") as client,
     ):
         with suppress(subprocess.TimeoutExpired):
@@ -167,6 +80,13 @@ def test_a_pair_of_programs_is_clean(services: Services, folder: Path, api: str)
     for program, words in said.items():
         assert program.returncode == 0, words
         assert f"ok {COUNT} messages" in words
+
+
+def test_refusals_are_clean(services: Services, folder: Path) -> None:
+    with _start(folder, services.paths[0], "refusals") as program:
+        said, _ = program.communicate(timeout=TIMEOUT_S)
+    assert program.returncode == 0, said
+    assert said.count("EOPNOTSUPP") == 19
 
 
 def test_a_controller_is_clean(services: Services, folder: Path) -> None:

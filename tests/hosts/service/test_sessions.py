@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrclab.hosts.service.layout import OPS, VERSION, WORDS, record
+from mrclab.hosts.service.queue_pair import QP_HELD_BYTES
 from mrclab.hosts.service.rings import RingError
 from mrclab.hosts.service.session import SessionOverError
 from tests.support.nic_client import Program, Wire
@@ -89,6 +90,27 @@ def test_bytes_arrive_and_the_immediate_consumes_a_receive(
     assert a.poll() == [(5, 0, 0)]
     assert there.bytes(SIZE + 100)[100:] == data
     assert b.poll() == [(77, 0, 0xABCD)]
+
+
+def test_a_queue_pair_copies_a_mebibyte_ahead_and_no_more(
+    wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
+) -> None:
+    """Copies beyond that would only leave the CPU's cache before they are sent."""
+    (a, b), (here, there) = programs, areas
+    lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
+    count = QP_HELD_BYTES // here.length + 4
+    a.make_qp(slots=64)
+    b.make_qp(slots=64)
+    a.connect(b)
+    b.connect(a)
+    for number in range(count):
+        a.post(number, here.address, here.length, lkey, there.address, rkey)
+    assert a.session.take() == QP_HELD_BYTES // here.length
+    assert a.session.take() == 0
+    assert a.session.qps[a.qpn].held_bytes == QP_HELD_BYTES
+    wire.run(300)
+    assert a.poll() == [(number, 0, 0) for number in range(count)]
+    assert a.session.qps[a.qpn].held_bytes == 0
 
 
 def test_an_immediate_without_a_receive_ends_both_queue_pairs(

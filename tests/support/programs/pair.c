@@ -1,30 +1,19 @@
 /* Two programs, each on a host: the client writes messages with immediates into slots of the server's memory, the
  * server checks every byte and returns credits by writing a counter into the client's memory.
  *
- *   pair server PORT SIZE COUNT [events]      pair client PORT SIZE COUNT HOST [pause]
+ *   pair server PORT SIZE COUNT [events|fork|unmap|dereg]      pair client PORT SIZE COUNT HOST [pause]
  *
- * With `pause` the client says "half" after half of its messages, and goes on after a line on standard input. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
-#include <netdb.h>
+ * With `pause` the client says "half" after half of its messages, and goes on after a line on standard input.
+ * With `fork` the server has children in between that write into its slots, exit or become another program; with
+ * `unmap` and `dereg` it removes the memory after half of its messages, and says which event that led to. */
+#include "programs.h"
+
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 #define SLOTS 8
 #define POLLS_PER_LOOK 1000
-#define CHECK(condition)                                                                                       \
-    do {                                                                                                       \
-        if (!(condition)) {                                                                                    \
-            fprintf(stderr, "pair: line %d: %s: %s\n", __LINE__, #condition, strerror(errno));                 \
-            exit(1);                                                                                           \
-        }                                                                                                      \
-    } while (0)
-
 #ifdef MRC
 #include "mrc_abi.h"
 typedef struct mrc_cq queue;
@@ -43,12 +32,6 @@ typedef struct ibv_comp_channel channel;
 #define RECEIVE ibv_post_recv
 #endif
 
-struct end {
-    uint32_t qpn, psn, rkey, pad;
-    uint64_t address;
-    union ibv_gid gid;
-};
-
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static queue *cq;
@@ -59,43 +42,6 @@ static uint8_t *memory;
 static size_t size, length;
 static int bootstrap, listening;
 static struct end ours, theirs;
-
-static void whole(int fd, void *data, size_t bytes, int sending)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = sending ? write(fd, (char *)data + done, bytes - done) : read(fd, (char *)data + done, bytes - done);
-        CHECK(n > 0);
-        done += (size_t)n;
-    }
-}
-
-static int meet(const char *host, const char *port)
-{
-    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE};
-    struct addrinfo *found;
-    int on = 1;
-
-    CHECK(!getaddrinfo(host, port, &hints, &found));
-    int fd = socket(found->ai_family, SOCK_STREAM, 0);
-    CHECK(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (host) {
-        while (connect(fd, found->ai_addr, found->ai_addrlen)) {
-            CHECK(errno == ECONNREFUSED); /* the server is not there yet */
-            close(fd);
-            usleep(20000);
-            fd = socket(found->ai_family, SOCK_STREAM, 0);
-        }
-    } else {
-        int listener = fd;
-        CHECK(!bind(listener, found->ai_addr, found->ai_addrlen) && !listen(listener, 1));
-        fd = accept(listener, NULL, NULL);
-        CHECK(fd >= 0);
-        close(listener);
-    }
-    freeaddrinfo(found);
-    return fd;
-}
 
 static void modify(struct ibv_qp_attr *attr, int mask)
 {
@@ -117,8 +63,8 @@ static void make(int with_events)
     ibv_free_device_list(list);
     CHECK((pd = ibv_alloc_pd(context)));
     length = SLOTS * size + 4096;
-    CHECK(!posix_memalign((void **)&memory, 4096, length));
-    memset(memory, 0, length);
+    memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
     CHECK((mr = ibv_reg_mr(pd, memory, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
 #ifdef MRC
     struct mrc_context_attr attr = {0};
@@ -250,7 +196,38 @@ static void await(struct ibv_wc *wc)
 
 static uint8_t pattern(int number, size_t at) { return (uint8_t)((size_t)number * 31 + at * 7 + (at >> 8)); }
 
-static void serve(int count)
+/* A child that shares our pages until one of us writes to them, and our rings not at all. */
+static void have_child(int becomes_another)
+{
+    int status;
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (!child) {
+        memset(memory, 0xEE, length);
+        if (becomes_another)
+            execlp("true", "true", NULL);
+        exit(becomes_another);
+    }
+    CHECK(waitpid(child, &status, 0) == child && !status);
+}
+
+/* Remove what the client goes on to write into, and wait for the event of that. */
+static void remove_memory(int unmap)
+{
+    struct ibv_async_event event;
+
+    if (unmap)
+        CHECK(!munmap(memory, SLOTS * size));
+    else
+        CHECK(!ibv_dereg_mr(mr));
+    CHECK(!ibv_get_async_event(context, &event));
+    printf("%s\n", ibv_event_type_str(event.event_type));
+    ibv_ack_async_event(&event);
+    exit(0);
+}
+
+static void serve(int count, const char *mode)
 {
     volatile uint64_t *credit = (void *)(memory + SLOTS * size);
     struct ibv_wc wc;
@@ -265,6 +242,10 @@ static void serve(int count)
             CHECK(memory[(size_t)(i % SLOTS) * size + at] == pattern(i, at));
         post_receive((uint64_t)(SLOTS * 2 + i));
         i++;
+        if (!strcmp(mode, "fork") && i % 16 == 0)
+            have_child(i % 32 == 0);
+        if ((!strcmp(mode, "unmap") || !strcmp(mode, "dereg")) && i == count / 2)
+            remove_memory(*mode == 'u');
         *credit = (uint64_t)i;
         post_write(0, (void *)(uintptr_t)credit, 8, theirs.address + SLOTS * size, -1,
                    IBV_SEND_INLINE | (i % 16 && i != count ? 0 : IBV_SEND_SIGNALED));
@@ -322,7 +303,8 @@ int main(int argc, char **argv)
     CHECK(argc >= 5);
     int serving = !strcmp(argv[1], "server"), count = atoi(argv[4]);
     size = (size_t)atol(argv[3]);
-    make(serving && argc > 5);
+    const char *mode = serving && argc > 5 ? argv[5] : "";
+    make(!strcmp(mode, "events"));
     int fd = bootstrap = meet(serving ? NULL : argv[5], argv[2]);
     listening = serving;
     whole(fd, &ours, sizeof(ours), 1);
@@ -335,7 +317,7 @@ int main(int argc, char **argv)
     printf("connected\n");
     fflush(stdout);
     if (serving)
-        serve(count);
+        serve(count, mode);
     else
         feed(count, argc > 6);
     whole(fd, &(char){1}, 1, 1);

@@ -1,0 +1,97 @@
+"""The test programs in C: built, run on hosts of a fabric, and the NIC services that they use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from mrclab.native.build import MRC, SOURCE, libraries
+from tests.support.command import Up
+from tests.support.paths import ROOT
+
+HEADER = Path("/usr/include/infiniband/verbs.h")
+SOURCES = ROOT / "tests" / "support" / "programs"
+TIMEOUT_S = 120
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None or not HEADER.exists(),
+    reason="needs a C compiler and libibverbs' header (apt install gcc libibverbs-dev)",
+)
+
+
+@contextmanager
+def built(**programs: str) -> Iterator[dict[str, Path]]:
+    """Programs by name, each of a source of `SOURCES`; one called ``mrc`` is made for lib_mrc.so."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # other users run them too
+        made = next(path.parent for path in libraries() if path.name == MRC)
+        mrc = ["-DMRC", f"-I{SOURCE}", f"-L{made}", f"-l:{MRC}", f"-Wl,-rpath-link,{made}", "-libverbs"]
+        for program, source in programs.items():
+            options = mrc if program == "mrc" else ["-libverbs", "-ldl"]
+            argv = ["cc", "-O2", "-Wall", "-Werror", "-Wl,--as-needed", "-o", folder / program]
+            subprocess.run([*argv, SOURCES / f"{source}.c", *options], check=True)
+        yield {program: folder / program for program in programs}
+
+
+@contextmanager
+def running(
+    up: Up, host: str, *words: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A program on a host: options of `exec`, ``--``, the program and its arguments."""
+    at = words.index("--")
+    argv = up.mrclab.command("exec", *words[:at], host, *words[at:])
+    variables = {**up.mrclab.environment, **(environment or {})}
+    with subprocess.Popen(
+        argv, env=variables, stdin=PIPE, stdout=PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a program, and return what it said."""
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    return output
+
+
+def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str]) -> bool:
+    """Wait until a program listens on a host. Return False if it ends before."""
+    argv = ["ip", "netns", "exec", up.host_namespace(host), "ss", "-Hltn", f"sport = :{port}"]
+    deadline = time.monotonic() + TIMEOUT_S
+    while not subprocess.run(argv, capture_output=True, check=True).stdout:
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, "it does not listen"
+        time.sleep(0.05)
+    return True
+
+
+def service(up: Up, host: str) -> int:
+    """Return the pid of a host's NIC service. Raise StopIteration if none runs."""
+    found = subprocess.run(
+        ["pgrep", "-f", "mrclab.hosts.service"], capture_output=True, text=True, check=False
+    ).stdout.split()
+    here = os.stat(f"/var/run/netns/{up.host_namespace(host)}").st_ino
+    for pid in found:
+        with suppress(OSError):
+            if os.stat(f"/proc/{pid}/ns/net").st_ino == here:
+                return int(pid)
+    raise StopIteration(host)
+
+
+def end_service(up: Up, host: str) -> None:
+    """End a host's NIC service, if one runs, so that the next program starts a new one."""
+    with suppress(StopIteration):
+        os.kill(service(up, host), signal.SIGKILL)
