@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs slides site format p4 bench validation
-.PHONY: clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs slides video site format p4 bench
+.PHONY: validation clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 .NOTPARALLEL: # two installations at once would be in each other's way
 
@@ -67,6 +67,9 @@ docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead l
 
 slides: $(VENV)/.with-docs ## Build the labs' slides, one HTML file each, in build/slides
 	@$(BIN)/python tools/slides.py build/slides
+
+video: $(VENV)/.with-docs ## Make the captioned video of a minute in build/video (needs ffmpeg, Chromium and Playwright)
+	@$(BIN)/python tools/video.py build/video
 
 site: docs ## That, and the pages that simulate in the browser (site/play, for any file server)
 	@$(BIN)/python tools/play_site.py site/play && $(BIN)/python tools/lab_site.py site/play

@@ -21,6 +21,7 @@ CANNOT = 3
 # The arguments that make each short.
 SHORT: dict[str, Sequence[str]] = {
     "analysis": ("--trials", "20"),
+    "class_server": ("--students", "3"),
     "clustermapper": ("faults", "-n", "10"),
     "cross_check": ("-n", "1", "--only", "cut-slow", "dead-2", "shared"),
     "disturbances": ("--runs", "1", "--only", "queue for a moment", "route", "capture damaged"),

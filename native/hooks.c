@@ -18,6 +18,7 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
 
 static lookup real_dlsym;
 static versioned_lookup real_dlvsym;
+static void *self; /* this library: one that wraps libibverbs may come before it and ask for what it wraps */
 
 /* The number of symbols: one more than the last that is in a chain of the GNU hash table. */
 static uint32_t count_symbols(const uint32_t *hash)
@@ -41,9 +42,12 @@ static void find_real(void)
     const ElfW(Sym) *symbols = NULL;
     const char *names = NULL;
     const uint32_t *hash = NULL;
+    Dl_info here;
 
     if (!map)
         return;
+    if (dladdr(&self, &here))
+        self = dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_SYMTAB)
             symbols = (const void *)entry->d_un.d_ptr;
@@ -76,7 +80,7 @@ void *dlsym(void *restrict handle, const char *restrict name)
     if (!real_dlsym)
         find_real();
     if (real_dlsym && ours(name)) {
-        void *found = real_dlsym(RTLD_DEFAULT, name);
+        void *found = real_dlsym(self ? self : RTLD_DEFAULT, name);
         if (found)
             return found;
     }
@@ -88,7 +92,7 @@ void *dlvsym(void *restrict handle, const char *restrict name, const char *restr
     if (!real_dlvsym)
         find_real();
     if (real_dlsym && ours(name)) {
-        void *found = real_dlsym(RTLD_DEFAULT, name);
+        void *found = real_dlsym(self ? self : RTLD_DEFAULT, name);
         if (found)
             return found;
     }

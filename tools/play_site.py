@@ -24,7 +24,7 @@ from pathlib import Path
 
 from mrclab.live.recording import SCRIPTS, static
 from mrclab.play.replays import SCRIPTS as REPLAYS
-from mrclab.play.replays import replay_of
+from mrclab.play.replays import replay_of, training_page
 from mrclab.topologies import fabric_text, load_fabric
 from mrclab.version import version
 
@@ -213,6 +213,7 @@ def build(folder: Path) -> None:
     (folder / "index.html").write_text(page(), encoding="utf-8")
     for script in REPLAYS:
         (folder / f"replay-{script.name}.html").write_text(replay_of(script, version()), encoding="utf-8")
+    (folder / "replay-training.html").write_text(training_page(), encoding="utf-8")
     (folder / "licences.txt").write_text(licences(), encoding="utf-8")
     for name in (*SCRIPTS, "live.css"):
         (folder / name).write_text(static(name), encoding="utf-8")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from mrclab.live.recording import replay_page
+from mrclab.live.recording import replay_page, static
 from mrclab.play.scene import Scene
 from mrclab.play.session import Play
 from mrclab.topologies import load_fabric
@@ -62,6 +63,23 @@ SCRIPTS = (
         ((50, "kill a spine"), (120, "restore")),
     ),
 )
+
+
+TRAINING = "static/training.json"
+"""A training in virtual time, recorded by tools/training_replay.py."""
+
+
+def training_page() -> str:
+    """Return the recorded training as one HTML page, which plays it."""
+    data = (files("mrclab.play") / TRAINING).read_text(encoding="utf-8")
+    page = static("training.html")
+    for name in ("live.css", "training.css"):
+        page = page.replace(
+            f'<link rel="stylesheet" href="static/{name}">', f"<style>\n{static(name)}\n</style>"
+        )
+    for name in ("format.js", "training.js"):
+        page = page.replace(f'<script src="static/{name}"></script>', f"<script>\n{static(name)}\n</script>")
+    return page.replace("<script>", f"<script>window.RECORDING = {data.strip()};</script>\n<script>", 1)
 
 
 def frames_of(play: Play, script: Script) -> Iterator[dict[str, Any]]:

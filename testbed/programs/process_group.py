@@ -9,8 +9,8 @@ and reduces them here in the order of ranks. So an all-gather sends some twice o
 program must issue its collectives in the same order on all ranks, as with other backends. Messages between
 two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
 
-PyTorch is no dependency of mrclab: only a program that has it imports this module. It runs with versions
-1.13 (Debian 12's) to 2.13.
+PyTorch is no dependency of mrclab: only a program that has it imports this module. It takes both
+ways to register a backend, that of version 1.13 (Debian 12's) and that of version 2.
 """
 
 import atexit

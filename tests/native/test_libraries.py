@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
@@ -118,3 +119,38 @@ def test_structures_of_the_control_api_lie_as_published(tmp_path: Path) -> None:
 def test_the_c_room_stays_small() -> None:
     lines = sum(len(path.read_text().splitlines()) for path in SOURCE.glob("*.[ch]"))
     assert lines <= MOST_LINES
+
+
+WRAPPER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+const char *ibv_get_device_name(void *device)
+{
+    void *wrapped = dlopen(getenv("WRAPPED"), RTLD_NOW);
+    void *plain = dlsym(wrapped, "ibv_get_device_name");
+    void *versioned = dlvsym(wrapped, "ibv_get_device_name", "IBVERBS_1.1");
+    if (!plain || plain == (void *)ibv_get_device_name || versioned != plain)
+        return "itself";
+    return "what it wraps";
+}
+"""
+CALLER = r"""
+#include <stdio.h>
+const char *ibv_get_device_name(void *);
+int main(void) { puts(ibv_get_device_name(0)); return 0; }
+"""
+
+
+def test_a_library_that_wraps_libibverbs_finds_ours_and_not_itself(tmp_path: Path) -> None:
+    """As Microsoft's mrc-verbs-shim-lib does, which called itself without end."""
+    wrapper, caller = tmp_path / "wrapper.so", tmp_path / "caller"
+    for name, source in (("wrapper", WRAPPER), ("caller", CALLER)):
+        (tmp_path / f"{name}.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", wrapper, tmp_path / "wrapper.c", "-ldl"], check=True)
+    subprocess.run(["cc", "-o", caller, tmp_path / "caller.c", wrapper], check=True)
+    ours = str(_library(VERBS))
+    environment = {**os.environ, "LD_PRELOAD": f"{wrapper}:{ours}", "WRAPPED": ours}
+    done = subprocess.run([caller], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "what it wraps\n"

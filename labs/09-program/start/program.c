@@ -2,7 +2,7 @@
  *
  *   ./transfer receive PORT               ./transfer send PORT HOST [pause]
  *
- * The two meet over TCP, tell each other their queue pairs and memory, and transfer 64 MiB over four queue pairs. With
+ * The two meet over TCP, tell each other their queue pairs and memory, and transfer 2 x 32 MiB over four queue pairs. With
  * `pause`, the sender says "half" after the first half and goes on with a line of its input: time to cut something. */
 #include "transfer.h"
 #include <errno.h>
@@ -14,6 +14,7 @@
 
 #define QPS 4
 #define DEPTH 16
+#define RECEIVES 640 /* on each queue pair, one for each message: an immediate without a receive is an error */
 #define LENGTH (32u << 20)
 #define MESSAGE 65536u
 #define NEED(condition)                                                                                         \
@@ -55,7 +56,7 @@ struct end {
 static struct transfer t;
 static struct end ours, theirs;
 
-static void make(void)
+static void make(int receiving)
 {
     int count;
     struct ibv_device **devices = ibv_get_device_list(&count);
@@ -69,8 +70,8 @@ static void make(void)
     NEED((pd = ibv_alloc_pd(device)) && (context = mrc_create_context(device, &options)));
     NEED(!posix_memalign((void **)&t.memory, 4096, LENGTH));
     NEED((region = ibv_reg_mr(pd, t.memory, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
-    NEED((t.cq = mrc_create_cq(context, 4 * QPS * DEPTH, NULL, NULL, 0)));
-    struct ibv_qp_cap cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1};
+    NEED((t.cq = mrc_create_cq(context, QPS * (DEPTH + RECEIVES), NULL, NULL, 0)));
+    struct ibv_qp_cap cap = {.max_send_wr = DEPTH, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1};
     struct mrc_qp_options wanted = {.send_cq = t.cq, .recv_cq = t.cq, .cap = cap, .pd = pd};
     for (unsigned i = 0; i < QPS; i++) {
         struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -80,7 +81,7 @@ static void make(void)
         t.qp_numbers[i] = ours.numbers[i];
     }
     t.qp_count = QPS;
-    t.depth = DEPTH;
+    t.depth = receiving ? RECEIVES : DEPTH;
     t.message_bytes = MESSAGE;
     t.lkey = region->lkey;
     ours.rkey = region->rkey;
@@ -140,7 +141,7 @@ int main(int argc, char **argv)
     int receiving = !strcmp(argv[1], "receive"), fd;
     char ready = 1;
 
-    make();
+    make(receiving);
     fd = meet(receiving ? NULL : argv[3], argv[2]);
     tell(fd, &ours, sizeof(ours));
     hear(fd, &theirs, sizeof(theirs));
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
             tell(fd, &ready, 1);
             continue;
         }
+        hear(fd, &ready, 1); /* it has posted its receives */
         if (half && argc > 4) {
             printf("half\n");
             fflush(stdout);
@@ -169,7 +171,6 @@ int main(int argc, char **argv)
         }
         for (size_t at = 0; at < LENGTH; at++)
             t.memory[at] = pattern(half, at);
-        hear(fd, &ready, 1);
         printf("half %d: send_all returned %d\n", half, send_all(&t));
         fflush(stdout);
         hear(fd, &ready, 1);

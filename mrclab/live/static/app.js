@@ -221,6 +221,7 @@ M.app = {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    if (document.querySelector("dialog[open]")) return;  // its own keys: Escape closes it, and the tour stays
     if (event.key === "Escape") { this.closeMenu(); for (const id of ["tour", "traffic"]) M.by(id).hidden = true; return; }
     const open = this.chosen && !M.by("menu").hidden;
     if (!open && M.presenterKey(event, this)) { event.preventDefault(); return; }

@@ -145,35 +145,36 @@ M.drawStrips = (canvas, history, names) => {
 
 /* Time across, path down; a lost packet is a cross, one sent again a ring. Times in us after the fault. */
 M.drawPackets = (canvas, data, until) => {
-  const rows = data.paths.length;
-  const [c, width, height] = M.canvas(canvas, Math.min(560, Math.max(180, rows * 16 + 40)));
-  const left = 108, bottom = height - 26;
-  const times = data.rows.map((r) => r[0]);
-  const low = Math.min(-200, ...times), top = Math.max(200, ...data.rows.map((r) => (r[5] === null ? r[0] : r[5])));
+  const rows = data.paths.length, big = Math.max(1, M.size() / 16);
+  const [c, width, height] = M.canvas(canvas, big * Math.min(560, Math.max(180, rows * 16 + 40)));
+  const left = 108 * big, bottom = height - 26 * big;
+  const first = Math.min(0, ...data.rows.map((r) => r[0])), last = Math.max(1, ...data.rows.map((r) => (r[5] === null ? r[0] : r[5])));
+  const low = first - 0.04 * (last - first), top = last + 0.04 * (last - first);
   const x = (t) => left + ((t - low) / (top - low)) * (width - left - 10);
   const y = (path) => 8 + ((path + 0.5) / rows) * (bottom - 8);
   c.font = M.font(12);
   c.textAlign = "left";
   data.paths.forEach((name, path) => {
     c.fillStyle = data.broken.includes(path) ? M.colour("bad") : M.colour("soft");
-    if (rows <= 40 || path % 8 === 0 || data.broken.includes(path)) c.fillText(name, 2, y(path) + 4);
-    if (data.broken.includes(path)) { c.globalAlpha = 0.12; c.fillRect(left, y(path) - 7, width - left, 14); c.globalAlpha = 1; }
+    if (rows <= 40 || path % 8 === 0 || data.broken.includes(path)) c.fillText(name, 2, y(path) + 4 * big);
+    if (data.broken.includes(path)) { c.globalAlpha = 0.12; c.fillRect(left, y(path) - 7 * big, width - left, 14 * big); c.globalAlpha = 1; }
   });
   c.strokeStyle = M.colour("bad"); c.setLineDash([4, 3]);
   c.beginPath(); c.moveTo(x(0), 4); c.lineTo(x(0), bottom); c.stroke(); c.setLineDash([]);
   c.fillStyle = M.colour("soft"); c.textAlign = "center";
-  for (let n = 0; n <= 5; n += 1) { const t = low + ((top - low) * n) / 5; c.fillText(t < 0 ? `-${M.time(-t)}` : M.time(t), Math.min(width - 24, x(t)), height - 8); }
+  for (let n = 0; n <= 5; n += 1) { const t = low + ((top - low) * n) / 5; c.fillText(t < 0 ? `-${M.time(-t)}` : M.time(t), Math.min(width - 24 * big, x(t)), height - 8 * big); }
   for (const [t, path, , fate, again] of data.rows) {
     if (path < 0 || t > until) continue;
     const px = x(t), py = y(path);
     if (fate === 1) {
-      c.strokeStyle = M.colour("bad"); c.lineWidth = 2; c.beginPath();
-      c.moveTo(px - 4, py - 4); c.lineTo(px + 4, py + 4); c.moveTo(px + 4, py - 4); c.lineTo(px - 4, py + 4); c.stroke();
+      c.strokeStyle = M.colour("bad"); c.lineWidth = 2.5 * big; c.beginPath();
+      const arm = 5.5 * big;
+      c.moveTo(px - arm, py - arm); c.lineTo(px + arm, py + arm); c.moveTo(px + arm, py - arm); c.lineTo(px - arm, py + arm); c.stroke();
     } else if (again) {
-      c.strokeStyle = M.colour("blue"); c.lineWidth = 2; c.beginPath(); c.arc(px, py, 4.5, 0, 7); c.stroke();
+      c.strokeStyle = M.colour("blue"); c.lineWidth = 2.5 * big; c.beginPath(); c.arc(px, py, 5.5 * big, 0, 7); c.stroke();
     } else {
       c.fillStyle = fate === 2 ? M.colour("warn") : M.colour("good"); c.globalAlpha = 0.75;
-      c.fillRect(px - 1.5, py - 3, 3, 6); c.globalAlpha = 1;
+      c.fillRect(px - 1.5 * big, py - 3.5 * big, 3 * big, 7 * big); c.globalAlpha = 1;
     }
   }
 };

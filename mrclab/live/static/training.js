@@ -14,6 +14,7 @@ M.training = {
       this.soon();
     };
     addEventListener("resize", () => this.soon());
+    if (window.RECORDING) { this.replay(window.RECORDING); return; }
     const stream = new EventSource("events");
     stream.onmessage = (event) => {
       M.by("notice").hidden = true;
@@ -21,6 +22,42 @@ M.training = {
       this.soon();
     };
     stream.onerror = () => { M.text(M.by("notice"), "no answer: trying again"); M.by("notice").hidden = false; };
+  },
+
+  /* A run that is over, from its beginning on: the whole of it in 20 s, or as the viewer moves the slider. */
+  replay(recording) {
+    const reps = Object.values(recording).filter((one) => one.end_us), last = Math.max(...reps.map((one) => one.end_us[one.end_us.length - 1]));
+    const seek = M.by("seek"), button = M.by("play");
+    let at = 0, playing = !matchMedia("(prefers-reduced-motion: reduce)").matches, before = performance.now();
+    M.by("replay-bar").hidden = false;
+    document.title = recording.about.title;
+    const show = () => {
+      this.whole = Object.fromEntries(Object.entries(recording).map(([name, one]) => [name, one.end_us ? this.until(one, at) : { ...one, replay: at < last }]));
+      seek.value = (1000 * at) / last;
+      M.text(M.by("clock"), M.time(at));
+      M.text(button, playing ? "❚❚" : "▶");
+      button.setAttribute("aria-label", playing ? "pause" : "play");
+      this.soon();
+    };
+    button.onclick = () => { playing = !playing; if (at >= last) at = 0; show(); };
+    seek.oninput = () => { at = (seek.value / 1000) * last; playing = false; show(); };
+    const step = (now) => {
+      if (playing) { at = Math.min(last, at + ((now - before) / 20000) * last); if (at >= last) playing = false; show(); }
+      before = now;
+      requestAnimationFrame(step);
+    };
+    if (!playing) at = last;
+    this.last = last;
+    show();
+    requestAnimationFrame(step);
+  },
+
+  /* A repetition as it was at a moment; what is counted over all steps is known at its end. */
+  until(one, us) {
+    const done = one.end_us.filter((end) => end <= us).length, over = done === one.end_us.length;
+    const faults = one.faults.filter((fault) => fault.at_us <= us).map((fault) => ({ ...fault, until_us: fault.until_us !== null && fault.until_us <= us ? fault.until_us : null }));
+    const rest = over ? {} : { stalled_us: null, longest_us: null, stalled_share: null, crashes: null };
+    return { ...one, ...rest, running: !over, end_us: one.end_us.slice(0, done), step_us: one.step_us.slice(0, done), losses: one.losses.slice(0, done), faults };
   },
 
   soon() {
@@ -51,7 +88,7 @@ M.training = {
     if (!about) return;
     const newest = this.newest();
     const running = [...newest.values()].find((one) => one.running && !about.finished);
-    const now = about.finished ? "finished: report.html has all repetitions"
+    const now = about.replay !== undefined ? (about.replay ? "replay" : "replay: the end") : about.finished ? "finished: report.html has all repetitions"
       : running ? `${running.transport}, repetition ${running.number + 1} of ${about.repetitions}, step ${running.losses.length} of ${about.steps}`
       : "the next job begins soon";
     M.text(M.by("where"), `${about.scenario} on ${about.topology}: ${now}`);
@@ -68,12 +105,12 @@ M.training = {
       const title = M.el("td", { class: "name" }, name);
       if (!one) return M.el("tr", { style: `--c: var(--${this.colour(name)})` }, title, M.el("td", { class: "now", colspan: 7 }, "not begun"));
       const last = one.faults.filter((fault) => fault.until_us === null).map((fault) => `${fault.kind} at ${fault.place}`);
-      const now = one.failure ? "failed" : one === running ? (last.length ? last.join(", ") : "running") : "";
-      const crashes = one.crashes ? `${M.times(one.crashes)}, ${one.lost_steps} steps lost` : "never";
+      const now = one.failure ? "failed" : one === running || (this.last && one.running) ? (last.length ? last.join(", ") : "running") : "";
+      const crashes = one.crashes === null ? "" : one.crashes ? `${M.times(one.crashes)}, ${one.lost_steps} steps lost` : "never";
       return M.el("tr", { style: `--c: var(--${this.colour(name)})`, "data-training": name }, title,
         M.el("td", { "data-steps": one.losses.length }, `${one.losses.length} of ${about.steps}`),
         M.el("td", {}, one.losses.length ? one.losses[one.losses.length - 1].toFixed(3) : ""),
-        M.el("td", {}, M.time(one.stalled_us)), M.el("td", {}, `${(100 * one.stalled_share).toFixed(1)} %`),
+        M.el("td", {}, M.time(one.stalled_us)), M.el("td", {}, one.stalled_share === null ? "" : `${(100 * one.stalled_share).toFixed(1)} %`),
         M.el("td", {}, M.time(one.longest_us)), M.el("td", {}, crashes), M.el("td", { class: "now" }, now));
     });
     M.by("table").replaceChildren(M.el("table", {}, M.el("thead", {}, M.el("tr", {}, ...heads.map((text) => M.el("th", {}, text)))), M.el("tbody", {}, ...rows)));
@@ -81,6 +118,7 @@ M.training = {
 
   /* The end of the time axis: the same for all charts, so that stalls can be compared. */
   end(newest) {
+    if (this.last) return this.last;
     return Math.max(1e6, ...[...newest.values()].map((one) => one.end_us[one.end_us.length - 1] || 0));
   },
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -117,3 +118,15 @@ def test_a_replay_plays_by_itself_but_not_where_little_motion_is_wanted(
         assert page.input_value("#seek") == "0"
         page.click("#play")
         page.wait_for_function("Number(M.by('seek').value) > 3")
+
+
+def test_a_recorded_training_is_played_and_moved_through(browser: Browser, address: str) -> None:
+    steps = "document.querySelector('[data-training=mrc] [data-steps]')"
+    with view(browser, f"{address}replay-training.html") as page:
+        page.wait_for_function(f"{steps} && Number({steps}.dataset.steps) > 2")
+        page.locator("#seek").press("End")
+        page.wait_for_function("M.by('where').textContent.endsWith('the end')")
+        whole = page.locator("[data-training=mrc]").inner_text()
+        assert re.match(r"mrc\s+(\d+) of \1\s", whole)
+        assert "never" in whole
+        pictures(page, "training")

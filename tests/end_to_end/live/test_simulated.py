@@ -125,10 +125,10 @@ def test_loaded_again_the_page_still_shows_what_was_seen_and_saving_shows_that_i
 ) -> None:
     with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
         page.locator("[data-transport=rocev2]").wait_for()
-        page.wait_for_function("M.app.history.length > 30")
+        page.wait_for_function("() => M.app.history.length > 30")
         seen = page.evaluate("M.app.history[20].t_ms")
         page.reload()
-        page.wait_for_function("M.app.history && M.app.history.length > 30")
+        page.wait_for_function("() => M.app.history && M.app.history.length > 30")
         assert page.evaluate("M.app.history[0].t_ms") <= seen
         page.route("**/replay.html*", lambda route: held.append(route))
         held: list[Any] = []
