@@ -185,7 +185,7 @@ def unanswered(text: str) -> list[str]:
 
 
 Check = Callable[[Student], Mapping[str, float] | None]
-"""A check of a student's work. A part of a score returns its results by name (`mrclab.labs.scores`)."""
+"""A check of a student's work. Parts of a score return results by name (`mrclab.labs.grading.scores`)."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Outcome:
     """The outcome of one check.
 
     ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first. ``measured`` has
-    the results of a part of a score (`mrclab.labs.scores`), by their names.
+    the results of a part of a score (`mrclab.labs.grading.scores`), by their names.
     """
 
     check: str

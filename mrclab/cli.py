@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from mrclab.arguments import Parser
 from mrclab.chakra_arguments import chakra_arguments
 from mrclab.exec_arguments import exec_arguments
+from mrclab.exercise_arguments import exercise_arguments
 from mrclab.extras import missing_extra
 from mrclab.fault_arguments import fault_arguments
 from mrclab.lab_arguments import lab_arguments
@@ -174,17 +175,9 @@ def parser() -> argparse.ArgumentParser:
     lab_arguments(lab)
     lab.set_defaults(do=_lab)
 
-    exercise = commands.add_parser(
-        "exercise", help="an exercise of a P4 course (topology.json), with a prompt"
+    exercise_arguments(
+        commands.add_parser("exercise", help="an exercise of a P4 course (topology.json), with a prompt")
     )
-    exercise.add_argument("directory", metavar="DIR", help="as in p4lang/tutorials")
-    exercise.add_argument(
-        "--all", action="store_true", help="DIR is a whole course: run all, as they are and solved; a table"
-    )
-    exercise.add_argument("--topology", metavar="FILE", help="if DIR has several (default: the Makefile's)")
-    exercise.add_argument("--build", metavar="DIR", help="where p4c's output is (default: build in DIR)")
-    exercise.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
-    exercise.set_defaults(do=_exercise)
 
     shell = commands.add_parser("shell", help="p4runtime-shell on a switch of the running fabric")
     shell.add_argument(
@@ -374,23 +367,6 @@ def _lab(args: argparse.Namespace) -> int:
     from mrclab.lab import lab
 
     return lab(args)
-
-
-def _exercise(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    if args.all:
-        from mrclab.exercise_all import exercise_all
-
-        if args.topology is not None or args.build is not None:
-            raise InputError(
-                "--all runs every topology and compiles by itself: leave --topology and --build out"
-            )
-        return exercise_all(Path(args.directory), args.target)
-    from mrclab.exercise import exercise
-
-    topology, build = (Path(p) if p is not None else None for p in (args.topology, args.build))
-    return exercise(Path(args.directory), topology, build, args.target)
 
 
 def _shell(args: argparse.Namespace) -> int:

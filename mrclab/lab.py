@@ -18,9 +18,9 @@ from rich.table import Table
 from mrclab.lab_grade import grade_command
 from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, find, folder_of
+from mrclab.labs.grading.scores import require_score, score_of, score_parts, table
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome, passed
-from mrclab.labs.scores import require_score, score_of, score_parts, table
 from mrclab.labs.variants import MARKER, PAGE, USUAL, Variant, student_number
 from mrclab.linux.errors import InputError, MachineError, MrclabError
 from mrclab.linux.system import is_root

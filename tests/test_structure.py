@@ -53,7 +53,6 @@ def project() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_the_project_keeps_the_rule(rule: str, project: dict[str, str]) -> None:
     assert set(RULES[rule](project)) <= EXCEPTIONS | NOT_YET

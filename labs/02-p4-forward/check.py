@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv6Address, IPv6Network
 
 from mrclab.labs.checks import Checks, Hint, Student, require
-from mrclab.labs.forwarding import (
+from mrclab.labs.p4 import program_of
+from mrclab.labs.switching.forwarding import (
     SIDE,
     Sent,
     across,
@@ -15,7 +16,6 @@ from mrclab.labs.forwarding import (
     own_entries,
     read_entries,
 )
-from mrclab.labs.p4 import program_of
 from mrclab.topologies import load_fabric
 
 CHECKS = Checks()

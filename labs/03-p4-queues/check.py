@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mrclab.labs.checks import Checks, Student, require
 from mrclab.labs.p4 import program_of
-from mrclab.labs.queueing import FRAME_BYTES, HALF, NOT_ECT, TRIM_LEN, TRIMMED, WAIT_US, Fate, Queue
+from mrclab.labs.switching.queueing import FRAME_BYTES, HALF, NOT_ECT, TRIM_LEN, TRIMMED, WAIT_US, Fate, Queue
 
 CHECKS = Checks()
 MARK_FROM, MARK_TO, TRIM_FROM, DROP_FROM = 200.0, 800.0, 1000.0, 2000.0

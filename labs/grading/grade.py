@@ -13,12 +13,12 @@ from pathlib import Path
 from mrclab.labs.catalogue import folder_of
 from mrclab.labs.checks import answers_of
 from mrclab.labs.grading.handins import HandIn, Person, claimed_time, unpack
+from mrclab.labs.grading.scores import Score, ranks, score_file, score_of, score_parts
 from mrclab.labs.grading.similar import closest, fingerprint
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome, passed
 from mrclab.labs.sandbox import files
 from mrclab.labs.sandbox.remote import RemoteCode
-from mrclab.labs.scores import Score, ranks, score_file, score_of, score_parts
 from mrclab.labs.variants import variant_in
 from mrclab.linux.errors import InputError, MachineError
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.labs import forwarding, p4, queueing
+from mrclab.labs import p4
 from mrclab.labs.checks import Hint
 from mrclab.labs.p4 import COMPILED, SOURCE, has_compiler
+from mrclab.labs.switching import forwarding, queueing
 from mrclab.p4src.compile import run_p4c
 from tests.support.paths import ROOT
 

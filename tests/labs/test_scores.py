@@ -17,8 +17,8 @@ from mrclab.labs.checks import Checks, Student, answers_of, numbers_in, run_one
 from mrclab.labs.grading import tables
 from mrclab.labs.grading.grade import Graded
 from mrclab.labs.grading.handins import Person
+from mrclab.labs.grading.scores import Score, ranks, score_file, score_of, table
 from mrclab.labs.model import Outcome
-from mrclab.labs.scores import Score, ranks, score_file, score_of, table
 from mrclab.labs.worker import load_checks
 
 TWO = [

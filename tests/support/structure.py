@@ -41,7 +41,12 @@ PURE = tuple(
     for name in ("topologies", "faults", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 )
 """Packages without I/O: time and randomness are arguments there."""
-VALUES = ("mrclab.linux.errors", "mrclab.p4src", "mrclab.controller.queues")
+VALUES = (
+    "mrclab.linux.errors",
+    "mrclab.p4src",
+    "mrclab.controller.queues",
+    "mrclab.experiments.measure.life",
+)
 """What pure packages may take from others: values and arithmetic."""
 IO_MODULES = frozenset(
     [

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from mrclab.labs.checks import Hint
-from mrclab.labs.forwarding import show
+from mrclab.labs.switching.forwarding import show
 
 try:
     print(show(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
