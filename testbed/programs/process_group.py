@@ -59,11 +59,30 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(group.rank, group.size)
         self._group = group
         self._store = store
+        self._names = ("", "")
         atexit.register(self.shutdown)  # before version 2, PyTorch shuts no group down
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's name
         """Return the name of the backend."""
         return BACKEND
+
+    # PyTorch 2 keeps a group's names in the backend of a device, of which a group in Python has none.
+
+    @property
+    def group_name(self) -> str:
+        """The name by which PyTorch 2 finds the group."""
+        return self._names[0]
+
+    def _set_group_name(self, name: str) -> None:
+        self._names = (name, self._names[1])
+
+    @property
+    def group_desc(self) -> str:
+        """The group's description in PyTorch 2."""
+        return self._names[1]
+
+    def _set_group_desc(self, description: str) -> None:
+        self._names = (self._names[0], description)
 
     # Collectives
 
@@ -222,6 +241,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Any:
         """Wait for all ranks."""
         return self._send(np.zeros(1, np.uint8), lambda: None, [])
+
+    # The names of PyTorch 2.13
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     # Messages
 
