@@ -87,7 +87,7 @@ def programs(
 
 
 def kill(fabric: Up, pair: Path, seed: int) -> str:
-    """Kill one process; return what was not as it should be, or an empty text."""
+    """Kill one process; return the faults found, or an empty text."""
     rng = random.Random(seed)
     victim = VICTIMS[seed % len(VICTIMS)]
     before = [descriptors(fabric, host) for host in (WRITER, READER)]
@@ -157,7 +157,7 @@ def warm(fabric: Up, pair: Path) -> None:
 
 
 def remove(fabric: Up, fabrics: ExitStack) -> list[str]:
-    """Take a fabric down; return what is left of it."""
+    """Take a fabric down; return the processes and interfaces left of it."""
     with suppress(AssertionError):  # of a switch that is dead it says so
         fabrics.close()
     found = left_in_the_end(fabric.mrclab.names)

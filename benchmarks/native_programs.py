@@ -54,7 +54,7 @@ MOST_GROWTH_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a NIC service uses at a moment."""
+    """The memory, descriptors and CPU time of a NIC service at one moment."""
 
     cpu_s: float
     resident_bytes: int

@@ -83,7 +83,7 @@ def staged(case: Case, solved: bool, target: Path) -> Path:
 
 
 def _places(target: Path, name: str) -> list[Path]:
-    """Return where a file of a solution belongs: in place of those of its name, or at the top."""
+    """Return the place of a solution's file in the exercise: in place of those of its name, or at the top."""
     return [path for path in target.rglob(name) if path.is_file()] or [target / name]
 
 

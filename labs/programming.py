@@ -30,7 +30,7 @@ Watch = Callable[[str], None]
 
 
 class Wrong(Exception):  # noqa: N818
-    """What the program does wrong, as a hint."""
+    """A mistake of the program, as a hint."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Completion:
 
 
 class Nic(Protocol):
-    """Answers what the program asks of its NIC."""
+    """Answers the program's requests of its NIC."""
 
     def post_send(self, words: Sequence[int], data: bytes) -> int:
         """Return 0 or an errno."""
@@ -363,7 +363,7 @@ class ReceivingNic:
             self._coming[qp].clear()
 
     def ended(self, code: int) -> None:
-        """Compare what has come with the code. Raise Wrong."""
+        """Compare the receiver's data and messages with the code. Raise Wrong."""
         missing = self._setting.messages - len(self._come)
         if len(self._setting.fail) == self._setting.qps:
             if code == 0:
@@ -385,7 +385,7 @@ class ReceivingNic:
 
 
 def sources_of(skeleton: Path, transfer: bytes) -> dict[str, bytes]:
-    """Return what is compiled: the student's file, the headers of the skeleton and the stub."""
+    """Return the sources to compile: the student's file, the headers of the skeleton and the stub."""
     headers = {path.name: path.read_bytes() for path in skeleton.glob("*.h")}
     return {**headers, STUB.name: STUB.read_bytes(), "transfer.c": transfer}
 

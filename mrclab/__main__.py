@@ -13,7 +13,7 @@ from mrclab.linux.life import signals
 
 INTERRUPTED = 130
 URGENT = ("fault", "restore")
-"""Commands of a moment: beside programs that poll on every CPU, their start took up to ten seconds."""
+"""Short commands: their start took up to ten seconds while programs polled on every CPU."""
 MOST_NICE = -20
 
 

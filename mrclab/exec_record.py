@@ -19,7 +19,7 @@ from mrclab.testbed.programs import nic
 def record_program(host: str | None, words: list[str], user: str | None, file: Path) -> int:
     """Run a program on a host; return its exit code, 128 and the signal's number for a signal.
 
-    ``file`` gets what the host's programs request of its NIC while it runs. Raise InputError for a bad host,
+    The requests of the host's programs go to ``file`` while it runs. Raise InputError for a bad host,
     program or file.
     """
     if host is None or not words:
@@ -56,7 +56,7 @@ def _run(argv: list[str]) -> int:
 
 
 def part(file: Path, host: str) -> Path:
-    """Return where one host of all writes its part of a recording."""
+    """Return the file of one host's part of a recording."""
     return file.with_name(f"{file.name}.{host}")
 
 

@@ -42,7 +42,7 @@ spray(None, packets=8)
 found = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
 print(json.dumps({name: file for name, file in found.items() if file}))
 """
-"""Imports what the labs need, works with it a little, and prints the files of all modules that this took."""
+"""Imports the modules that the labs need, uses them briefly, and prints the files of all modules loaded."""
 
 
 def wheels(folder: Path) -> list[str]:

@@ -49,7 +49,7 @@ def digest(notebook: dict[str, Any]) -> str:
 
 
 def needs(notebook: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Return what the first cell asks for: files with their text, and commands."""
+    """Return the files, with their text, and the commands of the first cell."""
     files, commands = {}, []
     for block in _BLOCK.findall(text_of(notebook["cells"][0])):
         named = _FILE.match(block)

@@ -158,7 +158,7 @@ writeFileSync(`${folder}/start.bin.gz`, gzipSync(python.makeMemorySnapshot(), { 
 
 
 def run_in_node(folder: Path, program: str, argument: Path) -> None:
-    """Run a program for Node.js beside the Pyodide of a folder."""
+    """Run a program for Node.js in the folder of a Pyodide."""
     file = folder / "pyodide" / "program.mjs"
     file.write_text(program, encoding="utf-8")
     try:

@@ -39,7 +39,7 @@ def _judged_by(own: Callable[[Mapping[str, Any]], Any], figure: str, result: Map
     """Return the verdict of a judge outside of the tree, whose errors are a check that is not shown."""
     try:
         verdict = own(result)
-    except Exception as error:  # a stranger's code: what was measured is kept whatever it does
+    except Exception as error:  # a stranger's code: the measurements are kept even if it fails
         return Verdict((Check(f"{figure} judges the result", f"{type(error).__name__}: {error}", None),))
     if not isinstance(verdict, Verdict):
         return Verdict((Check(f"{figure} returns a Verdict", f"it returned {type(verdict).__name__}", None),))

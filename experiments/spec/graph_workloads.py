@@ -177,7 +177,7 @@ class Matrix(Graph):
 
 
 class RecordedProgram(Graph):
-    """What a program requested of its NIC: a recording of mrclab exec --record (docs/programs.md)."""
+    """A program's requests of its NIC: a recording of mrclab exec --record (docs/programs.md)."""
 
     kind: Literal["recorded"]
     placement: Literal["packed", "spread"] = Field(

@@ -265,7 +265,7 @@ class Group:
             piece[:] = data
 
     def _fail(self, problem: Exception) -> None:
-        """Let all that the thread has not begun fail. Only the first problem counts."""
+        """Let every operation fail that the thread has not begun. Only the first problem counts."""
         with self._lock:
             if self._problem is not None:
                 return

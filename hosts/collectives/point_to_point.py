@@ -70,7 +70,7 @@ class _Message:
 
 @dataclass(slots=True)
 class _Peer:
-    """What there is to know of the messages to and from one peer."""
+    """The state of the messages to and from one peer."""
 
     queue: deque[_Sending] = field(default_factory=deque)
     free: int = SLOTS

@@ -19,7 +19,7 @@ BUFFER_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class _File:
-    """A file under way; ``lines`` counts also those that it lacks."""
+    """A file under way; ``lines`` also counts those beyond ``MOST_LINES``."""
 
     out: IO[str]
     lines: int = 0
@@ -71,7 +71,7 @@ class Recordings:
         )
 
     def received(self, qpn: int, length: int) -> None:
-        """Record that a program was told of a write with immediate."""
+        """Record the completion of a program's receive."""
         self._line(f'{{"received_ns":{self.now()},"qpn":{qpn},"bytes":{length}}}\n')
 
     def _line(self, text: str) -> None:

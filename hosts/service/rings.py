@@ -119,7 +119,7 @@ class CompletionRing:
         self.pushed = False
         """Something was added since the last ``event_due``."""
         self.overrun_told = False
-        """The program knows that the queue is overrun."""
+        """The overrun of the queue was reported."""
         self.users = 0
         """Queue pairs that complete here."""
         self._solicited = False

@@ -37,14 +37,14 @@ class Request:
     size_bytes: int
     imm: bool
     signaled: bool
-    """The program was told of its completion."""
+    """The program got its completion."""
     posted_ns: int
     completed_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The moment when a program was told of a write with immediate on a queue pair of its own."""
+    """The moment of a completed receive on one of the program's own queue pairs."""
 
     host: str
     qpn: int
@@ -154,7 +154,7 @@ def _request(values: Mapping[str, Any], host: str, found: Recorded) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Something that a program was told: an operation of its rank is over."""
+    """A completion that a program got: an operation of its rank is over."""
 
     at_ns: int
     op: int
@@ -204,7 +204,7 @@ def recorded_graph(name: str, recorded: Recorded, pauses: float = 1.0, most: int
 def _told(
     recorded: Recorded, requests: Sequence[Request]
 ) -> tuple[dict[str, list[_Event]], dict[tuple[str, int], list[_Event]]]:
-    """Return what programs were told, in order of time: by host, and of completions by queue pair."""
+    """Return completions in order of time: those of each host, and those of each queue pair."""
     told: dict[str, list[_Event]] = defaultdict(list)
     completed: dict[tuple[str, int], list[_Event]] = defaultdict(list)
     sent: dict[tuple[str, int], deque[tuple[int, Request]]] = defaultdict(deque)

@@ -1,4 +1,4 @@
-"""The score of lab 4: a policy of one's own on five fabrics, some of which measure.py does not have."""
+"""The score of lab 4: the student's policy on five fabrics, some of which measure.py does not have."""
 
 from __future__ import annotations
 

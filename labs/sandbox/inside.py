@@ -1,6 +1,6 @@
 """A student's code in this very process: for a page in the student's own browser, which is the sandbox there.
 
-Values cross as plain data all the same, so that checks see what they see of a process without rights.
+Values cross as plain data all the same, so that checks see the same as with a process without rights.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from mrclab.labs.student import pack
 from mrclab.labs.worker import load_checks
 
 LABS = (1, 4, 5, 6, 8)
-"""Those that need no fabric, no compiler and no NumPy but for one check of lab 6."""
+"""Labs that need no fabric and no compiler, and NumPy only for one check of lab 6."""
 CAPTURE = ".pcap"
 
 
@@ -133,4 +133,4 @@ def _bytes_of(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        return text.encode()  # no capture: the check says so
+        return text.encode()  # no capture: the check reports it

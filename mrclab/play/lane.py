@@ -228,7 +228,7 @@ class Lane:
         return found
 
     def _delivered(self, sent_ns: int) -> int:
-        """Return when all that was posted until then had been received, ns; NEVER if it has not."""
+        """Return the time (ns) at which all data posted until then had been received; NEVER if it has not."""
         return max(
             self._programs[flow.target].received_by(
                 flow.target_qpn, self._programs[flow.source].posted_by(flow.source_qpn, sent_ns)

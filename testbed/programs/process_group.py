@@ -273,7 +273,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Close the NIC, once all ranks are here: a peer may still need an answer of ours.
 
-        Wait for the others `LEAVE` at most, and not at all if the program ends with an exception.
+        Wait for the others `LEAVE` at most, or return at once if the program ends with an exception.
         """
         atexit.unregister(self.shutdown)
         with suppress(RuntimeError):  # the others are gone, and the store with them
