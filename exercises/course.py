@@ -13,10 +13,9 @@ from pathlib import Path
 
 from mrclab.exercises.topology import topologies
 from mrclab.linux.errors import BadInputError, InputError
-from mrclab.p4src.compile import run_p4c
+from mrclab.p4src.compile import COMPILER, run_p4c
 
 BUILD, SOLUTION = "build", "solution"
-COMPILER = "p4c-bm2-ss"
 STATES = ("as it is", "solved")
 _IGNORED = shutil.ignore_patterns(SOLUTION, "pcaps", "logs", "__pycache__", ".git")
 
@@ -112,8 +111,3 @@ def first_error(lines: Sequence[str], source: str) -> str:
         if "error" in line:
             return " ".join(line.replace("[--Werror=", "[").split())[-120:]
     return f"p4c cannot compile {source}"
-
-
-def has_compiler() -> bool:
-    """Return true if p4c for BMv2 is on PATH."""
-    return shutil.which(COMPILER) is not None

@@ -150,8 +150,8 @@ class Student:
     def told(self, question: int, what: str, value: float, within: float) -> None:
         """Require that the answer to a question has a number of the student's own run.
 
-        The number may differ from ``value`` by ``within``. Raise a hint with ``what`` is asked for, and not
-        with the number.
+        The number may differ from ``value`` by ``within``. The hint says ``what`` the number is, and not its
+        value.
         """
         answer = answers_of(self.text("answers.md")).get(str(question), "")
         require(

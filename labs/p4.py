@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import tempfile
 from functools import cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from mrclab.labs.checks import Hint
 from mrclab.labs.sandbox import files
 from mrclab.linux.errors import MrclabError
-from mrclab.p4src.compile import run_p4c
+from mrclab.p4src.compile import has_compiler, run_p4c
 from mrclab.switches.p4_model import Interpreter, Rule
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
@@ -28,11 +27,6 @@ WITHOUT_P4C = (
     f"There is no p4c-bm2-ss here: {SOURCE} cannot be compiled, and {COMPILED} is what is checked. "
     f"Copy one of variants/ over it: cp variants/skeleton.json {COMPILED}"
 )
-
-
-def has_compiler() -> bool:
-    """Return true where p4c-bm2-ss is on PATH."""
-    return shutil.which("p4c-bm2-ss") is not None
 
 
 def program_of(folder: Path) -> Program:

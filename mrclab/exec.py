@@ -20,17 +20,8 @@ HOST_VARIABLE = "MRCLAB_HOST"
 
 def run_program(host: str | None, words: list[str], user_name: str | None) -> int:
     """Become the program; return only by an exception. Raise InputError for a bad host, user or program."""
-    if host is None or not words:
-        raise InputError("exec needs a program: mrclab exec h0 -- ib_write_bw")
-    require_root("exec ...")
-    network = FabricNetwork.attached()
+    host, network, user = checked(host, words, user_name, "h0 -- ib_write_bw")
     fabric, names = network.fabric, network.names
-    known = [each.name for each in fabric.hosts]
-    if host not in known:
-        raise InputError(f"no host '{host}' in topology {fabric.name}: {', '.join(known)}")
-    user = None if user_name is None else _user(user_name)
-    if shutil.which(words[0]) is None:
-        raise InputError(f"no program '{words[0]}' here")
     built = libraries()
     management.provide(names, fabric)
     socket_path = nic.provide(network, host)
@@ -54,6 +45,23 @@ def run_program(host: str | None, words: list[str], user_name: str | None) -> in
         os.execvpe(words[0], words, environment)
     except OSError as error:
         raise InputError(f"cannot run '{words[0]}': {error.strerror}") from None
+
+
+def checked(
+    host: str | None, words: list[str], user_name: str | None, example: str
+) -> tuple[str, FabricNetwork, pwd.struct_passwd | None]:
+    """Return the host, the running fabric and the user. Raise InputError for a bad host, user or program."""
+    if host is None or not words:
+        raise InputError(f"exec needs a program: mrclab exec {example}")
+    require_root("exec ...")
+    network = FabricNetwork.attached()
+    known = [each.name for each in network.fabric.hosts]
+    if host not in known:
+        raise InputError(f"no host '{host}' in topology {network.fabric.name}: {', '.join(known)}")
+    user = None if user_name is None else _user(user_name)
+    if shutil.which(words[0]) is None:
+        raise InputError(f"no program '{words[0]}' here")
+    return host, network, user
 
 
 def _user(name: str) -> pwd.struct_passwd:

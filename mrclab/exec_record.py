@@ -8,11 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mrclab.exec import checked
 from mrclab.hosts.workloads.recorded import header
 from mrclab.linux.errors import InputError
 from mrclab.native.build import libraries
-from mrclab.testbed.names import require_root
-from mrclab.testbed.network import FabricNetwork
 from mrclab.testbed.programs import nic
 
 
@@ -20,17 +19,9 @@ def record_program(host: str | None, words: list[str], user: str | None, file: P
     """Run a program on a host; return its exit code, 128 and the signal's number for a signal.
 
     The requests of the host's programs go to ``file`` while it runs. Raise InputError for a bad host,
-    program or file.
+    user, program or file.
     """
-    if host is None or not words:
-        raise InputError("exec needs a program: mrclab exec --record FILE h0 -- ib_write_bw")
-    require_root("exec ...")
-    network = FabricNetwork.attached()
-    known = [each.name for each in network.fabric.hosts]
-    if host not in known:
-        raise InputError(f"no host '{host}' in topology {network.fabric.name}: {', '.join(known)}")
-    if shutil.which(words[0]) is None:
-        raise InputError(f"no program '{words[0]}' here")
+    host, network, _ = checked(host, words, user, "--record FILE h0 -- ib_write_bw")
     libraries()
     try:
         out = file.open("wb", buffering=0)

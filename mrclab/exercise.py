@@ -6,9 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mrclab.exercises.course import BUILD, compile_all, has_compiler
+from mrclab.exercises.course import BUILD, compile_all
 from mrclab.exercises.network import Exercise, Plan, running
 from mrclab.exercises.topology import find_topology, read_topology
+from mrclab.p4src.compile import has_compiler
 from mrclab.switches.target import select_target
 from mrclab.testbed.doctor import require_machine
 

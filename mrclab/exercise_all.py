@@ -14,13 +14,13 @@ from mrclab.exercises.course import (
     NotCompiledError,
     cases_of,
     compile_all,
-    has_compiler,
     staged,
 )
 from mrclab.exercises.network import Plan, running
 from mrclab.exercises.pings import ping_all
 from mrclab.exercises.topology import read_topology
 from mrclab.linux.errors import MrclabError
+from mrclab.p4src.compile import has_compiler
 from mrclab.switches.target import select_target
 from mrclab.terminal import terminal
 from mrclab.testbed.doctor import require_machine

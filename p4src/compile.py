@@ -15,11 +15,17 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
 PROGRAM = "mrc_switch"
 MANIFEST = BUILD / "sources.json"
+COMPILER = "p4c-bm2-ss"
 
 
 def source_digests() -> dict[str, str]:
     """Return the SHA-256 of each P4 source, by file name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(HERE.glob("*.p4"))}
+
+
+def has_compiler() -> bool:
+    """Return True if p4c for BMv2 is on PATH."""
+    return shutil.which(COMPILER) is not None
 
 
 def run_p4c(
@@ -29,14 +35,14 @@ def run_p4c(
 
     Files that ``source`` includes are looked for in its directory first, then in ``includes``.
     """
-    words = ["p4c-bm2-ss", "--std", "p4-16", "-o", str(json_file), "--p4runtime-files", str(p4info)]
+    words = [COMPILER, "--std", "p4-16", "-o", str(json_file), "--p4runtime-files", str(p4info)]
     words += [word for folder in includes for word in ("-I", str(folder))]
     return subprocess.run([*words, str(source)], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
     """Compile with the p4c-bm2-ss on PATH; returns the exit code."""
-    p4c = shutil.which("p4c-bm2-ss")
+    p4c = shutil.which(COMPILER)
     if p4c is None:
         print("make p4: no p4c-bm2-ss on PATH: install p4lang's p4c first", file=sys.stderr)
         return 3

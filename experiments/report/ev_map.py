@@ -28,9 +28,7 @@ def draw_ev_map(result: Mapping[str, Any]) -> dict[str, Figure]:
     shown = {name: events for name, found in result["transports"].items() if (events := _first(found))}
     if not shown:
         return {}
-    end_us = max(
-        row[0] for events in shown.values() for kind in ("retired", "restored") for row in events[kind]
-    )
+    end_us = max(row[0] for events in shown.values() for kind in STATES for row in events[kind])
     begin_us = min(0.0, *(row[0] for events in shown.values() for row in events["retired"]))
     edges = np.linspace(begin_us, begin_us + 1.05 * max(end_us - begin_us, 1.0), BINS + 1)
     maps = {

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,11 +11,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from mrclab.labs.sandbox.c_child import COMPILER
-from mrclab.labs.sandbox.remote import Output, printable
+from mrclab.labs.sandbox.remote import (
+    Output,
+    end_child,
+    new_scratch,
+    printable,
+    start_child,
+    too_late,
+)
 from mrclab.linux.errors import MachineError
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
-_PASSED_ON = ("PATH", "LANG", "LC_ALL")
 _LONGEST_LINE_BYTES = 1 << 16
 _CPU_S = 60
 
@@ -51,34 +53,11 @@ class Program:
             raise MachineError(
                 "no C compiler or no header of libibverbs here", "apt install gcc libibverbs-dev"
             )
-        self._scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
-        scratch = Path(self._scratch.name).resolve()
-        scratch.chmod(0o755)
-        folder, stage = scratch / "lab", scratch / "stage"
+        self._scratch, folder, stage = new_scratch()
         folder.mkdir()
-        stage.mkdir()
         for name, content in sources.items():
             (folder / name).write_bytes(content)
-        above = Path(__file__).parents[3]
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "mrclab.labs.sandbox.c_child",
-                folder,
-                stage,
-                str(_CPU_S),
-                str(runs),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=above,
-            env={**environment, "PYTHONPATH": str(above)},
-            start_new_session=True,
-        )
+        self._process = start_child("c_child", folder, stage, str(_CPU_S), str(runs))
         assert self._process.stderr is not None
         self._output = Output(self._process.stderr)
         self._late = False
@@ -110,7 +89,7 @@ class Program:
         assert self._process.stdout is not None
         line = self._process.stdout.readline(_LONGEST_LINE_BYTES)
         if self._late:
-            raise ProgramEnd(f"This did not end within {self._limit_s:g} s. Is there a loop that never ends?")
+            raise ProgramEnd(too_late(self._limit_s))
         if not line.endswith(b"\n"):
             raise ProgramEnd("Your program ended before it was done.")
         text = line.decode(errors="replace").rstrip("\n")
@@ -151,14 +130,7 @@ class Program:
     def close(self) -> None:
         """End the program and remove its files."""
         self._watchdog.cancel()
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue
+        end_child(self._process)
         self._output.end()
         self._scratch.cleanup()
 

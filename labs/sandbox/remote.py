@@ -32,6 +32,48 @@ class Gone(BaseException):
     """
 
 
+def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
+    """Return a new directory, and the paths in it of the student's files, to be made, and of the stage."""
+    scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
+    above = Path(scratch.name).resolve()
+    above.chmod(0o755)
+    folder, stage = above / "lab", above / "stage"
+    stage.mkdir()
+    return scratch, folder, stage
+
+
+def start_child(module: str, *words: str | Path) -> subprocess.Popen[bytes]:
+    """Start a module of this package as a process with pipes and little of our environment."""
+    above = Path(__file__).parents[3]
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", f"mrclab.labs.sandbox.{module}", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=above,
+        env={**environment, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": str(above)},
+        start_new_session=True,
+    )
+
+
+def end_child(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that `start_child` started, and close its input and output."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            continue
+
+
+def too_late(limit_s: float) -> str:
+    """Return the hint for code that did not end in time."""
+    return f"This did not end within {limit_s:g} s. Is there a loop that never ends?"
+
+
 class RemoteCode:
     """A process with a student's files. It starts with the first call, and again once it has ended.
 
@@ -112,7 +154,7 @@ class RemoteCode:
 
     def _why(self, error: BaseException | None = None) -> str:
         if self._late:
-            return f"This did not end within {self._limit_s:g} s. Is there a loop that never ends?"
+            return too_late(self._limit_s)
         return str(error) if isinstance(error, Gone) else _ENDED
 
     def _answer(self, process: subprocess.Popen[bytes], number: int) -> dict[str, Any]:
@@ -136,23 +178,9 @@ class RemoteCode:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
-        self._scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
-        scratch = Path(self._scratch.name).resolve()
-        scratch.chmod(0o755)
-        folder, stage = scratch / "lab", scratch / "stage"
+        self._scratch, folder, stage = new_scratch()
         copy_folder(self._folder, folder)
-        stage.mkdir()
-        above = Path(__file__).parents[3]
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mrclab.labs.sandbox.child", str(folder), str(stage), "600"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=above,
-            env={**environment, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": str(above)},
-            start_new_session=True,
-        )
+        self._process = start_child("child", folder, stage, "600")
         self.generation += 1
         self._number = 0
         assert self._process.stderr is not None
@@ -171,14 +199,7 @@ class RemoteCode:
 
     def _end(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+            end_child(self._process)
             self._output.end()
             self._process = None
         if self._scratch is not None:

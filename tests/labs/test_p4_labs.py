@@ -9,9 +9,9 @@ import pytest
 
 from mrclab.labs import p4
 from mrclab.labs.checks import Hint
-from mrclab.labs.p4 import COMPILED, SOURCE, has_compiler
+from mrclab.labs.p4 import COMPILED, SOURCE
 from mrclab.labs.switching import forwarding, queueing
-from mrclab.p4src.compile import run_p4c
+from mrclab.p4src.compile import has_compiler, run_p4c
 from tests.support.paths import ROOT
 
 FORWARD, QUEUES = ROOT / "labs" / "02-p4-forward", ROOT / "labs" / "03-p4-queues"

@@ -126,10 +126,11 @@ class ProgramDriver(Steady):
             for program in self._programs:
                 last.callback(os.close, program.pidfd)
             last.callback(self._end_programs)
-            self._programs_to_end()
+            self._mark_running()
         self._programs = []
 
-    def _programs_to_end(self) -> None:
+    def _mark_running(self) -> None:
+        """Note which programs still run: we end them, so their exit codes are no failures."""
         for program in self._programs:
             self._reap(program)
             program.ended_by_us = program.ended_by_us or program.code is None
@@ -251,7 +252,7 @@ class ProgramDriver(Steady):
 
     def stop(self) -> None:
         """End what still runs, and the services, so that logs and recordings are complete."""
-        self._programs_to_end()
+        self._mark_running()
         if self._late is None and not self._failures():
             running = [program for program in self._programs if program.ended_by_us]
             if running:
