@@ -21,9 +21,8 @@ import yaml
 from mrclab.hosts.workloads.graph import matched
 from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
 from mrclab.native.build import MRC, SOURCE, libraries
-from mrclab.testbed.programs.nic import log_file
 from tests.support.command import Up
-from tests.support.native_programs import end_service
+from tests.support.native_programs import await_retired, end_service
 from tests.support.paths import ROOT
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
@@ -70,19 +69,6 @@ def _program(up: Up, host: str, *words: str, limits: Sequence[str] = ()) -> Iter
 def _end(process: subprocess.Popen[str]) -> str:
     output, _ = process.communicate(timeout=TIMEOUT_S)
     return output
-
-
-def _retired(up: Up, host: str, since_ns: int) -> bool:
-    """Return if a path was retired after this time; another process writes the log."""
-    try:
-        header, *lines = map(json.loads, log_file(up.mrclab.names, host).read_text().splitlines())
-    except (FileNotFoundError, ValueError):
-        return False  # it begins anew, or is written to
-    began_ns = header["trace"]["common_fields"]["reference_time_ns"]
-    return any(
-        line.get("name") == "mrc:path:ev_retired" and began_ns + line["time"] * 1e6 > since_ns
-        for line in lines
-    )
 
 
 def test_a_program_sees_the_host_its_device_and_the_names_of_others(tiny: Up) -> None:
@@ -175,10 +161,7 @@ def test_every_byte_arrives_while_a_link_is_cut(
         finally:
             tiny.mrclab.ok("restore", "--all")
     assert (client.returncode, server.returncode) == (0, 0)
-    deadline = time.monotonic() + TIMEOUT_S
-    while not _retired(tiny, "h0", cut_ns):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    await_retired(tiny, "h0", cut_ns)
 
 
 def test_what_both_ends_requested_is_recorded_to_the_byte(

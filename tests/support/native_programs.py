@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from subprocess import PIPE
 import pytest
 
 from mrclab.native.build import MRC, SOURCE, libraries
+from mrclab.testbed.programs.nic import log_file
 from tests.support.command import Up
 from tests.support.paths import ROOT
 
@@ -76,6 +78,26 @@ def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str])
         assert time.monotonic() < deadline, "it does not listen"
         time.sleep(0.05)
     return True
+
+
+def await_retired(up: Up, host: str, since_ns: int) -> None:
+    """Wait until a host's NIC has retired a path after this time, by the log that it writes."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not _retired(log_file(up.mrclab.names, host), since_ns):
+        assert time.monotonic() < deadline, "no path was retired"
+        time.sleep(0.05)
+
+
+def _retired(log: Path, since_ns: int) -> bool:
+    try:
+        header, *lines = map(json.loads, log.read_text().splitlines())
+    except (FileNotFoundError, ValueError):
+        return False  # it begins anew, or is written to
+    began_ns = header["trace"]["common_fields"]["reference_time_ns"]
+    return any(
+        line.get("name") == "mrc:path:ev_retired" and began_ns + line["time"] * 1e6 > since_ns
+        for line in lines
+    )
 
 
 def service(up: Up, host: str) -> int:
