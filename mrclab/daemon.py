@@ -64,8 +64,8 @@ class Daemon:
         self.stopping = False
 
     def _with_switches(self, operation: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Any]:
-        """Return an operation that is refused, with the reason, once a process of the switches has ended, and
-        where the switch that it needs does not answer.
+        """Return an operation that raises SwitchError, with the reason, if a process of the switches has
+        ended or the switch that it needs does not answer.
         """
 
         def checked(request: Request) -> dict[str, Any]:

@@ -19,10 +19,10 @@ LEAST_FRAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Lossless:
-    """How links stop frames for which the receiver has no room.
+    """How links stop a sender whose frames would find no room at the receiver.
 
-    `buffer_bytes` is the threshold of a pause (XOFF), to which headroom comes; with credits the buffer has as
-    much as both together. 0: as much as the link's own policy takes for a queue that is full.
+    `buffer_bytes` is the fill at which a pause is sent (XOFF); headroom for frames on their way is added.
+    With credits the buffer is as large as both together. 0 means the size of a full queue of the link's policy.
     """
 
     mode: Mode

@@ -63,7 +63,7 @@ def judge(result: Result) -> Verdict:
 
 
 def _rate_to_end(series: Series, begin_us: float) -> float:
-    """Return the rate from a time until the job was nearly over: the series ends after its last step."""
+    """Return the mean rate from this time on, without the last fifth: the series is longer than the job."""
     return series.rate_mbps((begin_us, begin_us + 0.8 * (series.end_us - begin_us)))
 
 

@@ -96,11 +96,11 @@ class NsccConfig:
             raise ValueError(f"nscc: byte_ns must not be negative, but {self.byte_ns}")
 
     def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
-        """Return the same knobs with every derived value put in.
+        """Return a copy in which every value that was left to be derived is set.
 
-        `queue_ns` is the delay of a full queue if known, else 0. Slow links have queues of more
-        than 5 BDPs, and without trimming their delay alone must not call for quick adapt: it would keep a
-        sender slow that is slow just then.
+        `queue_ns` is the delay of a full queue, 0 if it is not known. The queues of slow links hold more than
+        5 BDPs. Without trimming, such a delay alone must not start quick adapt, which would slow the sender
+        down again and again.
         """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES

@@ -28,10 +28,10 @@ def made_by(emit: Callable[[Event], None]) -> Note:
 
 
 class Unmade:
-    """An event that is not made yet.
+    """The values of an event, from which it is made later.
 
-    A class of events is not compiled: to make an event takes as long as to send a packet, and in a rare case
-    such as a loss, whose code no cache holds, several times as long. The repair of a loss goes first.
+    The classes of events are not compiled, so that making an event takes as long as sending a packet. After a
+    loss it takes several times as long, since no cache holds that code. The repair of the loss comes first.
     """
 
     __slots__ = ("kind", "values")

@@ -27,7 +27,7 @@ def cost(times, start, fault_ns):
 
 
 def predicted(planes, compute, communicate):
-    """Return that factor by theory, for a job whose step computes and then communicates, when a plane is lost."""
+    """Return the theoretical cost of a lost plane, for a job whose step computes and then communicates."""
     return (compute + communicate * planes / (planes - 1)) / (compute + communicate)
 
 

@@ -28,7 +28,7 @@ def cost(times, start, fault_ns):
 
 
 def predicted(planes, compute, communicate):
-    """Return that factor by theory, for a job whose step computes and then communicates, when a plane is lost."""
+    """Return the theoretical cost of a lost plane, for a job whose step computes and then communicates."""
     # TODO 4: replace this line.
     return 0.0
 
