@@ -22,7 +22,7 @@ class Lossless:
     """How links stop a sender whose frames would find no room at the receiver.
 
     `buffer_bytes` is the fill at which a pause is sent (XOFF); headroom for frames on their way is added.
-    With credits the buffer is as large as both together. 0 means the size of a full queue of the link's policy.
+    With credits the buffer is as large as both together. 0 means the size of a full queue.
     """
 
     mode: Mode
