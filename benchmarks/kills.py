@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ PORT = "18518"
 SIZE, FOREVER, ENOUGH = "65536", "1000000", "3000"
 LATEST_S = 1.0
 CALM_S = 30.0
+LOOK_S = 0.5
 
 
 def switches(names: Names) -> list[int]:
@@ -74,15 +76,19 @@ def calm(fabric: Up, host: str, before: tuple[int, int] | None) -> bool:
 def programs(
     fabric: Up, pair: Path, count: str
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
-    """Run the writer and the reader, connected."""
+    """Run the writer and the reader, connected. Raise RuntimeError with what they said if they are not."""
     words = ("--", str(pair))
     with (
         running(fabric, READER, *words, "server", PORT, SIZE, count, "events") as reader,
         running(fabric, WRITER, *words, "client", PORT, SIZE, count, READER) as writer,
     ):
         assert writer.stdout is not None
-        if writer.stdout.readline() != "connected\n":
-            raise RuntimeError(f"the programs did not start: {end(writer)}{end(reader)}")
+        while not select.select([writer.stdout], [], [], LOOK_S)[0] and reader.poll() is None:
+            pass  # a reader that did not start is never there to connect to
+        if reader.poll() is not None or writer.stdout.readline() != "connected\n":
+            writer.kill()
+            reader.kill()
+            raise RuntimeError(f"not connected: {end(writer)}{end(reader)}")
         yield writer, reader
 
 
@@ -127,6 +133,7 @@ def main() -> int:
     failures: dict[int, str] = {}
     left: list[str] = []
     killed: Counter[str] = Counter()
+    longest_s = 0.0
     fabrics = ExitStack()
     fabric: Up | None = None
     with built(pair="pair") as made, fabrics:
@@ -136,7 +143,13 @@ def main() -> int:
                 warm(fabric, made["pair"])
             victim = VICTIMS[seed % len(VICTIMS)]
             killed[victim] += 1
-            if wrong := kill(fabric, made["pair"], seed):
+            began_s = time.monotonic()
+            try:
+                wrong = kill(fabric, made["pair"], seed)
+            except RuntimeError as error:
+                wrong = str(error)
+            longest_s = max(longest_s, time.monotonic() - began_s)
+            if wrong:
                 failures[seed] = wrong
                 print(f"kill {seed}, {victim}: {wrong}", flush=True)
             if wrong or victim == "switch":
@@ -144,6 +157,7 @@ def main() -> int:
                 fabric = None
         if fabric is not None:
             left += remove(fabric, fabrics)
+    print(f"the longest, with its start, took {longest_s:.1f} s")
     print(", ".join(f"{count} x {victim}" for victim, count in killed.items()))
     kept = bound("kills after which something was wrong", len(failures), most=0)
     return 0 if bound("left behind", len(left), most=0) and kept else 1

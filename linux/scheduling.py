@@ -97,6 +97,17 @@ def go_before_ordinary() -> bool:
     return True
 
 
+@contextmanager
+def ahead_of_ordinary() -> Iterator[None]:
+    """Let this process, and those that it starts in the ``with``, run before ordinary ones, if allowed."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    go_before_ordinary()
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
 def comes_first(pid: int) -> bool:
     """Return if a process runs in real time, before all ordinary ones."""
     return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK in (os.SCHED_RR, os.SCHED_FIFO)

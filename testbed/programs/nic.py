@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -19,12 +20,14 @@ from mrclab.hosts.service.layout import op, record
 from mrclab.hosts.transports.table import SLOW_LINKS_TIMES
 from mrclab.linux import processes
 from mrclab.linux.errors import MrclabError
+from mrclab.linux.scheduling import ahead_of_ordinary
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
-START_S = 60.0
+START_S = 180.0
+"""Far more than a start takes beside programs that poll on all CPUs."""
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
@@ -105,7 +108,7 @@ def _start(
         "options": dict(options),
         "linger_s": linger_s,
     }
-    with open(log.with_suffix(".err"), "ab") as errors:
+    with open(log.with_suffix(".err"), "ab") as errors, ahead_of_ordinary():
         service = network.spawn(
             host,
             [sys.executable, "-m", "mrclab.hosts.service"],
@@ -120,10 +123,14 @@ def _start(
         with suppress(BrokenPipeError):
             stdin.write(json.dumps(settings).encode() + b"\n")
             stdin.flush()
-        ready, _, _ = select.select([stdout], [], [], START_S)
-        service.wait(START_S)  # the service itself is a child of that process
-        if not ready or stdout.readline() != b"ready\n":
-            raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
+        readable, _, _ = select.select([stdout], [], [], START_S)
+        ready = bool(readable) and stdout.readline() == b"ready\n"
+        if not ready:  # one that came later would take the place of the next one
+            with suppress(ProcessLookupError):
+                os.killpg(service.pid, signal.SIGKILL)
+        service.wait()  # the service itself is a child of that process
+    if not ready:
+        raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
 
 
 def allow(path: Path, uid: int) -> None:

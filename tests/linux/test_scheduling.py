@@ -96,6 +96,14 @@ def test_going_first_is_asked_for_or_refused(asked: list[object], monkeypatch: p
     assert not schedule.go_before_ordinary()
 
 
+def test_children_go_first_and_their_parent_as_before() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with schedule.ahead_of_ordinary():
+        inside = os.getpriority(os.PRIO_PROCESS, 0)
+    assert inside in (schedule.MOST_NICE, before)  # as it is allowed
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
 def test_a_chosen_moment_comes_after_the_wait_and_leaves_the_thread_as_it_was() -> None:
     usable = os.sched_getaffinity(0)
     policy = os.sched_getscheduler(0)

@@ -43,25 +43,22 @@ class Shared:
         self.map[4 * number : 4 * number + 4] = value.to_bytes(4, "little")
 
 
-class Program:
-    """A session, its memory and one queue pair with one completion queue."""
+class Client:
+    """A program's connection to a NIC service, its memory and one queue pair with one completion queue."""
 
-    def __init__(self, nic: Nic, hello: bool = True) -> None:
-        self.nic = nic
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        theirs.setblocking(False)
-        self.session = Session(
-            theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings
-        )
-        nic.sessions.append(self.session)
+    def __init__(self, connection: socket.socket, hello: bool = True) -> None:
+        self.socket = connection
         self.memory = bytearray(1 << 16)
         self.qpn = self.posted = self.received = self.polled = 0
         if hello:
             mem, maps = os.open("/proc/self/mem", os.O_RDWR), os.open("/proc/self/maps", os.O_RDONLY)
             _, fds = self.call("HELLO", fds=[mem, maps])
             self.page, self.events = Shared.of(fds[0]), fds[3]
-            os.close(fds[1])
+            self.doorbell = fds[1]
             os.close(fds[2])
+
+    def _served(self) -> None:
+        """Wait until a request that was sent is carried out, if that is not the service's own business."""
 
     def call(
         self, name: str, *args: int, gid: bytes = b"", fds: list[int] | None = None
@@ -71,7 +68,7 @@ class Program:
         socket.send_fds(self.socket, [record("request").pack(op(name), VERSION, *padded, gid)], fds or [])
         for fd in fds or []:
             os.close(fd)
-        self.session.serve()
+        self._served()
         message, passed, _, _ = socket.recv_fds(self.socket, record("reply").size, 4)
         error, _, *values = record("reply").unpack(message)
         if error:
@@ -89,11 +86,6 @@ class Program:
         self.rings = Shared.of(fd)
         self.qpn, self.send_slots = values[0], values[1]
         self.call("MODIFY_QP", self.qpn, 1)
-
-    def connect(self, peer: Program) -> None:
-        gid = addresses.gids(peer.nic.fabric, peer.nic.host)[3]
-        self.call("MODIFY_QP", self.qpn, 2, peer.qpn, 100 + peer.qpn, 0, 5, gid=gid)
-        self.call("MODIFY_QP", self.qpn, 3, 0, 0, 100 + self.qpn)
 
     def post(
         self, wr_id: int, address: int, length: int, lkey: int, to: int, rkey: int, imm: int | None = None
@@ -130,6 +122,30 @@ class Program:
             found.append((wr_id, status, imm))
             self.polled += 1
         return found
+
+
+class Program(Client):
+    """A client and its session in a NIC of this process."""
+
+    def __init__(self, nic: Nic, hello: bool = True) -> None:
+        self.nic = nic
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.setblocking(False)
+        self.session = Session(
+            theirs, os.getpid(), nic.endpoint, nic.fabric, nic.host, nic.control, nic.recordings
+        )
+        nic.sessions.append(self.session)
+        super().__init__(ours, hello)
+        if hello:
+            os.close(self.doorbell)
+
+    def _served(self) -> None:
+        self.session.serve()
+
+    def connect(self, peer: Program) -> None:
+        gid = addresses.gids(peer.nic.fabric, peer.nic.host)[3]
+        self.call("MODIFY_QP", self.qpn, 2, peer.qpn, 100 + peer.qpn, 0, 5, gid=gid)
+        self.call("MODIFY_QP", self.qpn, 3, 0, 0, 100 + self.qpn)
 
 
 class Nic:

@@ -1,0 +1,21 @@
+"""A program that fills its rings with nonsense, on a fabric: the programs beside it do not notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.command import Up
+from tests.support.hostile_client import attack
+from tests.support.native_programs import built, needs_compiler
+
+pytestmark = [pytest.mark.root, needs_compiler]
+ENTRIES, MESSAGES = 3000, 200
+
+
+def test_nonsense_in_rings_ends_its_own_sessions_alone(tiny: Up) -> None:
+    """The same with a million entries: benchmarks/hostile_client.py."""
+    with built(pair="pair") as programs:
+        found = attack(tiny, programs["pair"], ENTRIES, 1, MESSAGES)
+    assert found.entries >= ENTRIES
+    assert found.ended == found.sessions > 0
+    assert found.descriptors[1] <= found.descriptors[0]
