@@ -249,6 +249,7 @@ def routes_of(
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)
     routes: dict[bytes, tuple[int, ...]] = {}
+    ways: tuple[int, ...]
     for host in fabric.hosts:
         if switch.tier == "t0" and host.rack == switch.index:
             ways = (switch.port_to(host.name).number,) if fabric.has_link(switch.name, host.name) else ()

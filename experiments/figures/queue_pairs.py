@@ -61,7 +61,7 @@ def kind_of(result: Result, name: str) -> str:
 
 def one_rotation(result: Result, name: str) -> bool:
     """Return True if all queue pairs to a peer share one rotation: shown next to the others, not judged."""
-    return transport_of(result, name).get("options", {}).get("ev_sets") == "peer"
+    return bool(transport_of(result, name).get("options", {}).get("ev_sets") == "peer")
 
 
 def qps_of(result: Result, name: str) -> int:
