@@ -77,7 +77,7 @@ def _retired(up: Up, host: str, since_ns: int) -> bool:
     try:
         header, *lines = map(json.loads, log_file(up.mrclab.names, host).read_text().splitlines())
     except (FileNotFoundError, ValueError):
-        return False  # it begins anew, or is written to
+        return False  # it does not exist yet, or a line is incomplete
     began_ns = header["trace"]["common_fields"]["reference_time_ns"]
     return any(
         line.get("name") == "mrc:path:ev_retired" and began_ns + line["time"] * 1e6 > since_ns
