@@ -99,12 +99,16 @@ class Parameter:
 PARAMETERS: Mapping[str, Parameter] = {
     parameter.name: parameter
     for parameter in (
-        Parameter("direction", "direction", "direction of the frames: up is away from the hosts (both)"),
-        Parameter("ratio", "ratio", "share of frames lost or corrupted, or of the rate that is left (1)"),
-        Parameter("delay_ns", "time", "delay added to the link, each way (1 ms)"),
-        Parameter("period_ns", "time", "time from the start of one cycle to the next (1 s)"),
-        Parameter("down_ns", "time", "time down in a cycle, or until a switch boots (500 ms)"),
-        Parameter("of", "kind", "kind of fault that a flap makes: blackhole or carrier (blackhole)"),
+        Parameter("direction", "direction", "The direction of the frames; up is away from the hosts (both)."),
+        Parameter(
+            "ratio",
+            "ratio",
+            "The share of frames that is lost or corrupted, or of the rate that is left (1).",
+        ),
+        Parameter("delay_ns", "time", "The delay added to the link, each way (1 ms)."),
+        Parameter("period_ns", "time", "The time from the start of one cycle to the next (1 s)."),
+        Parameter("down_ns", "time", "The time down in a cycle, or until a switch boots (500 ms)."),
+        Parameter("of", "kind", "The kind of fault that a flap makes: blackhole or carrier (blackhole)."),
     )
 }
 

@@ -23,6 +23,11 @@ MAX_RANKS_PER_HOST = 64
 NAME = "llm"
 
 
+def chakra(args: argparse.Namespace) -> int:
+    """Carry out an action of ``mrclab chakra``."""
+    return show(args) if args.action == "show" else make(args)
+
+
 def show(args: argparse.Namespace) -> int:
     """Print a trace's numbers. Raise InputError for a file that is no trace, or does not fit the others."""
     if args.ranks < 0 or not 1 <= args.ranks_per_host <= MAX_RANKS_PER_HOST:

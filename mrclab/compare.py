@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
@@ -19,19 +20,20 @@ MOST = len(ascii_uppercase)
 _LIST = "ci95_ratio"
 
 
-def compare(directories: Sequence[str], form: str = "") -> int:
-    """Print the comparison of result directories: tables, or as ``form`` "json" or "csv".
+def compare(args: argparse.Namespace) -> int:
+    """Print the comparison of result directories: as tables, JSON or CSV.
 
     Raise InputError if two share nothing, or there are too many.
     """
+    directories: list[str] = [args.a, *args.b]
     if len(directories) > MOST:
         raise InputError(f"at most {MOST} runs can be compared at a time, not {len(directories)}")
     runs = dict(zip(ascii_uppercase, map(load_result, directories), strict=False))
-    if form:
+    if args.json or args.csv:
         found = document(runs)
         for letter, directory in zip(runs, directories, strict=True):
             found["runs"][letter]["directory"] = directory
-        if form == "json":
+        if args.json:
             print(json.dumps(found, indent=1))
         else:
             _csv(found["rows"], found["runs"])

@@ -91,11 +91,11 @@ def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
         return (by_hand,)
     if not is_root():
         return (by_hand if found.spec.optional_fabric else by_sudo(words),)
-    from mrclab.running import up
+    from mrclab.running import bring_up
 
     print()
     try:
-        failed = up(topology, os.environ.get("MRCLAB_TARGET", "auto")) != 0
+        failed = bring_up(topology, os.environ.get("MRCLAB_TARGET", "auto")) != 0
     except MrclabError as error:
         print(f"The fabric was not brought up: {error}")
         failed = True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from mrclab.experiments.report.run_file import rebuild
@@ -15,15 +15,15 @@ from mrclab.terminal import terminal
 INDEX = "index.html"
 
 
-def report(directories: Sequence[str], index: str | None) -> int:
+def report(args: argparse.Namespace) -> int:
     """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
     Of several directories those without a result are left out, each with a line on stderr. Raise InputError
     if none has a result.
     """
     console = terminal(soft_wrap=True)
-    runs = [Path(directory) for directory in directories]
-    if len(runs) == 1 and index is None:
+    runs = [Path(directory) for directory in args.directories]
+    if len(runs) == 1 and args.index is None:
         for path in _written(runs[0]):
             console.print(str(path))
         return 0
@@ -37,7 +37,7 @@ def report(directories: Sequence[str], index: str | None) -> int:
             found.append(run)
     if not found:
         raise InputError(f"none of the {len(runs)} directories has a result")
-    console.print(str(write_index(found, Path(index or INDEX))))
+    console.print(str(write_index(found, Path(args.index or INDEX))))
     return 0
 
 

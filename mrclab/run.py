@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mrclab.linux.errors import InputError
 from mrclab.run_figures import FIGURES, run_figures
-from mrclab.run_scenario import Parse, resume_scenario, run_scenario
+from mrclab.run_scenario import resume_scenario, run_scenario
 
 QUICK = {
     "training": (
@@ -25,16 +25,13 @@ QUICK = {
 _ASKED = ("scenario", "topology", "trials", "seed", "out", "program", "set", "dry_run", "no_pcap", "quick")
 
 
-def run(args: argparse.Namespace, parse: Parse) -> int:
-    """Run a scenario. Every mistake in the input is found before anything is started.
-
-    ``parse`` reads a command line.
-    """
+def run(args: argparse.Namespace) -> int:
+    """Run a scenario. Every mistake in the input is found before anything is started."""
     if args.resume is not None:
         given = [name for name in _ASKED if getattr(args, name)]
         if given:
             raise InputError(f"--resume goes on with what was asked for then: leave '{given[0]}' out")
-        return resume_scenario(Path(args.resume), parse, args.jobs)
+        return resume_scenario(Path(args.resume), args.jobs)
     if args.scenario is None:
         raise InputError("run what? Give a scenario, such as link-kill, or --resume DIR")
     if args.quick:

@@ -24,8 +24,6 @@ from mrclab.linux.life import signals
 from mrclab.output import Detail, directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
 
-Parse = Callable[[Sequence[str]], argparse.Namespace]
-
 
 def run_scenario(args: argparse.Namespace) -> int:
     """Run the scenario that the arguments ask for, or print its plan."""
@@ -45,13 +43,13 @@ def run_scenario(args: argparse.Namespace) -> int:
     return exit_code(result)
 
 
-def resume_scenario(out: Path, parse: Parse, jobs: int = 1) -> int:
+def resume_scenario(out: Path, jobs: int = 1) -> int:
     """Go on with the run of a directory: the repetitions that it has finished are kept.
 
-    ``parse`` reads the words of a command line, after the program's name, as the run was started by.
     Raise InputError if the directory has no run, one that is finished, or one whose scenario means
     something else today.
     """
+    from mrclab.commands import parser
     from mrclab.experiments.report.run_file import load_run
 
     run = load_run(out)
@@ -59,7 +57,7 @@ def resume_scenario(out: Path, parse: Parse, jobs: int = 1) -> int:
         raise InputError(f"the run in '{out}' is finished: mrclab report {out} shows it")
     if tuple(run.command[:2]) != ("mrclab", "run"):
         raise InputError(f"the run in '{out}' does not say how it was started: run it anew")
-    args = parse(run.command[1:])
+    args = parser().parse_args(run.command[1:])
     scenario = at_speed_of(scenario_of(args, args.scenario), run.parameters)
     if _meaning(scenario.to_dict()) != _meaning(run.parameters) or scenario.fabric().name != run.topology:
         raise InputError(f"'{out}': its scenario means something else today: run it anew")

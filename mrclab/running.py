@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -33,8 +34,13 @@ from mrclab.topologies.limits import require_live
 DOWN_TIMEOUT_S = 60.0
 
 
-def up(topology: str, target: str, *, program: str | None = None, force: bool = False) -> int:
-    """Brings a fabric up in a separate process and returns when it is programmed.
+def up(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab up``."""
+    return bring_up(args.topology, args.target, program=args.program, force=args.force)
+
+
+def bring_up(topology: str, target: str, *, program: str | None = None, force: bool = False) -> int:
+    """Bring a fabric up in a separate process and return when it is programmed.
 
     ``program`` is the user's switch program, checked and compiled before anything is started. With ``force``
     a testbed that is up is taken down first, whoever its owner. If it ends before the fabric is up, it takes
@@ -49,7 +55,7 @@ def up(topology: str, target: str, *, program: str | None = None, force: bool = 
     if force:
         take_claimed(names)
         if found is not None and found.alive(names):
-            down(force=True)
+            take_down(force=True)
     logs = _logs()
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
@@ -103,7 +109,12 @@ def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:
     raise SwitchError(f"the testbed's process {ending(daemon.wait())} before the testbed was up")
 
 
-def down(*, force: bool = False) -> int:
+def down(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab down``."""
+    return take_down(force=args.force)
+
+
+def take_down(*, force: bool = False) -> int:
     """Take the testbed down. Raise InputError if none runs, or it is not ours, unless ``force``."""
     names = Names.from_environment()
     found = require_ours(names, force=force)
@@ -148,8 +159,8 @@ def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
     return (f"{asked}, {removed}" if asked and removed else asked or str(removed)), removed
 
 
-def cli() -> int:
-    """Mininet's prompt on the running testbed."""
+def cli(_args: argparse.Namespace) -> int:
+    """Open Mininet's prompt on the running testbed."""
     from mrclab.testbed.prompt import FabricCLI
 
     net = attach()
@@ -160,16 +171,16 @@ def cli() -> int:
     return 0
 
 
-def clean(*, force: bool = False) -> int:
+def clean(args: argparse.Namespace) -> int:
     """Remove the remains of dead testbeds, and the one that is up, and list the removed parts.
 
-    Raise InputError if the one that is up is not ours, unless ``force``.
+    Raise InputError if the one that is up is not ours, unless forced.
     """
     require_root("clean")
     names = Names.from_environment()
     found = state.read(names)
     if found is not None and found.alive(names):
-        take(names, require_ours(names, force=force))
+        take(names, require_ours(names, force=args.force))
         print(f"taking down the testbed that is up (topology {found.topology}, since {found.since})")
     words, removed = _take_down(names)
     print(f"clean: {words}")

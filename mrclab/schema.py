@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ SCHEMAS: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def schema(of: str) -> int:
-    """Print a schema."""
-    print(json.dumps(SCHEMAS[of](), indent=2))
+def schema(args: argparse.Namespace) -> int:
+    """Print the schema of one kind of file."""
+    print(json.dumps(SCHEMAS[args.of](), indent=2))
     return 0

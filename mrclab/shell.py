@@ -6,6 +6,7 @@ channel, so the shell's stream is that of a backup, and its writes carry the pri
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from mrclab.testbed.names import Names
 LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 
 
-def shell(switch: str) -> int:
+def shell(args: argparse.Namespace) -> int:
     """Open the shell and return its exit code. A script on standard input is run line by line.
 
     Raise InputError if no testbed is up or it has no such switch, MachineError if the shell's
     environment cannot be made.
     """
+    switch: str = args.switch
     names = Names.from_environment()
     switches = call(names, "status")["switches"]
     if switch not in switches:

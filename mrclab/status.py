@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import time
@@ -19,6 +20,7 @@ from mrclab.linux.link_monitor import UP
 from mrclab.terminal import terminal
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
+from mrclab.topologies.units import option_value, time_ns
 
 FILE_WIDTH = 160
 WELL, NONE = "as programmed", "none"
@@ -28,24 +30,31 @@ MOST_PORTS = 16
 """How many are named if more are not up."""
 
 
-def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
-    """Print the state of the running testbed; with ``watch_s`` repeatedly, with rates per second.
+def status(args: argparse.Namespace) -> int:
+    """Print the state of the running testbed; with ``--watch`` repeatedly, with rates per second.
 
-    Raise InputError if no testbed is up.
+    Raise InputError if no testbed is up, or the interval is no time.
     """
+    watch_s = _interval_s(args.watch) if args.watch is not None else None
     names = Names.from_environment()
     since = state.require(names).since
     if watch_s is not None:
         _watch(names, since, watch_s)
         return 0
     answer = call(names, "status") | {"since": since}
-    if as_json:
+    if args.json:
         print(json.dumps(answer, indent=2))
         return 0
     console = _console()
-    rows = console.height if console.is_terminal and not (ports or sids) else None
-    console.print(page(answer, ports=ports, sids=sids, rows=rows))
+    rows = console.height if console.is_terminal and not (args.ports or args.sids) else None
+    console.print(page(answer, ports=args.ports, sids=args.sids, rows=rows))
     return 0
+
+
+def _interval_s(words: str) -> float:
+    """Return an interval in seconds; a bare number is one of seconds, as watch(1) takes it."""
+    given = f"{words} s" if words.replace(".", "", 1).isdigit() else words
+    return option_value(time_ns, given, "--watch") / 1e9
 
 
 def _watch(names: Names, since: str, interval_s: float) -> None:

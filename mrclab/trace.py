@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from mrclab.linux.errors import InputError
 NAME = "trace.json"
 
 
-def trace(directory: str, out: str | None) -> int:
+def trace(args: argparse.Namespace) -> int:
     """Write the trace of a result directory. Raise InputError if there is nothing to write."""
-    source = Path(directory)
+    source = Path(args.directory)
     if not source.is_dir():
-        raise InputError(f"no directory '{directory}': give the result directory of a run")
-    target = Path(out) if out is not None else source / NAME
+        raise InputError(f"no directory '{args.directory}': give the result directory of a run")
+    target = Path(args.out) if args.out is not None else source / NAME
     document = trace_of(source)
     try:
         target.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8", newline="\n")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mrclab.cli import main, parser
+from mrclab.cli import main
+from mrclab.commands import parser
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.sweep.spec import parse_sweep
 from mrclab.testbed.names import PREFIX_VARIABLE

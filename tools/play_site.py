@@ -209,7 +209,7 @@ def build(folder: Path) -> None:
     for name in ("play.js", "worker.js", "start.js", "start.py"):
         shutil.copy(ROOT / "mrclab" / "play" / "static" / name, folder / name)
     run_in_node(folder, COMPILE, folder / "core.zip")
-    run_in_node(folder, START, folder)  # a second until something is seen, instead of ten
+    run_in_node(folder, START, folder)  # three seconds until something is seen, instead of ten
     (folder / "index.html").write_text(page(), encoding="utf-8")
     for script in REPLAYS:
         (folder / f"replay-{script.name}.html").write_text(replay_of(script, version()), encoding="utf-8")

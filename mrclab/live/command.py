@@ -91,7 +91,7 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
         yield
         return
     try:
-        if running.up(topology or "lab", target, program=program):
+        if running.bring_up(topology or "lab", target, program=program):
             raise MachineError("the testbed did not come up")
         with running.down_if_killed(names):
             yield
@@ -99,7 +99,7 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
         with _uninterrupted():
             found = state.read(names)
             if found is not None and found.alive(names):
-                running.down()
+                running.take_down()
 
 
 def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 import urllib.error
@@ -31,12 +32,12 @@ SIGNS = {
 }
 
 
-def watch(*, once: bool, as_json: bool) -> int:
+def watch(args: argparse.Namespace) -> int:
     """Show the data of this testbed's live page, until Ctrl-C. Raise InputError if there is none."""
     names = Names.from_environment()
-    if as_json or once:
+    if args.json or args.once:
         frame = _frame(names)
-        print(json.dumps(frame)) if as_json else terminal().print(screen(frame))
+        print(json.dumps(frame)) if args.json else terminal().print(screen(frame))
         return 0
     console = terminal()
     try:

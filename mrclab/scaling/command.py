@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mrclab.arguments.models import PIECES
 from mrclab.linux.errors import InputError
 from mrclab.output import directory
 from mrclab.scale.parts import PARTS, load_parts
-from mrclab.scaling.arguments import PIECES
 from mrclab.terminal import terminal
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from mrclab.cli import parser
+from mrclab.commands import parser
 from mrclab.labs.catalogue import all_labs, folder_of
 from mrclab.labs.expected import Shown, shown
 from mrclab.labs.model import Lab

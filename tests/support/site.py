@@ -42,9 +42,15 @@ def served() -> Iterator[str]:
 
 @contextmanager
 def view(
-    browser: Browser, address: str, reduced_motion: Literal["reduce", "no-preference"] | None = None
+    browser: Browser,
+    address: str,
+    reduced_motion: Literal["reduce", "no-preference"] | None = None,
+    before: str | None = None,
 ) -> Iterator[Page]:
-    """Open a page that may print nothing to the console, and ask no other server."""
+    """Open a page that may print nothing to the console, and ask no other server.
+
+    ``before`` is a script that runs before those of the page. What the page printed is added to any failure.
+    """
     page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion=reduced_motion)
     page.set_default_timeout(WAIT_MS)
     said: list[str] = []
@@ -54,8 +60,14 @@ def view(
         "request",
         lambda r: None if r.url.startswith(("http://127.0.0.1", "data:", "blob:")) else said.append(r.url),
     )
+    if before:
+        page.add_init_script(before)
     page.goto(address)
-    yield page
+    try:
+        yield page
+    except BaseException as error:
+        error.add_note(f"the console of {address}: {said}")
+        raise
     assert said == []
     page.close()
 

@@ -52,6 +52,7 @@ M.app = {
       fault: (fault) => this.fault(fault), undo: (where) => this.undo(where),
       traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }), usual: () => this.about.usual,
       sends: (name) => this.about.plan.transports.includes(name),
+      state: (name) => { const one = this.frame && this.frame.transports[name]; return one ? { sent: one.sent, bps: one.flows.reduce((sum, flow) => sum + flow[2], 0) } : null; },
       used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
       usualTraffic: () => { const { plan, usual } = this.about; return ["pattern", "transports", "rate_bps"].every((key) => `${plan[key]}` === `${usual[key]}`) ? null : this.traffic({ ...plan, ...usual }); },
       buttons: (place) => this.about.buttons[place] || [],

@@ -85,12 +85,28 @@ M.cutUsed = async (actions) => {
   if (link) await actions.fault({ kind: "blackhole", where: link });
 };
 
-/* A link that RoCEv2 uses, or MRC if there is no RoCEv2; after a change of the traffic it takes a moment until there is one. */
-M.used = async (actions) => {
-  for (let turn = 0; turn < 60; turn += 1) {
-    const link = await actions.used(actions.sends("rocev2") ? "rocev2" : "mrc");
-    if (link) return link;
+/* The transport whose path is cut: RoCEv2, or MRC if there is no RoCEv2. */
+M.hit = (actions) => (actions.sends("rocev2") ? "rocev2" : "mrc");
+
+/* What ``found`` returns once it is something; null if it is nothing for too long. */
+M.until = async (found, seconds) => {
+  for (let turn = 0; turn < 10 * seconds; turn += 1) {
+    const one = await found();
+    if (one) return one;
     await new Promise((done) => setTimeout(done, 100));
   }
   return null;
+};
+
+/* A link that the transport uses; after a change of the traffic it takes a moment until there is one. */
+M.used = (actions) => M.until(() => actions.used(M.hit(actions)), 6);
+
+/* Undo all, and return a link that the transport uses once it delivers again: until its next try it sends nothing,
+   and a fault would not be felt. */
+M.mended = async (actions) => {
+  await actions.undo(null);
+  await actions.usualTraffic();
+  const state = () => actions.state(M.hit(actions)) || { sent: 0, bps: 0 }, before = state().sent;
+  await M.until(() => state().bps > 0 && Math.abs(state().sent - before) > 8, 30);
+  return M.used(actions);
 };

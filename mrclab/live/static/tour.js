@@ -7,15 +7,11 @@ M.TOUR = [
   { title: "Heal", text: "MRC has probed the path all the time: after some good probes its EV turns green again and takes its share.", button: "Restore the link", act: (a) => a.undo(null) },
   { title: "Incast", text: "Four hosts send to one, each over all planes. Congestion control holds them back; a click on a rack switch above that host shows what it marked (ECN), trimmed or refused.", button: "Start an incast", act: (a) => a.traffic({ ...a.usual(), transports: ["mrc"], pattern: "incast" }) },
   { title: "A switch dies", text: "All links of a spine (T1) that RoCEv2 uses are gone at once. Every EV through it is retired within round trips.", button: "Kill a T1", act: async (a) => {
-    await a.undo(null);
-    await a.usualTraffic();
-    const link = await M.used(a);
+    const link = await M.mended(a);
     if (link) await a.fault({ kind: "switch-death", where: link.split(":")[1] });
   } },
   { title: "A plane dies", text: "Every switch of the plane that RoCEv2 uses. The other planes carry everything. Then undo all, and try what you like.", button: "Kill RoCEv2's plane", act: async (a) => {
-    await a.undo(null);
-    await a.usualTraffic();
-    const link = await M.used(a);
+    const link = await M.mended(a);
     await a.fault({ kind: "plane-death", where: link ? link.split("-")[0] : "p0" });
   } },
 ];

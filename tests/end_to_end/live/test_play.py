@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -22,6 +24,7 @@ CUT = """async () => {
   await actions.fault({kind: "blackhole", where: await actions.used("rocev2")});
 }"""
 SETTLED = "(t_ms) => M.app.frame.t_ms > t_ms && M.app.frame.cards[0].results.mrc.recovered_us !== null"
+KILLED = "Object.values(M.app.frame.faults).some((fault) => fault.kind === 'plane-death')"
 SHOWS = "(text) => (document.querySelector('#cards [data-result=mrc] b') || {}).textContent === text"
 MRC_TIME = "#cards [data-result=mrc] b"
 
@@ -83,6 +86,29 @@ def test_each_place_and_switch_has_a_name_and_the_keyboard_reaches_it(browser: B
         page.locator(".link.faulty").wait_for()
         page.keyboard.press("u")
         page.locator(".link.faulty").wait_for(state="detached")
+        used = page.evaluate("M.app.actions().used('rocev2')")
+        page.keyboard.press("x")  # The presenter's keys.
+        page.locator(f"#active [data-fault='{used}']").wait_for()
+        for full in (True, False):
+            page.keyboard.press("f")
+            page.wait_for_function("(full) => Boolean(document.fullscreenElement) === full", arg=full)
+
+
+def test_a_plane_killed_right_after_a_switch_meets_a_transport_that_sends(
+    browser: Browser, address: str
+) -> None:
+    wish = json.dumps({"fabric": "tiny", "pace": int(PACE)})
+    with view(browser, f"{address}index.html#{quote(wish)}") as page:
+        page.wait_for_function(f"document.querySelector('[data-transport=rocev2]') && {BPS} > 1e10")
+        page.click("#tour-button")
+        for _ in range(4):
+            page.click("#tour-next")
+        page.click("#tour-go", no_wait_after=True)
+        page.wait_for_function(f"{BPS} === 0")  # It stands still until its next try.
+        page.click("#tour-next")
+        page.click("#tour-go", no_wait_after=True)
+        page.wait_for_function(KILLED)
+        assert page.evaluate(f"{BPS}") > 0
 
 
 STRIP = """() => {
@@ -100,7 +126,7 @@ STRIP = """() => {
 
 
 def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:
-    with view(browser, f"{address}index.html") as page:
+    with view(browser, f"{address}replay-lab.html") as page:
         page.locator("[data-transport=mrc]").wait_for()
         assert page.evaluate(STRIP) == [True, True]
 

@@ -1,0 +1,77 @@
+"""The first step of commands that import much: check a name, or choose the module that carries them out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mrclab.linux.errors import InputError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab run``. Raise InputError at once for a scenario that does not exist."""
+    from mrclab.experiments.spec.shipped import SCENARIOS
+
+    if args.scenario not in (None, "figures"):
+        SCENARIOS.text(args.scenario)
+    from mrclab.run import run
+
+    return run(args)
+
+
+def soak(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab soak``. Raise InputError at once for a scenario that does not exist."""
+    from mrclab.experiments.spec.shipped import SCENARIOS
+
+    SCENARIOS.text(args.soak)
+    from mrclab.soak import soak
+
+    return soak(args)
+
+
+def live(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab live``, from the simulator or from a fabric of this machine."""
+    if args.target == "sim" and args.run is None:
+        from mrclab.play.command import live_simulated
+
+        return live_simulated(args)
+    from mrclab.linux.system import require_linux
+
+    require_linux("mrclab live")
+    from mrclab.live.command import live
+
+    return live(args)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab exec``, on one host or on all, with a recording or without."""
+    words = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if args.all:
+        from mrclab.exec_all import run_everywhere
+
+        # argparse takes the first word after -- for the host.
+        given = [word for word in (args.host, *words) if word is not None]
+        return run_everywhere(given, args.user, args.record)
+    if args.record is not None:
+        from mrclab.exec_record import record_program
+
+        return record_program(args.host, words, args.user, args.record)
+    from mrclab.exec import run_program
+
+    return run_program(args.host, words, args.user)
+
+
+def exercise(args: argparse.Namespace) -> int:
+    """Carry out ``mrclab exercise``, for one exercise or for a course."""
+    if args.all:
+        from mrclab.exercise_all import exercise_all
+
+        if args.topology is not None or args.build is not None:
+            raise InputError(
+                "--all runs every topology and compiles by itself: leave --topology and --build out"
+            )
+        return exercise_all(Path(args.directory), args.target)
+    from mrclab.exercise import exercise
+
+    topology, build = (Path(path) if path is not None else None for path in (args.topology, args.build))
+    return exercise(Path(args.directory), topology, build, args.target)
