@@ -34,6 +34,7 @@ from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted
 from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.transports import DEPLOYED, merged
+from mrclab.linux.huge_pages import use_huge_pages
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.faults import NetworkFaults
 from mrclab.simulator.network import Network
@@ -164,6 +165,7 @@ def permutation(
     gc.collect()
     gc.freeze()
     gc.disable()
+    use_huge_pages()
     began = time.process_time()
     world.run_until_done()
     took_s = time.process_time() - began

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.kit.loads import MTU, fabric_of, frame_bytes
 from benchmarks.virtual_time import World
 from mrclab.linux.errors import InputError
+from mrclab.linux.huge_pages import use_huge_pages
 
 _FINISHED = re.compile(r"finished at ([0-9.]+)")
 HTSIM_OPTIONS = (
@@ -72,6 +73,7 @@ def ours(hosts: int, gigabits: int, size: int, seed: int, options: dict[str, Any
     gc.collect()
     gc.freeze()
     gc.disable()
+    use_huge_pages()
     began, clock = time.process_time(), world.network.clock
     before = clock.events
     slowest_us = world.run_until_done()

@@ -48,21 +48,35 @@ class HostProgram:
         self._context = context
         self._channels = channels
         self._over = over
+        self._settled = False
+        """All ranks are at work and wait, for an event or a time."""
+        self._due_ns: int | None = None
+        """The first time that one of them waits for."""
         nic.programs.append(self)
 
     def take(self, event: Event) -> None:
         """Pass an event on to the channel that it is for."""
+        self._settled = False
         self._context.hand_out((event,))
 
     def tick(self, now_ns: int) -> int | None:
         """Let every rank go on as far as it can; return when one of them waits for a time."""
+        if self._settled and (self._due_ns is None or now_ns < self._due_ns):
+            for seat in self.seats:
+                seat.note()
+        else:
+            self._due_ns = self._go_on()
+        return self._due_ns
+
+    def _go_on(self) -> int | None:
         for channel in self._channels:
             channel.collect()
         due: int | None = None
         working = False
         for _ in range(2):  # A rank may have put something into the memory of one before it.
+            went_on = False
             for seat in self.seats:
-                seat.advance()
+                went_on |= seat.advance()
         for seat in self.seats:
             seat.note()
             if seat.running is not None:
@@ -70,8 +84,10 @@ class HostProgram:
                 until_ns = seat.running.wait.until_ns
                 if until_ns is not None and (due is None or until_ns < due):
                     due = until_ns
-        if not working or any(seat.failure or seat.job.problem for seat in self.seats):
+        wrong = any(seat.failure or seat.job.problem for seat in self.seats)
+        if not working or wrong:
             self._over()
+        self._settled = working and not went_on and not wrong
         return due
 
 

@@ -30,6 +30,7 @@ from mrclab.experiments.virtual.spray import VirtualSpray
 from mrclab.experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
 from mrclab.faults.model import Fault
 from mrclab.hosts.transports.table import Transport
+from mrclab.linux.huge_pages import use_huge_pages
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric
@@ -39,6 +40,8 @@ UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
 """Number of bins, or more, in which the links' bytes are counted; a bin has 100 ms at most."""
 LINKS_OF_A_PATH = 4
+HUGE_PAGES_FROM_HOSTS = 256
+"""Of smaller fabrics the state is a few tens of MB, for which huge pages are not worth the move."""
 BUSIEST_PART = 10
 """The busiest link is determined in this part (1/n) of the warm-up, at its end."""
 
@@ -206,6 +209,8 @@ class _Run:
         """Run the workload with its faults."""
         length_ns = self._setting.placement.length_ns
         self.measure_ns = self.workload.start()
+        if len(self._network.fabric.hosts) >= HUGE_PAGES_FROM_HOSTS:
+            use_huge_pages()
         planned = self.course.planned()
         if any(fault.place == BUSIEST for fault in planned):
             self.injector.busiest = self._find_busiest()

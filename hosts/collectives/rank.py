@@ -113,17 +113,21 @@ class Seat:
         """Take a sample of the series if one is due."""
         self._series.note(self._clock(), self.channel.bytes_delivered)
 
-    def advance(self) -> None:
-        """Continue the rank's part as far as possible."""
+    def advance(self) -> bool:
+        """Continue the rank's part as far as possible; return whether anything had come or gone on."""
+        went_on = False
         try:
             for event in self.channel.events():
+                went_on = True
                 self._comm.take(event)
             while self.running is not None and _is_over(self.running.wait, self._clock):
+                went_on = True
                 self.running.wait = next(self.running.steps)
         except StopIteration:
             self.end(None)
         except PutError as error:
             self.end(str(error))
+        return went_on
 
     def end(self, failure: str | None) -> None:
         """End the rank's part, if it is still running."""

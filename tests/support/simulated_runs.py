@@ -25,6 +25,7 @@ DRAIN = {
         {"kind": "loss", "where": "h0:p0-t0-0", "ratio": 0.02, "at": "30 us", "duration": "50 us"},
     ],
 }
+ALL_REDUCE = {"kind": "all-reduce", "ranks": 16, "ranks_per_host": 2, "sizes": ["64 KiB"], "iterations": 1}
 RUNS: dict[str, dict[str, Any]] = {
     "trimming": {"transports": ["mrc"]},
     "dcqcn": {"transports": ["rocev2"]},
@@ -32,6 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "credits": {"transports": {"rocev2-credits": SMALL_BUFFERS}},
     "mrc-pfc": {"transports": {"mrc-pfc": {"use": "mrc", "lossless": "pfc", **SMALL_BUFFERS}}},
     "drain": {"transports": ["mrc"], **DRAIN},
+    "two-ranks": {"transports": ["mrc"], "workload": ALL_REDUCE},
 }
 """What is asked for, beside an incast on a small fabric with a warm-up."""
 

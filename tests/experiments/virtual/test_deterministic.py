@@ -10,6 +10,7 @@ import pytest
 
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.virtual.ranks import HostProgram
 from mrclab.hosts.roce.wire import Opcode
 from tests.support.other_process import output_of
 from tests.support.simulated_runs import RUNS, carry_out, digest
@@ -34,6 +35,7 @@ SHOWN: dict[str, Callable[[Evidence], int]] = {
     "credits": lambda found: found.counters["credit_updates"],
     "mrc-pfc": lambda found: found.counters["pause_frames"],
     "drain": lambda found: logged(found, '"reason":"denied"') * logged(found, "ev_restored"),
+    "two-ranks": lambda found: len(found.samples) - len(found.captures),
 }
 """How often a run has what it is there for."""
 
@@ -60,6 +62,37 @@ def test_without_captures_packets_cross_as_objects_and_the_run_is_the_same(tmp_p
             (found.bytes_delivered, dict(found.counters), dict(found.links), found.end_ns, logs, samples)
         )
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("name", ["trimming", "two-ranks"])
+def test_ranks_that_wait_are_not_asked_again_and_the_run_is_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = asked = 0
+    tick, go_on = HostProgram.tick, HostProgram._go_on
+
+    def counted_tick(self: HostProgram, now_ns: int) -> int | None:
+        nonlocal turns
+        turns += 1
+        return tick(self, now_ns)
+
+    def counted(self: HostProgram) -> int | None:
+        nonlocal asked
+        asked += 1
+        return go_on(self)
+
+    monkeypatch.setattr(HostProgram, "tick", counted_tick)
+    monkeypatch.setattr(HostProgram, "_go_on", counted)
+    seen = []
+    for always in (False, True):
+        if always:
+            monkeypatch.setattr(HostProgram, "tick", lambda self, now_ns: go_on(self))
+        found = carry_out(name, tmp_path / str(always))
+        assert (found.problem, found.failure) == (None, None)
+        samples = [{key: values.tolist() for key, values in sample.items()} for sample in found.samples]
+        seen.append((digest(tmp_path / str(always), found), found.end_ns, samples))
+    assert seen[0] == seen[1]
+    assert asked < turns / 2
 
 
 @pytest.mark.slow
