@@ -76,7 +76,7 @@ def calm(fabric: Up, host: str, before: tuple[int, int] | None) -> bool:
 def programs(
     fabric: Up, pair: Path, count: str
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
-    """Run the writer and the reader, connected. Raise RuntimeError with what they said if they are not."""
+    """Run the writer and the reader. Raise RuntimeError with their output if they do not connect."""
     words = ("--", str(pair))
     with (
         running(fabric, READER, *words, "server", PORT, SIZE, count, "events") as reader,

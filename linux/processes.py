@@ -57,6 +57,24 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if fields is not None else None
 
 
+def seen_here(recorded: Process) -> Process:
+    """Return a process that may have been recorded in another pid namespace, with its pid in this one.
+
+    Namespaces may share the directory of the record, and a process below this namespace has another pid in
+    its own. One that is not found is returned as it is.
+    """
+    if recorded.alive:
+        return recorded
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and start_time(int(entry)) == recorded.start:
+            with suppress(OSError):
+                status = Path(f"/proc/{entry}/status").read_text(errors="replace")
+                (pids,) = [line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")]
+                if pids[-1] == str(recorded.pid):
+                    return Process(int(entry), recorded.start, recorded.what)
+    return recorded
+
+
 def ancestors(pid: int) -> set[int]:
     """Return a process, its parent, and so on up, by pid."""
     found = set()

@@ -99,7 +99,7 @@ def go_before_ordinary() -> bool:
 
 @contextmanager
 def ahead_of_ordinary() -> Iterator[None]:
-    """Let this process, and those that it starts in the ``with``, run before ordinary ones, if allowed."""
+    """Run this process and its new children before ordinary processes within the ``with``, if allowed."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     go_before_ordinary()
     try:

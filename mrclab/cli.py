@@ -60,6 +60,8 @@ def _main(argv: Sequence[str] | None) -> int:
             return _fail(f"the disk is full{where}: make room (mrclab prune), and try again", FAILED)
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
     except Exception as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # a library tidied up, and failed at that
+            return _fail("interrupted", INTERRUPTED)
         if args.verbose:
             raise
         if (lacking := missing_extra(args.command, error)) is not None:

@@ -23,6 +23,7 @@ from mrclab.simulator.served import ServedPort
 from mrclab.simulator.switch import SID_BYTES, Switch, Tables
 from mrclab.topologies import Fabric, LinkProfile, PortRef
 from mrclab.topologies import Switch as SwitchPlan
+from mrclab.topologies.limits import STRUCTURED_MEND, require_two_tiers
 from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
 Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
@@ -193,6 +194,8 @@ class Network:
         or by the destination, and avoid the `withdrawn` links; or by structured EVs, and avoid none."""
         if self._routed and withdrawn == self._withdrawn and choice == self._choice:
             return
+        if choice == "ev":
+            require_two_tiers(self.fabric, STRUCTURED_MEND)
         self._routed, self._withdrawn, self._choice = True, frozenset(withdrawn), choice
         for plan in self.fabric.switches:
             routes = routes_of(self.fabric, plan, self._withdrawn, by_destination=choice == "destination")
@@ -240,33 +243,70 @@ def routes_of(
 
     A T0 takes every uplink that leads to the other rack, unless either of the two links is withdrawn. With
     ``by_destination`` it takes one of these, the one whose number is the destination's modulo how many there
-    are, as the linear forwarding tables of InfiniBand's switches have one port for each address.
+    are, as the linear forwarding tables of InfiniBand's switches have one port for each address. A T1 below
+    T2s does the same with the hash's or the number's quotient: by the rest its T0 chose it.
     """
-    up: dict[int, tuple[int, ...]] = {}
-    if switch.tier == "t0":
-        for rack in {host.rack for host in fabric.hosts} - {switch.index}:
-            up[rack] = _uplinks(fabric, switch, rack, withdrawn)
+    by_rack: dict[int, tuple[int, ...]] = {}
+    before = _choices_below(fabric, switch)
     routes: dict[bytes, tuple[int, ...]] = {}
+    ways: tuple[int, ...]
     for host in fabric.hosts:
-        if switch.tier == "t0" and host.rack != switch.index:
-            ways = up[host.rack]
-            if by_destination and ways:
-                ways = (ways[host.index % len(ways)],)
+        if switch.tier == "t0" and host.rack == switch.index:
+            ways = (switch.port_to(host.name).number,) if fabric.has_link(switch.name, host.name) else ()
         else:
-            below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
-            ways = (switch.port_to(below).number,) if fabric.has_link(switch.name, below) else ()
+            if host.rack not in by_rack:
+                by_rack[host.rack] = _down(fabric, switch, host.rack) or _up(
+                    fabric, switch, host.rack, withdrawn
+                )
+            ways = by_rack[host.rack]
+            if by_destination and ways:
+                ways = (ways[host.index // before % len(ways)],)
+            elif len(ways) > 1:
+                ways = tuple(port for port in ways for _ in range(before))
         if ways:
             routes[host.ports[switch.plane].address.packed] = ways
     return routes
 
 
-def _uplinks(fabric: Fabric, t0: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
-    far = fabric.t0(t0.plane, rack).name
-    ports = []
-    for t1 in fabric.t1s(t0.plane):
-        both = [(t0.name, t1.name), (far, t1.name)]
-        if all(fabric.has_link(*ends) for ends in both):
-            names = {fabric.link(*ends).name for ends in both}
-            if not names & withdrawn:
-                ports.append(t0.port_to(t1.name).number)
-    return tuple(sorted(ports))
+def _choices_below(fabric: Fabric, switch: SwitchPlan) -> int:
+    """Return among how many ports a frame's T0 chose before it came up to this switch: 1 at a T0."""
+    return 1 if switch.tier == "t0" else max(1, sum(1 for _ in fabric.t1s(switch.plane)) // fabric.pods)
+
+
+def _down(fabric: Fabric, switch: SwitchPlan, rack: int) -> tuple[int, ...]:
+    """Return the port of a switch that leads down to a rack: one, or none."""
+    if switch.tier == "t0":
+        return ()
+    if switch.tier == "t1":
+        t0 = fabric.t0(switch.plane, rack).name
+        return (switch.port_to(t0).number,) if fabric.has_link(switch.name, t0) else ()
+    below = (fabric.switch(port.peer.node) for port in switch.ports)
+    return next(((switch.port_to(t1.name).number,) for t1 in below if _down(fabric, t1, rack)), ())
+
+
+def _up(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
+    """Return the ports of a switch to those above it that lead to a rack over no withdrawn link."""
+    found = []
+    for port in switch.ports:
+        peer = port.peer.node
+        if fabric.tier(peer) is None or fabric.switch(peer).tier <= switch.tier:
+            continue
+        above = fabric.switch(peer)
+        if fabric.link(switch.name, peer).name not in withdrawn and (
+            _leads_down(fabric, above, rack, withdrawn) or _up(fabric, above, rack, withdrawn)
+        ):
+            found.append(port.number)
+    return tuple(sorted(found))
+
+
+def _leads_down(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> bool:
+    """Return True if a switch leads down to a rack over links that are not withdrawn."""
+    if switch.tier == "t0":
+        return switch.index == rack
+    ports = _down(fabric, switch, rack)
+    if not ports:
+        return False
+    below = next(port.peer.node for port in switch.ports if port.number == ports[0])
+    return fabric.link(switch.name, below).name not in withdrawn and _leads_down(
+        fabric, fabric.switch(below), rack, withdrawn
+    )

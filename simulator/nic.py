@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from mypy_extensions import i64
+
 from mrclab.hosts.rdma.endpoint import BaseEndpoint
 from mrclab.hosts.rdma.events import Event as EndpointEvent
 from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock, Event
@@ -25,6 +27,7 @@ from mrclab.simulator.headers import (
 from mrclab.simulator.port import Hop, Node, Packet, Port
 
 _HOPS_KEPT: Final = 1 << 14
+_NEVER_NS: Final = NEVER_PS // PS_PER_NS
 _LAST_PS: Final = PS_PER_NS - 1
 """Timers are served at the end of their nanosecond, so that what arrives in it is read first."""
 
@@ -49,14 +52,17 @@ class Recorder(Protocol):
 class _Turn(Event):
     """The moment of a NIC's next turn."""
 
-    __slots__ = ("_nic",)
+    __slots__ = ("_nic", "waits")
 
     def __init__(self, nic: Nic) -> None:
         super().__init__()
         self._nic = nic
+        self.waits = False
+        """It has been scheduled, and has not happened yet."""
 
     def happen(self) -> None:
         """Do the turn, unless another one has come before it."""
+        self.waits = False
         if self._nic.turn_ps == self.at_ps:
             self._nic.turn()
 
@@ -85,14 +91,16 @@ class Nic(Node):
         self.endpoint = endpoint
         self.programs: list[Program] = []
         self.recorder: Recorder | None = None
-        self.turn_ps = NEVER_PS
+        self.turn_ps: i64 = NEVER_PS
         """When the next turn is due."""
+        self._turn = _Turn(self)
+        """The turn that was scheduled last."""
         self.classes = classes
-        self._reaction_ps = reaction_ns * PS_PER_NS
-        self._grain_ps = timer_grain_ns * PS_PER_NS
+        self._reaction_ps: i64 = reaction_ns * PS_PER_NS
+        self._grain_ps: i64 = timer_grain_ns * PS_PER_NS
         self._timer_ns = NEVER_PS
         """When the endpoint's next timer is due, as it said last."""
-        self._ask_ps = 0
+        self._ask_ps: i64 = 0
         """When to ask it again."""
         self._hops: dict[bytes, Hop] = {}
         self.up = [True] * len(self.ports)
@@ -112,7 +120,7 @@ class Nic(Node):
         if not self.up[plane]:
             return
         clock = self.clock
-        now_ns = clock.now_ps // PS_PER_NS
+        now_ns = int(clock.now_ps // PS_PER_NS)
         self.frames_received += 1
         self.receive(plane, packet, now_ns)
         self.wake(clock.now_ps + self._reaction_ps)
@@ -124,11 +132,14 @@ class Nic(Node):
             self.recorder.note(now_ns, plane, frame, False)
         self.endpoint.receive(plane, frame, now_ns)
 
-    def wake(self, at_ps: int) -> None:
+    def wake(self, at_ps: i64) -> None:
         """Have a turn at this time, or before."""
         if at_ps < self.turn_ps:
             self.turn_ps = at_ps
-            self.clock.at(at_ps, _Turn(self))
+            if self._turn.waits:
+                self._turn = _Turn(self)
+            self._turn.waits = True
+            self.clock.at(at_ps, self._turn)
 
     def wake_now(self) -> None:
         """Have a turn now: something was posted."""
@@ -147,7 +158,7 @@ class Nic(Node):
         """Do all work that is due: timers, the programs' work, and sending as far as ports are free."""
         clock, endpoint = self.clock, self.endpoint
         now_ps = clock.now_ps
-        now_ns = now_ps // PS_PER_NS
+        now_ns = int(now_ps // PS_PER_NS)
         self.turn_ps = NEVER_PS
         if self._timer_ns <= now_ns:
             endpoint.handle_timer(now_ns)
@@ -158,12 +169,16 @@ class Nic(Node):
             due = endpoint.next_timer()
             self._timer_ns = NEVER_PS if due is None else due
             self._ask_ps = now_ps + self._grain_ps
-        else:
-            next_ps = min(next_ps, self._ask_ps)
+        elif self._ask_ps < next_ps:
+            next_ps = self._ask_ps
         if self._timer_ns < NEVER_PS and (next_ns is None or self._timer_ns < next_ns):
             next_ns = self._timer_ns
-        if next_ns is not None:
-            next_ps = min(next_ps, max(next_ns * PS_PER_NS + _LAST_PS, now_ps + PS_PER_NS))
+        if next_ns is not None and next_ns < _NEVER_NS:
+            due_ps: i64 = next_ns * PS_PER_NS + _LAST_PS
+            if due_ps < now_ps + PS_PER_NS:
+                due_ps = now_ps + PS_PER_NS
+            if due_ps < next_ps:
+                next_ps = due_ps
         if next_ps < NEVER_PS:
             self.wake(next_ps)
 
@@ -181,12 +196,12 @@ class Nic(Node):
                 next_ns = due
         return next_ns
 
-    def _send(self, now_ps: int, now_ns: int) -> int:
+    def _send(self, now_ps: i64, now_ns: int) -> i64:
         """Send while there are frames and free ports; return when to go on."""
         ports = self.ports
         while True:
             free: list[int] = []
-            soonest = NEVER_PS
+            soonest: i64 = NEVER_PS
             for plane, port in enumerate(ports):
                 busy = port.busy_until_ps()
                 if busy <= now_ps:

@@ -20,7 +20,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrclab.simulator.clock import NEVER_PS, Clock, Event
 
@@ -141,31 +141,31 @@ class Packet(Event):
         """As its sender made it; what switches change is in the other fields."""
         self.item: object = None
         """What crosses in place of a frame, where packets are objects; then the frame is empty."""
-        self.size_bytes = size_bytes
+        self.size_bytes: i64 = size_bytes
         """Length on the wire; less than the frame's once it is trimmed."""
         self.hop = hop
-        self.priority = priority
-        self.trim_bytes = trim_bytes
+        self.priority: i64 = priority
+        self.trim_bytes: i64 = trim_bytes
         self.markable = markable
         self.marked = False
         """Congestion experienced."""
-        self.cut_dscp = -1
+        self.cut_dscp: i64 = -1
         """DSCP that a switch wrote when it trimmed the packet; -1: whole."""
-        self.corrupt = -1
+        self.corrupt: i64 = -1
         """A bit that a faulty link has flipped, of the PSN; -1: none."""
         self.port: Port | None = None
         """The port that sends it, or sent it last."""
-        self.leaves_ps = 0
+        self.leaves_ps: i64 = 0
         """When its last bit leaves that port; while it `waits`, without the port's delay by other classes."""
         self.waits = False
         """A data packet that the port has not begun to send, as far as it has looked."""
-        self.duration_ps = 0
+        self.duration_ps: i64 = 0
         """How long the port sends it."""
         self.behind: Packet | None = None
         """The data packet that leaves the port after it."""
         self.inlet: Node | None = None
         """On lossless links: the receiving end of the link over which it came last."""
-        self.stalled_ps = 0
+        self.stalled_ps: i64 = 0
         """On lossless links: how long it waited in its last port because the other end let nothing come."""
 
     def happen(self) -> None:
@@ -213,52 +213,56 @@ class Port:
         self.name = name
         self.number = number
         self.rate_bps = rate_bps
-        self.delay_ps = delay_ps
+        self.delay_ps: i64 = delay_ps
         """Propagation, and whatever else every frame meets on this link."""
         self.peer: Node | None = None
         self.peer_port = 0
         """Number of the port at the other end."""
         self.peer_mac = b""
         self.mac = b""
-        self._byte_time = _PS_BYTE // rate_bps
+        self._byte_time: i64 = _PS_BYTE // rate_bps
         self._depths = depths
-        self._drop_ps = depths.drop_ps
-        self._trim_from_ps = depths.trim_from_ps
-        self._mark_from_ps = depths.mark_from_ps
+        self._drop_ps: i64 = depths.drop_ps
+        self._trim_from_ps: i64 = depths.trim_from_ps
+        self._mark_from_ps: i64 = depths.mark_from_ps
         self._rng = rng
-        self.early_ps = 0
+        self.early_ps: i64 = 0
         """By how much a token bucket is ahead of a wire; 0: this is a wire."""
         self._owes = False
-        self._ahead_ps = 0
+        self._ahead_ps: i64 = 0
         """Of a NIC's port: by how much it is free before it has sent all accepted frames."""
         self.in_order = False
         """Classes do not matter."""
-        self._begun_ps = 0
+        self._begun_ps: i64 = 0
         """When a wire will have sent the last data packet that it has begun."""
         self._unbegun: Packet | None = None
         """The oldest data packet that it has not begun, as far as it has looked."""
-        self.late_ps = 0
+        self.late_ps: i64 = 0
         """By how much other classes have delayed data in all; a waiting packet's time lacks it."""
-        self._idle_ps = 0
+        self._idle_ps: i64 = 0
         """When all accepted frames have been sent."""
-        self._high_ps = [0, 0, 0]
-        """For each class above data: when its frames, and those of higher ones, have been sent."""
-        self._cut_credit_ps = 0
+        self._cut_ps: i64 = 0
+        """When cut and control frames have been sent."""
+        self._control_ps: i64 = 0
+        """When control frames have been sent."""
+        self._cut_credit_ps: i64 = 0
         """When cut frames will have had their half of the link."""
         self._first: Packet | None = None
         """The oldest data packet that has not arrived yet; the others follow in order."""
         self._last: Packet | None = None
-        self.longest_wait_ps = 0
-        self.packets = self.bytes = self.marked = self.trimmed = self.dropped = self.lost = 0
+        self.longest_wait_ps: i64 = 0
+        self.packets: i64 = 0
+        self.bytes: i64 = 0
+        self.marked = self.trimmed = self.dropped = self.lost = 0
         """`dropped` by the queue, `lost` to faults."""
         # Faults; `faulty` is true while there is any.
         self.faulty = False
         self.dead = False
         self._loss = 0.0
         self._corruption = 0.0
-        self._slow_byte_time = 0
-        self._slow_burst_ps = 0
-        self._slow_until_ps = 0
+        self._slow_byte_time: i64 = 0
+        self._slow_burst_ps: i64 = 0
+        self._slow_until_ps: i64 = 0
 
     # The queue
 
@@ -269,16 +273,16 @@ class Port:
         self._owes = bucket.owes
         self.in_order = not bucket.classes
 
-    def gone_ps(self, packet: Packet) -> int:
+    def gone_ps(self, packet: Packet) -> i64:
         """Return when the token bucket lets a packet go, if it is here by then."""
         gone = packet.leaves_ps - self.early_ps
         return gone - packet.duration_ps if self._owes else gone
 
-    def load_ps(self) -> int:
+    def load_ps(self) -> i64:
         """Return when all accepted frames will have been sent: the measure of ports' loads."""
         return self._idle_ps
 
-    def busy_until_ps(self) -> int:
+    def busy_until_ps(self) -> i64:
         """Return when the port will take a frame: shortly before it has sent the accepted ones."""
         return self._idle_ps - self._ahead_ps
 
@@ -291,7 +295,9 @@ class Port:
             duration = packet.size_bytes * self._byte_time >> BYTE_SHIFT
             self._send(packet, now, duration)
             return True
-        wait = max(idle - now, 0)
+        wait: i64 = 0
+        if idle > now:
+            wait = idle - now
         if wait > self.longest_wait_ps:
             self.longest_wait_ps = wait
         if packet.priority == DATA:
@@ -306,12 +312,12 @@ class Port:
             self._mark(packet, wait)
         duration = packet.size_bytes * self._byte_time >> BYTE_SHIFT
         if packet.priority == DATA or self.in_order:
-            self._send(packet, max(idle, now), duration)
+            self._send(packet, now + wait, duration)
         else:
             self._send_ahead(packet, now, duration)
         return True
 
-    def _send(self, packet: Packet, begin_ps: int, duration_ps: int) -> None:
+    def _send(self, packet: Packet, begin_ps: i64, duration_ps: i64) -> None:
         """Send a data packet after all accepted before it."""
         leaves = begin_ps + duration_ps
         self._idle_ps = leaves
@@ -350,20 +356,24 @@ class Port:
             packet = packet.behind
         self._unbegun = packet
 
-    def _send_ahead(self, packet: Packet, now: int, duration_ps: int) -> None:
+    def _send_ahead(self, packet: Packet, now: i64, duration_ps: i64) -> None:
         """Send a packet of a higher class before all data that the port has not begun to send."""
         self.begin_due()
-        begin = max(now, self._begun_ps)
-        high = self._high_ps
-        priority = packet.priority
-        if high[priority] > begin:
-            begin = high[priority]
-        leaves = begin + duration_ps
-        for lower in range(CUT, priority):
-            high[lower] = max(high[lower], begin) + duration_ps
-        high[priority] = leaves
+        begin = self._begun_ps if self._begun_ps > now else now
+        cut = self._cut_ps
+        if packet.priority == CONTROL:
+            if self._control_ps > begin:
+                begin = self._control_ps
+            leaves = begin + duration_ps
+            self._control_ps = leaves
+            self._cut_ps = (cut if cut > begin else begin) + duration_ps
+        else:
+            if cut > begin:
+                begin = cut
+            leaves = begin + duration_ps
+            self._cut_ps = leaves
         self.late_ps += duration_ps
-        self._idle_ps = max(self._idle_ps, now) + duration_ps
+        self._idle_ps = (self._idle_ps if self._idle_ps > now else now) + duration_ps
         packet.port = self
         packet.leaves_ps = leaves
         packet.duration_ps = duration_ps
@@ -375,12 +385,14 @@ class Port:
         self.bytes += packet.size_bytes
         gone = packet.leaves_ps
         if self.early_ps:
-            gone = max(self.gone_ps(packet), self.clock.now_ps)
+            gone = self.gone_ps(packet)
+            if gone < self.clock.now_ps:
+                gone = self.clock.now_ps
         self.clock.at(gone + self.delay_ps, packet)
 
-    def _cut(self, packet: Packet, now: int) -> bool:
+    def _cut(self, packet: Packet, now: i64) -> bool:
         """Cut a packet's payload off, if cut packets are within their half of the link."""
-        credit = max(self._cut_credit_ps, now)
+        credit = self._cut_credit_ps if self._cut_credit_ps > now else now
         if credit - now > self._depths.cut_limit_ps:
             return False
         packet.size_bytes = packet.trim_bytes
@@ -391,9 +403,9 @@ class Port:
         self.trimmed += 1
         return True
 
-    def _mark(self, packet: Packet, wait_ps: int) -> None:
+    def _mark(self, packet: Packet, wait_ps: i64) -> None:
         depths = self._depths
-        beyond_ps = wait_ps - depths.mark_from_ps
+        beyond_ps = int(wait_ps) - depths.mark_from_ps
         drawn_ps = self._rng.random() * depths.mark_span_ps
         if drawn_ps < beyond_ps * depths.mark_most or beyond_ps >= depths.mark_span_ps:
             packet.marked = True
@@ -449,7 +461,7 @@ class Port:
             return False
         if self._slow_byte_time:
             now = self.clock.now_ps
-            busy = max(self._slow_until_ps, now)
+            busy = self._slow_until_ps if self._slow_until_ps > now else now
             if busy - now > self._slow_burst_ps:
                 self.lost += 1
                 return False

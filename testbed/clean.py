@@ -75,7 +75,7 @@ def end_keepers(names: Names) -> list[Process]:
     if found is None:
         return []
     spared = processes.ancestors(os.getpid())
-    keepers = found.processes if found.owner is None else (found.owner,)
+    keepers = map(processes.seen_here, found.processes if found.owner is None else (found.owner,))
     return processes.end([keeper for keeper in keepers if keeper.pid not in spared], KEEPER_GRACE_S)
 
 

@@ -23,6 +23,8 @@ from slides import decks  # noqa: E402
 
 SLIDES = "labs/slides"
 NAMED = re.compile(r"(?<!\[)`((?:docs|labs)/[\w./-]*\.md|CONTRIBUTING\.md|CHANGELOG\.md|README\.md)`(?!\])")
+ELSEWHERE = re.compile(r'<script src="https?://[^"]*"></script>')
+"""Material's plugin `offline` adds one, for the search in pages opened from disk."""
 OUTSIDE = re.compile(r"(\]\()\.\./(labs/[\w./-]*\.md)(\))")
 
 
@@ -91,3 +93,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return match[0] if target is None else f"{match[1]}{relative(target, here)}{match[3]}"
 
     return OUTSIDE.sub(outside, NAMED.sub(link, markdown))
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Take out scripts of other servers: without a network each would be an error in the console."""
+    return ELSEWHERE.sub("", output)

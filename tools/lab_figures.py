@@ -176,10 +176,46 @@ def _recovery(trial: Any, packets: Any) -> str:
     return drawing(720, 256, label, parts)
 
 
+def writes_figure() -> str:
+    """Return the writes of lab 9's example, from post to completion, as its page prints them."""
+    page = (ROOT / "labs/09-program/README.md").read_text(encoding="utf-8")
+    steps = page.split("python watch.py -->\n```text\n")[1].split("\n```")[0].splitlines()
+    posted: dict[tuple[int, int], tuple[int, int]] = {}
+    lanes: dict[int, list[int]] = {}
+    """For each queue pair the message in each of its lanes."""
+    parts = []
+    for now, step in enumerate(steps[:-1]):
+        what, _, pair, _, message, *end = step.split()
+        key, mine = (int(pair), int(message)), lanes.setdefault(int(pair), [])
+        if what == "post":
+            lane = mine.index(-1) if -1 in mine else len(mine)
+            mine[lane : lane + 1] = [key[1]]
+            posted[key] = now, lane
+        else:
+            begin, lane = posted[key]
+            mine[lane] = -1
+            y = 16 + 92 * key[0] + 26 * lane
+            parts += _write(str(key[1]), 120 + 20 * begin, y, 20 * (now - begin), " ".join(end))
+    for pair in lanes:
+        parts.append(text(10, 50 + 92 * pair, f"queue pair {pair}"))
+        parts.append(line(10, 100 + 92 * pair, 710, 100 + 92 * pair, PALE))
+    legend = (("complete", BLUE), ("retries exceeded", RED), ("flushed", GREY))
+    parts += [text(120 + 150 * n, 304, words, colour) for n, (words, colour) in enumerate(legend)]
+    label = "Writes over three queue pairs in time: one fails, and its two messages go again over another one"
+    return drawing(720, 316, label, parts)
+
+
+def _write(message: str, x: int, y: int, width: int, outcome: str) -> list[str]:
+    colour = {"ok": BLUE, "flushed": GREY}.get(outcome, RED)
+    bar = f'<rect x="{x}" y="{y}" width="{width - 2}" height="21" rx="3" fill="{colour}"/>'
+    return [bar, text(x + 5, y + 15, message, "#fff", font_size="13")]
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "labs/01-look-around/fabric.svg": fabric_figure,
     "labs/01-look-around/usid-shift.svg": shift_figure,
     "labs/06-kill-links/recovery.svg": recovery_figure,
+    "labs/09-program/writes.svg": writes_figure,
 }
 
 

@@ -38,7 +38,8 @@ def _shown(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> Ite
         pictures[picture] = base64.b64decode(data["image/png"])
         yield f"![A picture that the cell above draws]({picture})"
     elif "text/html" in data:
-        yield data["text/html"]
+        # A table may be wider than a phone.
+        yield f'<div style="overflow-x: auto">\n{data["text/html"]}\n</div>'
     elif "text/plain" in data:
         yield f"```text\n{data['text/plain']}\n```"
     elif output.get("text"):

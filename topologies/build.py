@@ -24,6 +24,10 @@ NIC_PREFIX = int(IPv6Address("fd00:6d72:63::"))  # a unique local prefix (RFC 41
 MAX_IFNAME = 15  # IFNAMSIZ less its final zero
 
 
+_HEIGHTS: dict[Tier, int] = {"t0": 1, "t1": 2, "t2": 3}
+"""Of the tiers above the hosts."""
+
+
 class SpecError(InputError):
     """A definition that makes no sense; ``path`` leads to the key of a topology file that is to blame."""
 
@@ -91,6 +95,7 @@ class _Builder:
         spec = self.spec
         if spec.t1s == 0 and spec.t0s > 1:
             raise SpecError("t1 is 0, so no T0 has an uplink: racks could not reach one another", ("t1",))
+        self._check_pods()
         self._check_hosts()
         for number, exception in enumerate(spec.exceptions):
             ends = frozenset(exception.ends)
@@ -113,7 +118,22 @@ class _Builder:
             self.plan,
             source,
             spec.classes,
+            spec.pods,
         )
+
+    def _check_pods(self) -> None:
+        spec = self.spec
+        if (spec.pods > 1) != (spec.t2s > 0):
+            raise SpecError(
+                "pods are joined by T2s, and T2s join pods: give both pods (2 or more) and t2, or neither",
+                ("pods" if spec.t2s == 0 else "t2",),
+            )
+        if spec.t0s % spec.pods:
+            raise SpecError(f"{spec.t0s} T0s cannot be spread evenly over {spec.pods} pods", ("pods",))
+        above = spec.t1s * (spec.pods + spec.t2s)
+        if above > MAX_INDEX + 1:
+            message = f"{above:,} T1s and T2s in a plane overflow the uSID's index: at most {MAX_INDEX + 1}"
+            raise SpecError(message, ("t2",) if spec.t2s else ("t1",))
 
     def _check_hosts(self) -> None:
         names: set[str] = set()
@@ -152,12 +172,15 @@ class _Builder:
             self._cable(nic, plane, "t0", host.rack, exception)
         for rack in range(spec.t0s):
             self._cable_uplinks(plane, rack)
+        for index in range(spec.pods * spec.t1s if spec.t2s else 0):
+            self._cable_core(plane, index)
 
     def _cable_uplinks(self, plane: int, rack: int) -> None:
         t0 = switch_name(plane, "t0", rack)
         last_absent: int | None = None
         uplinks = 0
-        for index in range(self.spec.t1s):
+        first = self.spec.pod_of(rack) * self.spec.t1s
+        for index in range(first, first + self.spec.t1s):
             exception = self._exception(t0, switch_name(plane, "t1", index))
             if exception is not None and exception[1].absent:
                 last_absent = exception[0]
@@ -168,12 +191,20 @@ class _Builder:
         if uplinks == 0 and last_absent is not None and self.spec.t0s > 1:
             raise SpecError(f"{t0} is left without uplinks", _at(last_absent))
 
+    def _cable_core(self, plane: int, t1: int) -> None:
+        """Link a T1 to the T2s of its number in the pod."""
+        spec, name = self.spec, switch_name(plane, "t1", t1)
+        for index in spec.t2s_above(t1):
+            exception = self._exception(name, switch_name(plane, "t2", index))
+            if exception is None or not exception[1].absent:
+                self._cable(self._new_port(plane, "t1", t1), plane, "t2", index, exception)
+
     def _new_port(self, plane: int, tier: Tier, index: int) -> PortRef:
         node = switch_name(plane, tier, index)
         ref = PortRef(node, self.next_port[node])
         self.next_port[node] += 1
         self._check_ifname(ref, (tier,))
-        self.macs[ref] = _mac(1 if tier == "t0" else 2, plane, index, ref.port)
+        self.macs[ref] = _mac(_HEIGHTS[tier], plane, index, ref.port)
         return ref
 
     def _check_ifname(self, ref: PortRef, path: KeyPath) -> None:
@@ -189,6 +220,8 @@ class _Builder:
         far = self._new_port(plane, tier, index)
         kind: LinkKind = "host" if tier == "t0" else "fabric"
         profile = self.spec.host_links if kind == "host" else self.spec.fabric_links
+        if tier == "t2" and self.spec.core_links is not None:
+            profile = self.spec.core_links
         if exception is not None:
             profile = exception[1].profile(profile)
         self.links.append(Link(near, far, kind, plane, profile))
@@ -208,19 +241,23 @@ class _Builder:
 
     def _switches(self) -> list[Switch]:
         switches: list[Switch] = []
-        tiers: tuple[tuple[Tier, Role, int], ...] = (
-            ("t0", Role.T0, self.spec.t0s),
-            ("t1", Role.T1, self.spec.t1s),
+        spec = self.spec
+        t1s = spec.pods * spec.t1s
+        # A tier, its role, how many of a plane there are, and how many of that role come before them.
+        tiers: tuple[tuple[Tier, Role, int, int], ...] = (
+            ("t0", Role.T0, spec.t0s, 0),
+            ("t1", Role.T1, t1s, 0),
+            ("t2", Role.T1, spec.t1s * spec.t2s, t1s),
         )
-        for plane in range(self.spec.planes):
-            for tier, role, count in tiers:
+        for plane in range(spec.planes):
+            for tier, role, count, before in tiers:
                 for index in range(count):
                     name = switch_name(plane, tier, index)
                     ports = tuple(
                         SwitchPort(near.port, near, self.macs[near], far, self.macs[far])
                         for near, far in self.cables[name]
                     )
-                    usid = UsidPlan.usid(plane, role, index)
+                    usid = UsidPlan.usid(plane, role, before + index)
                     switches.append(Switch(name, len(switches) + 1, plane, tier, index, usid, ports))
         return switches
 
@@ -234,6 +271,6 @@ def _link_name(ends: tuple[str, str]) -> str:
 
     def height(node: str) -> int:
         parsed = parse_switch_name(node)
-        return 0 if parsed is None else 1 if parsed[1] == "t0" else 2
+        return 0 if parsed is None else _HEIGHTS[parsed[1]]
 
     return ":".join(sorted(ends, key=height))

@@ -18,29 +18,22 @@ from mrclab.topologies.spec import (
     LinkKind,
     LinkProfile,
     parse_switch_name,
-    switch_name,
 )
 
 
 def spec_of(fabric: Fabric) -> FabricSpec:
     """Return a definition from which ``build`` makes an equal fabric."""
-    t0s, t1s = (
-        sum(switch.tier == tier for switch in fabric.switches) // fabric.planes for tier in ("t0", "t1")
+    t0s, all_t1s, all_t2s = (
+        sum(switch.tier == tier for switch in fabric.switches) // fabric.planes for tier in ("t0", "t1", "t2")
     )
+    t1s = all_t1s // fabric.pods
     usual = {kind: _usual(fabric, kind) for kind in ("host", "fabric")}
     differing = [
         LinkException((link.a.node, link.b.node), False, *_values(link.profile))
         for link in fabric.links
         if link.profile != usual[link.kind]
     ]
-    absent = [
-        LinkException(ends, absent=True)
-        for plane in range(fabric.planes)
-        for t0 in range(t0s)
-        for t1 in range(t1s)
-        if not fabric.has_link(*(ends := (switch_name(plane, "t0", t0), switch_name(plane, "t1", t1))))
-    ]
-    return FabricSpec(
+    whole = FabricSpec(
         fabric.name,
         fabric.planes,
         t0s,
@@ -49,9 +42,13 @@ def spec_of(fabric: Fabric) -> FabricSpec:
         fabric.plan.block,
         usual["host"],
         usual["fabric"],
-        (*differing, *absent),
+        tuple(differing),
         fabric.classes,
+        fabric.pods,
+        all_t2s // t1s if t1s else 0,
     )
+    absent = [LinkException(ends, absent=True) for ends in whole.inner_links() if not fabric.has_link(*ends)]
+    return replace(whole, exceptions=(*differing, *absent))
 
 
 def _usual(fabric: Fabric, kind: LinkKind) -> LinkProfile:
@@ -117,6 +114,7 @@ def fabric_from_text(text: str) -> Fabric:
                 "block": IPv6Network(data["block"]),
                 "host_links": LinkProfile(**data["host_links"]),
                 "fabric_links": LinkProfile(**data["fabric_links"]),
+                "core_links": LinkProfile(**core) if (core := data.get("core_links")) else None,
                 "exceptions": tuple(_exception(entry) for entry in data["exceptions"]),
                 "classes": tuple((int(dscp), str(name)) for dscp, name in data["classes"]),
             }

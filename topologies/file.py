@@ -116,6 +116,9 @@ class LinksFile(YamlModel):
 
     host: LinkKindFile = Field(default_factory=LinkKindFile, description="links from NIC to T0")
     fabric: LinkKindFile = Field(default_factory=LinkKindFile, description="links from T0 to T1")
+    core: LinkKindFile | None = Field(
+        default=None, description="links from T1 to T2, if they differ from links.fabric"
+    )
     exceptions: list[LinkExceptionFile] = Field(
         default_factory=list, alias="except", description="single links that differ, or are missing"
     )
@@ -150,7 +153,15 @@ class TopologyFile(YamlModel):
         description="T0 switches in each plane: one per rack"
     )
     t1: Annotated[int, _Count(0, MAX_INDEX + 1, "T1s")] = Field(
-        description="T1 switches in each plane, each linked to every T0"
+        description="T1 switches in each plane, each linked to every T0; with pods, in each pod of a plane"
+    )
+    pods: Annotated[int, WholeNumber(1, MAX_INDEX + 1)] = Field(
+        default=1,
+        description="groups of racks with T1s of their own, joined by T2s: three tiers (target sim only)",
+    )
+    t2: Annotated[int, _Count(0, MAX_INDEX + 1, "T2s")] = Field(
+        default=0,
+        description="T2 switches for each T1 of a pod: T1 number j of every pod is linked to the same ones",
     )
     hosts: Annotated[int, WholeNumber(1, MAX_HOSTS)] | list[HostFile] = Field(
         description="a number, spread over the racks in order; or a list of {name, rack}"
@@ -239,6 +250,9 @@ class TopologyFile(YamlModel):
             fabric_links,
             tuple(entry.exception() for entry in self.links.exceptions),
             switch_map(self.classes),
+            self.pods,
+            self.t2,
+            None if self.links.core is None else self.links.core.profile(),
         )
 
 

@@ -41,15 +41,22 @@ def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> P
     if not ways:
         raise KeyError(f"EV {ev:#010x} names plane {plane}, which {fabric.name} does not have")
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
-    chosen = flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) % len(ways)
-    return replace(ways[chosen], ev=ev)
+    chosen = flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port)
+    return replace(_way(ways, chosen), ev=ev)
+
+
+def _way(ways: Sequence[Path], value: int) -> Path:
+    """Return the path of a hash: its rest chooses the T1, and in three tiers its quotient the T2."""
+    t1s = list(dict.fromkeys(path.t1 for path in ways))
+    over = [path for path in ways if path.t1 == t1s[value % len(t1s)]]
+    return over[value // len(t1s) % len(over)]
 
 
 def hashed_uplinks(
     fabric: Fabric, src: str, dst: str, plane: int, evs: Sequence[int], udp_port: int
 ) -> list[int | None]:
     """Return the number of the T1 that each EV's path takes in a plane; None inside a rack."""
-    ways = [path.t1 for path in fabric.paths(src, dst) if path.plane == plane]
+    ways = list(dict.fromkeys(path.t1 for path in fabric.paths(src, dst) if path.plane == plane))
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
     hashes = (flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) for ev in evs)
     return [ways[value % len(ways)] for value in hashes]

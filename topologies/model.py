@@ -75,7 +75,7 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A T0 or a T1 of one plane."""
+    """A switch of one plane."""
 
     name: str
     device_id: int
@@ -95,7 +95,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cable: the lower end (host or T0) first."""
+    """A cable: the lower end first (host, T0, or T1 below a T2)."""
 
     a: PortRef
     b: PortRef
@@ -121,6 +121,7 @@ class Path:
     segments: tuple[int, ...]
     outer_dst: IPv6Address
     nodes: tuple[str, ...]
+    t2: int | None = None
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -131,7 +132,10 @@ class Path:
 
 
 def ev_of(plane: int, uplink: int) -> int:
-    """Return the EV of a path: the plane (so the NIC's port) and the T0's uplink. Nothing else varies."""
+    """Return the EV of a path: the plane (so the NIC's port) and the number of its highest switch.
+
+    In two tiers that is the T0's uplink. Nothing else varies.
+    """
     return plane << 16 | EV_PORT_BASE | uplink
 
 
@@ -142,7 +146,7 @@ def ev_fields(ev: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Fabric:
-    """A multi-plane two-tier Clos, complete before a single interface exists."""
+    """A multi-plane Clos of two or three tiers, complete before a single interface exists."""
 
     name: str
     planes: int
@@ -153,6 +157,7 @@ class Fabric:
     source: str = field(default="", compare=False)
     classes: tuple[tuple[int, str], ...] = ()
     """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
+    pods: int = 1
 
     @cached_property
     def _hosts(self) -> Mapping[str, Host]:
@@ -174,8 +179,10 @@ class Fabric:
     def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
         """The profiles of host links and of fabric links, if all of a kind are alike and none is missing.
 
-        A fabric without T1s has the host links' twice.
+        A fabric without T1s has the host links' twice. None in three tiers, where paths differ in length.
         """
+        if self.pods > 1:
+            return None
         found: dict[LinkKind, set[LinkProfile]] = {"host": set(), "fabric": set()}
         for link in self.links:
             found[link.kind].add(link.profile)
@@ -214,6 +221,17 @@ class Fabric:
         """Return the tier of a switch, or None for a host. Raise KeyError on an unknown node."""
         return None if node in self._hosts else self.switch(node).tier
 
+    def pod_of(self, rack: int) -> int:
+        """Return the pod of a rack: 0 if there are no T2s."""
+        return rack // (self._count("t0") // self.pods)
+
+    def _count(self, tier: Tier) -> int:
+        return sum(switch.tier == tier for switch in self.switches) // self.planes
+
+    @cached_property
+    def _t1_count(self) -> int:
+        return self._count("t1")
+
     def t1s(self, plane: int) -> Iterator[Switch]:
         """Return the T1s of a plane, in order."""
         return (s for s in self.switches if s.plane == plane and s.tier == "t1")
@@ -226,8 +244,8 @@ class Fabric:
         """Return every path from one host's NIC to another's, by plane and then by T1.
 
         Within a rack there is one path per plane (up to the T0 and down again); between racks there is
-        one for every T1 that both T0s are linked to. Raise KeyError on an unknown host, ValueError
-        where src is dst.
+        one for every T1 that both T0s are linked to, and between pods one for every T2 that a T1 of each
+        leads to. Raise KeyError on an unknown host, ValueError where src is dst.
         """
         a, b = self.host(src), self.host(dst)
         if a is b:
@@ -240,10 +258,31 @@ class Fabric:
         if up is down:
             yield self._path(a, b, plane, None, (up.usid, nic), (up.name,))
             return
-        for t1 in self.t1s(plane):
-            if self.has_link(up.name, t1.name) and self.has_link(down.name, t1.name):
+        for t1 in self._above(up):
+            if self.has_link(down.name, t1.name):
                 segments = (up.usid, t1.usid, down.usid, nic)
                 yield self._path(a, b, plane, t1.index, segments, (up.name, t1.name, down.name))
+        if self.pod_of(a.rack) != self.pod_of(b.rack):
+            yield from self._core_paths(a, b, plane)
+
+    def _core_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
+        """Return the paths over T2s: up by one T1 and down by the one of its number in the other pod."""
+        up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
+        back = {t1.name: t1 for t1 in self._above(down)}
+        for t1 in self._above(up):
+            for t2 in self._above(t1):
+                low = next((back[p.peer.node] for p in t2.ports if p.peer.node in back), None)
+                if low is None:
+                    continue
+                segments = (up.usid, t1.usid, t2.usid, low.usid, down.usid, b.ports[plane].usid)
+                nodes = (up.name, t1.name, t2.name, low.name, down.name)
+                yield self._path(a, b, plane, t1.index, segments, nodes, t2.index)
+
+    def _above(self, switch: Switch) -> list[Switch]:
+        """Return the switches of the next tier that a switch is linked to, in order."""
+        higher: Tier = "t1" if switch.tier == "t0" else "t2"
+        peers = (self._switches.get(port.peer.node) for port in switch.ports)
+        return [peer for peer in peers if peer is not None and peer.tier == higher]
 
     def _path(
         self,
@@ -253,16 +292,18 @@ class Fabric:
         t1: int | None,
         segments: tuple[int, ...],
         nodes: tuple[str, ...],
+        t2: int | None = None,
     ) -> Path:
         return Path(
             src=a.name,
             dst=b.name,
             plane=plane,
             t1=t1,
-            ev=ev_of(plane, t1 or 0),
+            ev=ev_of(plane, (t1 or 0) if t2 is None else t2),
             segments=segments,
             outer_dst=self.plan.container(segments),
             nodes=(a.name, *nodes, b.name),
+            t2=t2,
         )
 
     def usid_of(self, node: str, plane: int) -> int:
@@ -277,5 +318,8 @@ class Fabric:
             if len(self.hosts) > MAX_INDEX + 1:
                 raise KeyError(f"uSID {usid:#06x} names a NIC of each rack: {self.name} has too many for one")
             return self.hosts[index].name
-        tier: Tier = "t0" if role is Role.T0 else "t1"
-        return self._by_place[plane, tier, index].name
+        if role is Role.T0:
+            return self._by_place[plane, "t0", index].name
+        if index >= self._t1_count:
+            return self._by_place[plane, "t2", index - self._t1_count].name
+        return self._by_place[plane, "t1", index].name

@@ -7,13 +7,14 @@ A topology file gives a :class:`FabricSpec`; ``mrclab.topologies.build`` makes a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Network
 from typing import Literal
 
-Tier = Literal["t0", "t1"]
+Tier = Literal["t0", "t1", "t2"]
 LinkKind = Literal["host", "fabric"]
-_SWITCH_NAME = re.compile(r"p(\d+)-(t0|t1)-(\d+)")
+_SWITCH_NAME = re.compile(r"p(\d+)-(t[012])-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,11 @@ class LinkException:
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """A fabric in short: numbers of planes, of T0s (racks) and T1s in each plane, hosts, links."""
+    """A fabric in short: numbers of planes, of T0s (racks) and T1s in each plane, hosts, links.
+
+    With ``t2s`` it has three tiers: the T0s are spread over ``pods`` in order, a pod has ``t1s`` T1s of its
+    own, and T1 number j of every pod is linked to the j-th group of ``t2s`` T2s.
+    """
 
     name: str
     planes: int
@@ -70,6 +75,29 @@ class FabricSpec:
     exceptions: tuple[LinkException, ...] = ()
     classes: tuple[tuple[int, str], ...] = ()
     """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
+    pods: int = 1
+    t2s: int = 0
+    core_links: LinkProfile | None = None
+    """Links from T1 to T2; None: as those from T0 to T1."""
+
+    def pod_of(self, rack: int) -> int:
+        """Return the pod of a rack."""
+        return rack // (self.t0s // self.pods)
+
+    def inner_links(self) -> Iterator[tuple[str, str]]:
+        """Return the ends of all links between switches, the lower one first, exceptions left aside."""
+        for plane in range(self.planes):
+            for rack in range(self.t0s):
+                for t1 in range(self.pod_of(rack) * self.t1s, (self.pod_of(rack) + 1) * self.t1s):
+                    yield switch_name(plane, "t0", rack), switch_name(plane, "t1", t1)
+            for t1 in range(self.pods * self.t1s if self.t2s else 0):
+                for t2 in self.t2s_above(t1):
+                    yield switch_name(plane, "t1", t1), switch_name(plane, "t2", t2)
+
+    def t2s_above(self, t1: int) -> range:
+        """Return the numbers of the T2s that a T1 is linked to."""
+        group = t1 % self.t1s
+        return range(group * self.t2s, (group + 1) * self.t2s)
 
 
 def switch_name(plane: int, tier: Tier, index: int) -> str:
@@ -82,5 +110,5 @@ def parse_switch_name(name: str) -> tuple[int, Tier, int] | None:
     match = _SWITCH_NAME.fullmatch(name)
     if match is None:
         return None
-    tier: Tier = "t0" if match[2] == "t0" else "t1"
+    tier: Tier = "t0" if match[2] == "t0" else "t1" if match[2] == "t1" else "t2"
     return int(match[1]), tier, int(match[3])

@@ -10,6 +10,9 @@ into all four uSIDs of a path and its uplink bits into the T1's, and no sender s
 Up to 1,024 hosts a NIC's index is its number in the fabric. In larger fabrics it is its number in its rack:
 only the T0 of the rack reads a NIC's uSID, as only one node reads the local SIDs of RFC 9800.
 
+T2s have the role of T1s, with the numbers after those of their plane's T1s: switches above T0s are numbered
+together.
+
 A container is F3216: a 32-bit locator block and up to six uSIDs; zeros end it (RFC 9800).
 """
 

@@ -17,7 +17,8 @@ SECONDS_SOURCE = "OpenAI's post: conventional fabrics take seconds or even tens 
 LEAD_SOURCE = "a second over the few tens of us, in round trips of this fabric"
 LEAD_AT_ALL_SOURCE = "OpenAI's post: MRC reroutes sooner than routing converges; no factor is given for BFD"
 HOLD_NS = 10**9
-METRIC = "recovered_us"
+METRIC = "recovered_since_loss_us"
+"""Before the first loss nobody can notice a fault; when it comes depends on the packet rate alone."""
 
 
 def judge(result: Result) -> Verdict:

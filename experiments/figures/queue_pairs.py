@@ -26,7 +26,8 @@ def judge(result: Result) -> Verdict:
     RoCEv2 gains by more of them, and MRC leads it with one.
     """
     names = result["transports"]
-    mrc, roce = ({qps_of(result, n): n for n in names if kind_of(result, n) == kind} for kind in KINDS)
+    judged = [name for name in names if not one_rotation(result, name)]
+    mrc, roce = ({qps_of(result, n): n for n in judged if kind_of(result, n) == kind} for kind in KINDS)
     if len(mrc) < 2 or len(roce) < 2:
         return all_hold([Check("numbers of queue pairs", "fewer than two", None, SAME_SOURCE)])
     one = goodput(result, mrc[min(mrc)])
@@ -56,6 +57,11 @@ KINDS = ("mrc", "rocev2")
 def kind_of(result: Result, name: str) -> str:
     """Return the kind of a transport's endpoints."""
     return str(transport_of(result, name).get("kind", ""))
+
+
+def one_rotation(result: Result, name: str) -> bool:
+    """Return True if all queue pairs to a peer share one rotation: shown next to the others, not judged."""
+    return bool(transport_of(result, name).get("options", {}).get("ev_sets") == "peer")
 
 
 def qps_of(result: Result, name: str) -> int:

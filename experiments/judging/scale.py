@@ -135,7 +135,12 @@ def _plane_bps(fabric: Fabric, paths: Sequence[Path]) -> int:
         return fabric.link(*name.split(":")).profile.rate_bps
 
     first, last = (rate(paths[0].links[end]) for end in (0, -1))
-    inner = sum(min((rate(name) for name in path.links[1:-1]), default=first) for path in paths)
+    inner = 0
+    for t1 in {path.t1 for path in paths}:
+        # Paths over one T1 share its links to the T0s; in three tiers several do, one for each T2.
+        over = [path.links for path in paths if path.t1 == t1]
+        cores = sum(min((rate(name) for name in links[2:-2]), default=first) for links in over)
+        inner += min([cores, *(rate(name) for name in (over[0][1], over[0][-2]) if len(over[0]) > 2)])
     return min(first, last, inner)
 
 

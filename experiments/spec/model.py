@@ -36,7 +36,7 @@ from mrclab.p4src.targets import target_name
 from mrclab.simulator.lossless import LEAST_FRAMES
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 from mrclab.topologies.file import Classes, switch_map
-from mrclab.topologies.limits import require_live
+from mrclab.topologies.limits import STRUCTURED_MEND, require_live, require_two_tiers
 from mrclab.topologies.shipped import TOPOLOGIES
 from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
@@ -316,6 +316,8 @@ class Scenario(YamlModel):
         where = f"scenario {self.name}"
         if self.target == SIMULATED:
             require_simulated(self.workload.kind, self.transports)
+            if any(transport.routing == "structured" for transport in self.transports):
+                require_two_tiers(fabric, STRUCTURED_MEND)
             if self.program:
                 raise InputError("--program: virtual time has no switch program: leave it out", where=where)
         else:

@@ -84,7 +84,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
     from mrclab.hosts.collectives.flows import Flow  # it imports numpy, and scenarios are read without that
 
     hosts, pairs = _flows(kind, params, fabric, seed)
-    second = kind == "join"
+    second, every_ns = kind == "join", params.get("join_every_ns", 0)  # earlier results do not have it
     flows = [
         asdict(
             Flow(
@@ -95,7 +95,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
                 rate_bps=params["second_rate_bps"] if second and number else params["rate_bps"],
                 duration_ns=params["duration_ns"],
                 seed=seed + number,
-                after_ns=params["second_at_ns"] if second and number else None,
+                after_ns=params["second_at_ns"] if second and number else every_ns * number or None,
             )
         )
         for number, (a, b) in enumerate(pairs)

@@ -49,7 +49,8 @@ def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
         return max(times)
 
     # A NIC hands its ports no more than they can send.
-    return hop_ns("host", False) + 2 * hop_ns("fabric", True) + hop_ns("host", True)
+    inner = 4 if fabric.pods > 1 else 2
+    return hop_ns("host", False) + inner * hop_ns("fabric", True) + hop_ns("host", True)
 
 
 class VirtualFabric:

@@ -72,8 +72,8 @@ def main() -> None:
 def begin_collecting() -> None:
     """Exempt all present objects from garbage collection, and count later ones from zero.
 
-    The collector runs a full collection once there is a quarter more than it counted in the last one. It had
-    counted what is frozen: some megabytes of destroyed queue pairs would wait.
+    Python runs a full collection when the heap has grown by a quarter of its size at the last one. That size
+    would include the frozen objects, so that some megabytes of destroyed queue pairs would wait.
     """
     freeze_heap()
     gc.collect()

@@ -31,6 +31,7 @@ from mrclab.live.alive import SwitchCheck
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.describe import LOOKS, evs_between
 from mrclab.live.kept import KeptPackets
+from mrclab.live.late import LatePackets
 from mrclab.live.mapper import LiveClustermapper
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recent_capture import RecentCapture
@@ -50,8 +51,6 @@ KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
 CAPTURED_BYTES = 64 << 20
 """Of the captures at all hosts together. At 20,000 packets a second this is more than 12 s."""
-GRACE_NS = 8_000_000_000
-"""After a repair, packets sent again may still be due to the fault: RoCEv2 waits seconds."""
 MOST_EVENTS = 200
 """In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
 
@@ -89,10 +88,7 @@ class Session:
         self._restarts: dict[str, int] = {}
         self._broken: set[str] = set()
         """The transports that gave up a connection and wait for the faults to be undone."""
-        self._resent: dict[str, int] = {}
-        self._late: dict[str, int] = {}
-        """Packets that each transport sent again while nothing had been broken for `GRACE_NS`."""
-        self._broken_until_ns = 0
+        self._late = LatePackets()
         self._paths: Mapping[str, list[list[int]]] = {}
         self._shown = 0
         self._number = 0
@@ -270,8 +266,7 @@ class Session:
     def _start_traffic(self) -> None:
         self._shown = 0
         self._placed.clear()
-        self._resent.clear()
-        self._late.clear()
+        self._late.begin()
         self._broken.clear()
         if not all(TRANSPORTS[name].core.has_nic for name in self.plan.transports):
             self._kernel.up()
@@ -319,7 +314,7 @@ class Session:
         self._restarts[name] = self._restarts.get(name, 0) + 1
         for key in [key for key in self._placed if key[0] == name]:
             del self._placed[key]
-        self._resent.pop(name, None)
+        self._late.connect(name)
         self._traffic[name] = self._connected(name)
 
     def _tick(self, turn: int) -> None:
@@ -368,6 +363,7 @@ class Session:
 
     def _state(self, traffic: Traffic, news: News) -> dict[str, Any]:
         flows = []
+        late = self._late.take(traffic.name, news.resent, time.monotonic_ns(), broken=bool(self._active))
         for number, (flow, (t_ns, placed)) in enumerate(zip(traffic.flows, news.placed, strict=True)):
             before = self._placed.get((traffic.name, number), (t_ns, placed))
             self._placed[traffic.name, number] = t_ns, placed
@@ -379,22 +375,11 @@ class Session:
             "flows": flows,
             "sent": news.sent,
             "resent": news.resent,
-            "late": self._late_packets(traffic.name, news.resent),
+            "late": late,
             "restarts": self._restarts.get(traffic.name, 0),
             "gave_up": int(traffic.name in self._broken),
             "steps": [list(step) for step in news.steps],
         }
-
-    def _late_packets(self, name: str, resent: int) -> int:
-        """Return the packets sent again for no fault: a host was late, or a queue was full."""
-        before = self._resent.get(name, resent)
-        self._resent[name] = resent
-        now_ns = time.monotonic_ns()
-        if self._active:
-            self._broken_until_ns = now_ns + GRACE_NS
-        elif now_ns > self._broken_until_ns:
-            self._late[name] = self._late.get(name, 0) + max(0, resent - before)
-        return self._late.get(name, 0)
 
     def _note_events(self, name: str, news: News) -> None:
         for host, event in news.events:

@@ -28,6 +28,7 @@ from mrclab.live.web import (
 from mrclab.play.scene import Scene, scene_of
 from mrclab.play.session import Play
 from mrclab.topologies import load_fabric
+from mrclab.topologies.limits import require_two_tiers
 from mrclab.version import version
 
 FRAME_S: Final = 1 / 15
@@ -170,6 +171,7 @@ def live_simulated(args: argparse.Namespace) -> int:
         raise InputError("--program is for a live target: the simulator has its own switches")
     name = args.topology or USUAL_TOPOLOGY
     fabric = load_fabric(name)
+    require_two_tiers(fabric, "the page draws T0s and T1s: run a scenario with --target sim")
     play = Play(Scene(fabric=fabric.name), fabric)
     with listener_on(args.listen or LOOPBACK, args.port) as listener:
         access = access_for(everybody=args.listen is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import deque
 from pathlib import Path
 
@@ -26,8 +27,11 @@ from mrclab.labs.programming import (
     sources_of,
 )
 from mrclab.labs.sandbox.program import CompileError, Program, ProgramEnd
+from tests.support.command import Up
+from tests.support.native_programs import end, needs_compiler, running
 
 LAB = find("9")
+PATIENCE_S = 120
 
 
 def sends(setting: Setting, seed: int) -> int:
@@ -172,3 +176,32 @@ int main(void)
 """
     with _program(source) as program:
         assert program.line() == "1 1 65534"
+
+
+@pytest.mark.root
+@needs_compiler
+def test_the_solution_is_right_on_a_fabric_whose_link_is_cut(tiny: Up, tmp_path: Path) -> None:
+    for part in ("start", "solution"):
+        shutil.copytree(folder_of(LAB) / part, tmp_path, dirs_exist_ok=True)
+    tiny.mrclab.ok("exec", "h0", "--", "sh", "-c", f"cd {tmp_path} && sh build.sh")
+    transfer = str(tmp_path / "transfer")
+    with (
+        running(tiny, "h2", "--", transfer, "receive", "18520") as receiver,
+        running(tiny, "h0", "--", transfer, "send", "18520", "h2", "pause") as sender,
+    ):
+        assert sender.stdout is not None
+        said = [sender.stdout.readline()]
+        while said[-1] not in ("half\n", ""):
+            said.append(sender.stdout.readline())
+        tiny.mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-0")
+        try:
+            ends, _ = sender.communicate("\n", timeout=PATIENCE_S)
+            received = end(receiver)
+        finally:
+            tiny.mrclab.ok("restore", "--all")
+    sent = [line for line in "".join([*said, ends]).splitlines() if line != "half"]
+    assert sent == [f"half {half}: send_all returned 0" for half in (0, 1)]
+    assert received.splitlines() == [
+        f"half {half}: receive_all returned 0, every byte is right" for half in (0, 1)
+    ]
+    assert (sender.returncode, receiver.returncode) == (0, 0)

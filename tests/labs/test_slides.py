@@ -20,7 +20,7 @@ LABS = {lab.folder: lab for lab in all_labs() if (folder_of(lab) / "slides.md").
 
 
 def test_there_are_slides_for_the_labs() -> None:
-    assert len(LABS) >= 8
+    assert len(LABS) >= 9
     assert list(slides.decks()) == sorted(LABS)
 
 

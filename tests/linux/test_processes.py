@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from mrclab.linux.processes import Process, ancestors, end, environment_value, find, start_time
+from mrclab.linux.processes import Process, ancestors, end, environment_value, find, seen_here, start_time
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); signal.pause()"
@@ -42,6 +44,30 @@ def test_a_later_process_of_the_same_pid_is_spared() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
+def test_one_recorded_in_a_pid_namespace_below_is_found_and_ended() -> None:
+    """As `mrclab clean` does where a container that shares /run has a testbed up."""
+    code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    shell = f"{sys.executable} -S -c '{code}' & wait"
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", shell]
+    outside = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert outside.stdout is not None
+    with outside.stdout:
+        inner = int(outside.stdout.readline())
+        (shell_pid,) = children(outside.pid)
+        (found,) = children(shell_pid)
+        recorded = Process(inner, start_time(found) or 0, "what")
+        assert end([seen_here(recorded)]) == [Process(found, recorded.start, "what")]
+        assert outside.wait() == 0
+    assert seen_here(recorded) == recorded
 
 
 def test_processes_are_found_by_a_variable() -> None:

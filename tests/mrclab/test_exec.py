@@ -132,8 +132,8 @@ def _as_in_docker() -> list[str]:
 
 @pytest.mark.parametrize(
     ("api", "user", "limited"),
-    [("verbs", (), False), ("mrc", ("--user", "65534"), False), ("mrc", (), True)],
-    ids=["verbs", "mrc as nobody", "mrc as in Docker"],
+    [("verbs", (), False), ("mrc", ("--user", "65534"), True)],
+    ids=["verbs", "mrc as nobody in Docker"],
 )
 def test_every_byte_arrives_while_a_link_is_cut(
     tiny: Up, pairs: dict[str, Path], api: str, user: tuple[str, ...], limited: bool
@@ -144,8 +144,8 @@ def test_every_byte_arrives_while_a_link_is_cut(
             end_service(tiny, host)  # the next one is limited too
     words = (*user, "--", str(pairs[api]))
     with (
-        _program(tiny, "h2", *words, "server", PORT, "65536", "3000", "events", limits=limits) as server,
-        _program(tiny, "h0", *words, "client", PORT, "65536", "3000", "h2", "pause", limits=limits) as client,
+        _program(tiny, "h2", *words, "server", PORT, "65536", "2000", "events", limits=limits) as server,
+        _program(tiny, "h0", *words, "client", PORT, "65536", "2000", "h2", "pause", limits=limits) as client,
     ):
         assert client.stdin is not None
         assert client.stdout is not None
@@ -156,8 +156,8 @@ def test_every_byte_arrives_while_a_link_is_cut(
         try:
             client.stdin.write("\n")
             client.stdin.flush()
-            assert "ok 3000 messages of 65536 bytes" in _end(client)
-            assert "ok 3000 messages of 65536 bytes" in _end(server)
+            assert "ok 2000 messages of 65536 bytes" in _end(client)
+            assert "ok 2000 messages of 65536 bytes" in _end(server)
         finally:
             tiny.mrclab.ok("restore", "--all")
     assert (client.returncode, server.returncode) == (0, 0)

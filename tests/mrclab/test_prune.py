@@ -81,3 +81,19 @@ def test_a_full_disk_is_said_in_one_line(
         said
         == "mrclab: the disk is full (writing out/result.json): make room (mrclab prune), and try again\n"
     )
+
+
+def test_an_interrupt_that_a_library_turns_into_an_error_is_one(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As NumPy does, if it is interrupted while it writes a file."""
+
+    def interrupted(root: Path) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ValueError("Can't close the ZIP file")
+
+    monkeypatch.setattr("mrclab.prune.find_runs", interrupted)
+    assert main(["prune"]) == 130
+    assert capsys.readouterr().err == "mrclab: interrupted\n"

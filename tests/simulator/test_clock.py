@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.simulator.clock import Clock
+from mrclab.simulator.clock import NEVER_PS, Clock
 
 
 def test_events_of_a_moment_happen_in_the_order_of_scheduling() -> None:
@@ -67,3 +67,14 @@ def test_the_past_is_refused() -> None:
     clock.run(1000)
     with pytest.raises(ValueError, match="which is over"):
         clock.call_at(999, lambda: None)
+
+
+def test_times_beyond_all_are_never() -> None:
+    clock = Clock()
+    seen: list[int] = []
+    clock.call_at(10**30, lambda: seen.append(clock.now_ps))
+    clock.call_at(100, lambda: seen.append(clock.now_ps))
+    clock.run(NEVER_PS - 1)
+    assert seen == [100]
+    clock.run(10**30)
+    assert clock.now_ps == NEVER_PS

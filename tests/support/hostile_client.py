@@ -1,4 +1,4 @@
-"""A hostile program on a host of a fabric, and a sound one beside it that has to go on."""
+"""A hostile program on a host of a fabric, while sound programs of the host have to go on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SIZE = "16384"
 
 @dataclass(frozen=True)
 class Attack:
-    """What the hostile program did, and what the sound one and the NIC service had of it."""
+    """The outcome of an attack, for the hostile program, the sound ones and the NIC service."""
 
     sessions: int
     ended: int
     queue_pairs: int
     entries: int
     sound_runs: int
-    """How often a pair of sound programs came to its end meanwhile, with every byte right."""
+    """Pairs of sound programs that ended in that time, with every byte right."""
     descriptors: tuple[int, int]
     """Of the service, before and after."""
     resident_bytes: tuple[int, int]

@@ -56,6 +56,7 @@ def test_a_notebook_says_which_runs_it_needs_and_becomes_a_page(path: Path) -> N
     text, pictures = pages.page_of(path)
     assert pictures
     assert all(f"]({name})" in text and data.startswith(b"\x89PNG") for name, data in pictures.items())
+    assert text.count("<table") == text.count('<div style="overflow-x: auto">') > 0
     assert f"notebooks/{path.stem}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The fabric as a drawing: a panel a plane, T1s above T0s above the hosts' ports, broken places in red."""
+"""The fabric as a drawing: a panel a plane, tier above tier above the hosts' ports, broken places in red."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from mrclab.topologies import Fabric, Link, Path
 _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
 """Of a plane's drawing: the page puts as many in a row as it has room for."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
+_THREE_TIERS = 74
+"""How much lower all rows are, so that T2s have theirs above them."""
 _PANEL_HEIGHT = 216
 _NODE = 20
 _MANY = 12  # nodes a row: more of them lose their labels
@@ -48,7 +50,7 @@ def draw_fabric(fabric: Fabric, marks: Marks, over: Mapping[int, str] | None = N
         title += f"; broken: {marks.main}"
     parts = [f'<div class="fabric{" dense" if dense else ""}" role="img" aria-label="{escape(title)}">']
     for plane in shown:
-        box = f'viewBox="0 0 {width} {_PANEL_HEIGHT}" xmlns="http://www.w3.org/2000/svg"'
+        box = f'viewBox="0 0 {width} {_height(fabric)}" xmlns="http://www.w3.org/2000/svg"'
         parts.append(f'<svg class="fabric" {box}>')
         parts += [f"<title>{escape(title)}</title>", *_panel(fabric, plane, width, marks)]
         parts += [(over or {}).get(plane, ""), "</svg>"]
@@ -60,8 +62,19 @@ def draw_fabric(fabric: Fabric, marks: Marks, over: Mapping[int, str] | None = N
 def _widest(fabric: Fabric) -> int:
     return max(
         len(fabric.hosts),
-        *(sum(s.plane == 0 and s.tier == tier for s in fabric.switches) for tier in ("t0", "t1")),
+        *(sum(s.plane == 0 and s.tier == tier for s in fabric.switches) for tier in ("t0", "t1", "t2")),
     )
+
+
+def _rows(fabric: Fabric) -> dict[str, int]:
+    """Return the height of each row of nodes, from the top."""
+    if fabric.pods == 1:
+        return _ROWS
+    return {"t2": _ROWS["t1"], **{row: y + _THREE_TIERS for row, y in _ROWS.items()}}
+
+
+def _height(fabric: Fabric) -> int:
+    return _PANEL_HEIGHT + (_THREE_TIERS if fabric.pods > 1 else 0)
 
 
 def _planes(fabric: Fabric, marks: Marks) -> list[int]:
@@ -82,19 +95,21 @@ def place_in(fabric: Fabric, node: str) -> tuple[float, float]:
     width = _DENSE_WIDTH if _widest(fabric) > _MANY else _PANEL_WIDTH
     names = [host.name for host in fabric.hosts]
     if node in names:
-        return width * (names.index(node) + 0.5) / len(names), _ROWS["host"]
+        return width * (names.index(node) + 0.5) / len(names), _rows(fabric)["host"]
     own = fabric.switch(node)
     row = [s.name for s in fabric.switches if (s.plane, s.tier) == (own.plane, own.tier)]
-    return width * (row.index(node) + 0.5) / len(row), _ROWS[own.tier]
+    return width * (row.index(node) + 0.5) / len(row), _rows(fabric)[own.tier]
 
 
 def _panel(fabric: Fabric, plane: int, width: float, marks: Marks) -> list[str]:
-    names: dict[str, list[str]] = {"t1": [], "t0": [], "host": [host.name for host in fabric.hosts]}
+    rows = _rows(fabric)
+    names: dict[str, list[str]] = {tier: [] for tier in rows}
+    names["host"] = [host.name for host in fabric.hosts]
     for switch in fabric.switches:
         if switch.plane == plane:
             names[switch.tier].append(switch.name)
     place = {
-        name: (width * (index + 0.5) / len(row), _ROWS[tier])
+        name: (width * (index + 0.5) / len(row), rows[tier])
         for tier, row in names.items()
         for index, name in enumerate(row)
     }
@@ -102,7 +117,7 @@ def _panel(fabric: Fabric, plane: int, width: float, marks: Marks) -> list[str]:
     links = [link for link in fabric.links if link.plane == plane]
     links.sort(key=lambda link: (link.name in marks.broken, link.name in on_path))
     parts = [
-        f'<rect width="{width:.1f}" height="{_PANEL_HEIGHT}" rx="8" class="panel"/>',
+        f'<rect width="{width:.1f}" height="{_height(fabric)}" rx="8" class="panel"/>',
         f'<text x="10" y="19" class="plane">plane {plane}</text>',
     ]
     parts += [_line(link, place, marks, link.name in on_path) for link in links]

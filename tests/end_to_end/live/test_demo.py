@@ -22,6 +22,30 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 WAIT_MS = 120_000
 LAB = load_fabric("lab")
 SIZES = ((1400, 900, "light"), (820, 1180, "dark"), (390, 844, "light"), (1400, 900, "dark"))
+STAGES = ((1920, 1080), (1280, 720))
+"""Of projectors. The demo is played on the last one."""
+WATCH = """() => {
+  const seen = (mark) => {
+    const {left, right, top, bottom} = mark.getBoundingClientRect();
+    let [l, r, t, b] = [0, innerWidth, 0, innerHeight];
+    for (let one = mark.parentElement; one; one = one.parentElement) {
+      if (getComputedStyle(one).overflow === "visible") continue;
+      const box = one.getBoundingClientRect();
+      [l, r] = [Math.max(l, box.left), Math.min(r, box.right)];
+      [t, b] = [Math.max(t, box.top), Math.min(b, box.bottom)];
+    }
+    return left >= l - 1 && right <= r + 1 && top >= t - 1 && bottom <= b + 1;
+  };
+  window.marks = () => [...document.querySelectorAll(".link.faulty, .node.faulty, .plane.dead")];
+  window.whole = () => document.documentElement.scrollHeight <= innerHeight && window.marks().every(seen);
+  Object.assign(window, {watches: true, watched: 0, left: 0});
+  const look = () => {
+    if (window.watches && window.marks().length) { window.watched += 1; window.left += !window.whole(); }
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Count the turns of the display that show a fault, and those where it is not wholly on the screen."""
 
 
 def buttons() -> list[list[str]]:
@@ -42,6 +66,13 @@ class Demo:
         self._steps = steps
         self._now: list[str] = []
         self._number = 0
+        self._stage()
+        page.evaluate(WATCH)
+
+    def _stage(self) -> None:
+        width, height = STAGES[-1]
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.until("(height) => M.by('fabric').getBoundingClientRect().bottom <= height", height)
 
     def begin(self) -> None:
         """Begin the next step. Each button of the one before must have been pressed."""
@@ -61,18 +92,28 @@ class Demo:
         self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
     def keep(self, what: str) -> None:
-        """Keep pictures of what is seen, where they are asked for."""
+        """See that it fits each stage, and keep pictures of it, where they are asked for."""
         directory = os.environ.get("MRCLAB_PICTURES")
+        self.page.evaluate("window.watches = false")  # The drawing needs some turns for a new size.
+        for width, height in STAGES:
+            self.page.set_viewport_size({"width": width, "height": height})
+            self.until("([width, height]) => innerWidth === width && window.whole()", [width, height])
+            if directory:
+                self.page.wait_for_timeout(700)
+                self.page.screenshot(path=f"{directory}/demo-{self._number}-{what}-{width}.png")
         for width, height, theme in SIZES if directory else ():
             self.page.set_viewport_size({"width": width, "height": height})
             self.page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
             self.page.wait_for_timeout(700)
             self.page.screenshot(path=f"{directory}/demo-{self._number}-{what}-{width}-{theme}.png")
-        self.page.set_viewport_size({"width": 1400, "height": 900})
+        self._stage()
+        self.page.evaluate("window.watches = true")
 
     def end(self) -> None:
-        """Nothing may be left over."""
+        """Nothing may be left over, and no fault may have left the screen."""
         assert (self._now, self._steps) == ([], [])
+        assert self.page.evaluate("window.watched") > 0
+        assert self.page.evaluate("window.left") == 0
 
 
 DELIVERS = (

@@ -1,4 +1,4 @@
-"""A program that fills its rings with nonsense, on a fabric: the programs beside it do not notice."""
+"""A program on a fabric fills its rings with nonsense; other programs of the host do not notice."""
 
 from __future__ import annotations
 

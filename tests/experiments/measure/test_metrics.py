@@ -153,3 +153,7 @@ def test_an_incast_comes_through_the_fabric_and_its_victim_shares_no_host(lab: F
     assert len(set(found.hosts)) == 8
     with pytest.raises(InputError, match=r"workload\.senders: 9 of 5 hosts"):
         place("incast", {**params, "senders": 9}, lab, 1)
+    starts = [flow["after_ns"] for flow in found.params["flows"]]
+    assert starts == [None] * 6
+    joining = place("incast", {**params, "join_every_ns": 100}, lab, 1).params["flows"]
+    assert [flow["after_ns"] for flow in joining] == [None, 100, 200, 300, 400, 500]

@@ -34,6 +34,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
     "fig12": dict.fromkeys(
         ("max_active_evs", "spare_evs_per_plane"), "two in each of eight planes, one spare path taking over"
     ),
+    "fig19c": {"skip_cap": "not judged: what SKIP alone costs"},
     "link-kill": {
         "sack_threshold_bytes": "a SACK for every four small packets",
         "sack_at_gap": "for every packet while one before it is missing",
@@ -42,7 +43,10 @@ WHY: Mapping[str, Mapping[str, str]] = {
         "max_active_evs": "here all of 256 paths are in use, and none is a backup",
         "spare_evs_per_plane": "here all of 256 paths are in use, and none is a backup",
     },
-    "queue-pairs": {"reverse_evs": "the probes of a reverse set would take the CPUs"},
+    "queue-pairs": {
+        "reverse_evs": "the probes of a reverse set would take the CPUs",
+        "ev_sets": "not judged: what one rotation for all queue pairs to a peer gains",
+    },
 }
 """The options that scenarios set otherwise, and words of theirs that give the reason."""
 

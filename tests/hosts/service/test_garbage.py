@@ -1,4 +1,4 @@
-"""What destroyed queue pairs leave to the garbage collector, which a NIC service starts anew."""
+"""Garbage collection in a NIC service, whose destroyed queue pairs are cycles of objects."""
 
 from __future__ import annotations
 
