@@ -218,16 +218,15 @@ def fig14() -> Cases:
         return result(asked, {"mrc": mrc, "oblivious": transport(blind)}, shared)
 
     return Cases(
-        run(transport(1.442)),
+        run(transport(1.8)),
         {
             "does not move": run(transport(1.0)),
             "moves less than it must": run(transport(1.3)),
-            "moves more than it must": run(transport(1.8)),
-            "loses packets": run(transport(1.442, lost=1)),
-            "a flow is short of its rate": run(transport(1.442, rate=65)),
-            "a sender without EV health moves more": run(transport(1.442), blind=2.5),
+            "loses packets": run(transport(1.8, lost=1)),
+            "a flow is short of its rate": run(transport(1.8, rate=65)),
+            "a sender without EV health moves more": run(transport(1.8), blind=2.5),
         },
-        {"no marks": run(transport(1.442, marks=0)), "two repetitions": run(transport(1.442, spread=(1, 1)))},
+        {"no marks": run(transport(1.8, marks=0)), "two repetitions": run(transport(1.8, spread=(1, 1)))},
     )
 
 
