@@ -98,3 +98,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def on_post_page(output: str, **_: Any) -> str:
     """Take out scripts of other servers: without a network each would be an error in the console."""
     return ELSEWHERE.sub("", output)
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Do the same with pages that come from the theme alone, such as 404.html."""
+    return ELSEWHERE.sub("", output_content)
