@@ -255,47 +255,57 @@ def routes_of(
             ways = (switch.port_to(host.name).number,) if fabric.has_link(switch.name, host.name) else ()
         else:
             if host.rack not in by_rack:
-                by_rack[host.rack] = _down(fabric, switch, host.rack) or _up(
-                    fabric, switch, host.rack, withdrawn
+                by_rack[host.rack] = _ways(
+                    fabric, switch, host.rack, withdrawn, 1 if by_destination else before
                 )
             ways = by_rack[host.rack]
             if by_destination and ways:
                 ways = (ways[host.index // before % len(ways)],)
-            elif len(ways) > 1:
-                ways = tuple(port for port in ways for _ in range(before))
         if ways:
             routes[host.ports[switch.plane].address.packed] = ways
     return routes
 
 
+def _ways(
+    fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str], copies: int
+) -> tuple[int, ...]:
+    """Return the port down to a rack, or the ports up to it, each so many times that the quotient counts."""
+    if down := _down(fabric, switch, rack):
+        return down
+    up = _up(fabric, switch, rack, withdrawn)
+    return up if len(up) < 2 else tuple(port for port in up for _ in range(copies))
+
+
 def _choices_below(fabric: Fabric, switch: SwitchPlan) -> int:
     """Return among how many ports a frame's T0 chose before it came up to this switch: 1 at a T0."""
-    return 1 if switch.tier == "t0" else max(1, sum(1 for _ in fabric.t1s(switch.plane)) // fabric.pods)
+    return 1 if switch.tier == "t0" else max(1, fabric.t1s_per_pod)
+
+
+def _below(fabric: Fabric, switch: SwitchPlan, rack: int) -> SwitchPlan | None:
+    """Return the next switch on the way down to a rack, None if there is none."""
+    if switch.tier == "t0":
+        return None
+    if switch.tier == "t1":
+        t0 = fabric.t0(switch.plane, rack)
+        return t0 if fabric.has_link(switch.name, t0.name) else None
+    t1s = (fabric.switch(port.peer.node) for port in switch.ports)
+    return next((t1 for t1 in t1s if _below(fabric, t1, rack)), None)
 
 
 def _down(fabric: Fabric, switch: SwitchPlan, rack: int) -> tuple[int, ...]:
     """Return the port of a switch that leads down to a rack: one, or none."""
-    if switch.tier == "t0":
-        return ()
-    if switch.tier == "t1":
-        t0 = fabric.t0(switch.plane, rack).name
-        return (switch.port_to(t0).number,) if fabric.has_link(switch.name, t0) else ()
-    below = (fabric.switch(port.peer.node) for port in switch.ports)
-    return next(((switch.port_to(t1.name).number,) for t1 in below if _down(fabric, t1, rack)), ())
+    below = _below(fabric, switch, rack)
+    return () if below is None else (switch.port_to(below.name).number,)
 
 
 def _up(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
     """Return the ports of a switch to those above it that lead to a rack over no withdrawn link."""
-    found = []
-    for port in switch.ports:
-        peer = port.peer.node
-        if fabric.tier(peer) is None or fabric.switch(peer).tier <= switch.tier:
-            continue
-        above = fabric.switch(peer)
-        if fabric.link(switch.name, peer).name not in withdrawn and (
-            _leads_down(fabric, above, rack, withdrawn) or _up(fabric, above, rack, withdrawn)
-        ):
-            found.append(port.number)
+    found = [
+        switch.port_to(above.name).number
+        for above in fabric.above(switch)
+        if fabric.link(switch.name, above.name).name not in withdrawn
+        and (_leads_down(fabric, above, rack, withdrawn) or _up(fabric, above, rack, withdrawn))
+    ]
     return tuple(sorted(found))
 
 
@@ -303,10 +313,9 @@ def _leads_down(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: Abstra
     """Return True if a switch leads down to a rack over links that are not withdrawn."""
     if switch.tier == "t0":
         return switch.index == rack
-    ports = _down(fabric, switch, rack)
-    if not ports:
-        return False
-    below = next(port.peer.node for port in switch.ports if port.number == ports[0])
-    return fabric.link(switch.name, below).name not in withdrawn and _leads_down(
-        fabric, fabric.switch(below), rack, withdrawn
+    below = _below(fabric, switch, rack)
+    return (
+        below is not None
+        and fabric.link(switch.name, below.name).name not in withdrawn
+        and _leads_down(fabric, below, rack, withdrawn)
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
@@ -177,9 +178,10 @@ class Fabric:
 
     @cached_property
     def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
-        """The profiles of host links and of fabric links, if all of a kind are alike and none is missing.
+        """The profiles of host links and of fabric links, if all links of each kind have the same profile.
 
-        A fabric without T1s has the host links' twice. None in three tiers, where paths differ in length.
+        Else None, and None in three tiers, because paths differ in length. A fabric without T1s has the
+        profile of its host links twice.
         """
         if self.pods > 1:
             return None
@@ -223,14 +225,29 @@ class Fabric:
 
     def pod_of(self, rack: int) -> int:
         """Return the pod of a rack: 0 if there are no T2s."""
-        return rack // (self._count("t0") // self.pods)
-
-    def _count(self, tier: Tier) -> int:
-        return sum(switch.tier == tier for switch in self.switches) // self.planes
+        return rack // (self._counts["t0"] // self.pods)
 
     @cached_property
-    def _t1_count(self) -> int:
-        return self._count("t1")
+    def t1s_per_pod(self) -> int:
+        """How many T1s of a plane a T0 may be linked to: all of them if there are no T2s."""
+        return self._counts["t1"] // self.pods
+
+    @cached_property
+    def _counts(self) -> Counter[Tier]:
+        """How many switches of each tier the first plane has, and so every plane."""
+        return Counter(switch.tier for switch in self.switches if switch.plane == 0)
+
+    def above(self, switch: Switch) -> Sequence[Switch]:
+        """Return the switches of the next tier that a switch is linked to, in order."""
+        return self._above[switch.name]
+
+    @cached_property
+    def _above(self) -> Mapping[str, Sequence[Switch]]:
+        found: dict[str, list[Switch]] = {switch.name: [] for switch in self.switches}
+        for link in self.links:  # the lower end of a link is its first
+            if link.a.node in found:
+                found[link.a.node].append(self.switch(link.b.node))
+        return found
 
     def t1s(self, plane: int) -> Iterator[Switch]:
         """Return the T1s of a plane, in order."""
@@ -258,7 +275,7 @@ class Fabric:
         if up is down:
             yield self._path(a, b, plane, None, (up.usid, nic), (up.name,))
             return
-        for t1 in self._above(up):
+        for t1 in self.above(up):
             if self.has_link(down.name, t1.name):
                 segments = (up.usid, t1.usid, down.usid, nic)
                 yield self._path(a, b, plane, t1.index, segments, (up.name, t1.name, down.name))
@@ -268,21 +285,15 @@ class Fabric:
     def _core_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
         """Return the paths over T2s: up by one T1 and down by the one of its number in the other pod."""
         up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
-        back = {t1.name: t1 for t1 in self._above(down)}
-        for t1 in self._above(up):
-            for t2 in self._above(t1):
+        back = {t1.name: t1 for t1 in self.above(down)}
+        for t1 in self.above(up):
+            for t2 in self.above(t1):
                 low = next((back[p.peer.node] for p in t2.ports if p.peer.node in back), None)
                 if low is None:
                     continue
                 segments = (up.usid, t1.usid, t2.usid, low.usid, down.usid, b.ports[plane].usid)
                 nodes = (up.name, t1.name, t2.name, low.name, down.name)
                 yield self._path(a, b, plane, t1.index, segments, nodes, t2.index)
-
-    def _above(self, switch: Switch) -> list[Switch]:
-        """Return the switches of the next tier that a switch is linked to, in order."""
-        higher: Tier = "t1" if switch.tier == "t0" else "t2"
-        peers = (self._switches.get(port.peer.node) for port in switch.ports)
-        return [peer for peer in peers if peer is not None and peer.tier == higher]
 
     def _path(
         self,
@@ -320,6 +331,6 @@ class Fabric:
             return self.hosts[index].name
         if role is Role.T0:
             return self._by_place[plane, "t0", index].name
-        if index >= self._t1_count:
-            return self._by_place[plane, "t2", index - self._t1_count].name
+        if index >= self._counts["t1"]:
+            return self._by_place[plane, "t2", index - self._counts["t1"]].name
         return self._by_place[plane, "t1", index].name

@@ -60,8 +60,8 @@ class LinkException:
 class FabricSpec:
     """A fabric in short: numbers of planes, of T0s (racks) and T1s in each plane, hosts, links.
 
-    With ``t2s`` it has three tiers: the T0s are spread over ``pods`` in order, a pod has ``t1s`` T1s of its
-    own, and T1 number j of every pod is linked to the j-th group of ``t2s`` T2s.
+    With ``t2s`` it has three tiers. The T0s are spread over ``pods`` in order, each pod has ``t1s`` T1s, and
+    T1 number j of every pod is linked to the j-th group of ``t2s`` T2s.
     """
 
     name: str
