@@ -2,8 +2,8 @@
 
     make site; python benchmarks/play_page.py [--loads 9] [--runs 5] [--seconds 6] [--pace 20000]
 
-The site comes from the disk by a plain file server on loopback. Each load has a browser context of its own,
-so nothing is cached. *First drawing* is the time from the start of the navigation until the display has a
+The site comes from the disk by a plain file server on loopback. Each load has a new browser context, so
+nothing is cached. *First drawing* is the time from the start of the navigation until the display has a
 frame of the simulation. *Drawings* are those of the moving frames on the fabric, while the page runs in
 slow motion; a link of RoCEv2's path is cut in the middle of each run.
 """

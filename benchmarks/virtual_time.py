@@ -154,6 +154,14 @@ class World:
         return max(notes.done_ns for notes in self.notes.values()) / 1000
 
 
+def settle_memory() -> None:
+    """Collect garbage for the last time, and move what is there into huge pages: a run is measured next."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    use_huge_pages()
+
+
 def permutation(
     hosts: int, megabytes: float, t1s: int, seed: int, options: dict[str, object], *, objects: bool
 ) -> None:
@@ -162,10 +170,7 @@ def permutation(
     world = World(fabric, options, seed, objects=objects)
     size = round(megabytes * 10**6)
     world.post_permutation(size)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    use_huge_pages()
+    settle_memory()
     began = time.process_time()
     world.run_until_done()
     took_s = time.process_time() - began

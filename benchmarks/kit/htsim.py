@@ -7,7 +7,6 @@ of the same run with one packet a flow is taken off; ours is measured from the f
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import re
@@ -19,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kit.loads import MTU, fabric_of, frame_bytes
-from benchmarks.virtual_time import World
+from benchmarks.virtual_time import World, settle_memory
 from mrclab.linux.errors import InputError
-from mrclab.linux.huge_pages import use_huge_pages
 
 _FINISHED = re.compile(r"finished at ([0-9.]+)")
 HTSIM_OPTIONS = (
@@ -70,10 +68,7 @@ def ours(hosts: int, gigabits: int, size: int, seed: int, options: dict[str, Any
     radix = radix_of(hosts)
     world = World(fabric_of(1, radix, radix, hosts, gigabits), options, seed)
     world.post_permutation(size)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    use_huge_pages()
+    settle_memory()
     began, clock = time.process_time(), world.network.clock
     before = clock.events
     slowest_us = world.run_until_done()

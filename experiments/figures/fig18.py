@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mrclab.experiments.figures.fig20 import COLLIDED
 from mrclab.experiments.judging.criteria import at_least, leads
 from mrclab.experiments.judging.readings import Result, flows, mean_of, transport_of
 from mrclab.experiments.judging.scale import payload_mbps
@@ -20,8 +21,6 @@ FAIR = 55 / 56
 FAIR_SOURCE = "paper: the flows of MRC's incast have 55 to 56 Gbit/s each"
 DCQCN = {"rocev2": 319.0, "rocev2-10qp": 361.0}
 """The mean rate of RoCEv2's victim, Gbit/s, with 1 and with 10 queue pairs."""
-SHARED = 0.75
-"""A victim below this part of its links' capacity shares a link (figure 20 has the same limit)."""
 DRAW_SOURCE = "in repetitions whose hash has the victim share a link, as the paper's one draw does"
 
 
@@ -50,7 +49,7 @@ def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[
         theirs = [rates[-1] for rates in flows(result, name)]
         source = f"paper: 389 against {gbps:g}"
         if one_path_under_pfc(result, name):
-            theirs = [rate for rate in theirs if rate < SHARED * whole]
+            theirs = [rate for rate in theirs if rate < COLLIDED * whole]
             source += f"; {DRAW_SOURCE}"
         lead = ratio_interval(victims, theirs)
         checks.append(leads(f"MRC's victim over that of {name}", lead, source, 389 / gbps))

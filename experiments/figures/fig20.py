@@ -20,6 +20,7 @@ PFC, PFC_8QP = "rocev2-pfc", "rocev2-pfc-8qp"
 QPS_SOURCE = "paper: 262 against 131"
 LEAD_8_SOURCE = "paper: 390 against 262"
 COLLIDED = 0.75
+"""A flow below this part of its links' capacity shares a link."""
 HASH_SOURCE = "theory: flows whose hash puts them on one link (the mean of 2000 draws)"
 DRAWS = 2000
 WIDEST = 0.8

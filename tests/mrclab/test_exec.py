@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 import yaml
 
 from mrclab.hosts.workloads.graph import matched
 from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
-from mrclab.native.build import MRC, SOURCE, libraries
 from tests.support.command import Up
-from tests.support.native_programs import await_retired, end_service
+from tests.support.native_programs import (
+    await_retired,
+    built,
+    cut_at_half,
+    end,
+    end_service,
+    needs_compiler,
+    running,
+    service,
+)
 from tests.support.paths import ROOT
 
-HEADER = Path("/usr/include/infiniband/verbs.h")
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(
-        shutil.which("cc") is None or not HEADER.exists(),
-        reason="needs a C compiler and libibverbs' header (apt install gcc libibverbs-dev)",
-    ),
-]
+pytestmark = [pytest.mark.root, needs_compiler]
 PORT = "18515"
 TIMEOUT_S = 60
 LINK = "p0-t0-0:p0-t1-0"
@@ -41,34 +38,8 @@ LINK = "p0-t0-0:p0-t1-0"
 @pytest.fixture(scope="module")
 def pairs() -> Iterator[dict[str, Path]]:
     """The test program in C, over the system's libibverbs and over lib_mrc.so."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # other users run it too
-        source = ROOT / "tests" / "support" / "programs" / "pair.c"
-        argv = ["cc", "-O2", "-Wall", "-Werror", "-o"]
-        subprocess.run([*argv, folder / "verbs", source, "-libverbs"], check=True)
-        built = next(path.parent for path in libraries() if path.name == MRC)
-        mrc = ["-DMRC", f"-I{SOURCE}", f"-L{built}", f"-l:{MRC}", f"-Wl,-rpath-link,{built}", "-libverbs"]
-        subprocess.run([*argv, folder / "mrc", source, *mrc], check=True)
-        yield {"verbs": folder / "verbs", "mrc": folder / "mrc"}
-
-
-@contextmanager
-def _program(up: Up, host: str, *words: str, limits: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
-    argv = [*limits]
-    argv += up.mrclab.command("exec", *words[: words.index("--")], host, *words[words.index("--") :])
-    with subprocess.Popen(
-        argv, env=up.mrclab.environment, stdin=PIPE, stdout=PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _end(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=TIMEOUT_S)
-    return output
+    with built(verbs="pair", mrc="pair") as made:
+        yield made
 
 
 def test_a_program_sees_the_host_its_device_and_the_names_of_others(tiny: Up) -> None:
@@ -144,23 +115,10 @@ def test_every_byte_arrives_while_a_link_is_cut(
             end_service(tiny, host)  # the next one is limited too
     words = (*user, "--", str(pairs[api]))
     with (
-        _program(tiny, "h2", *words, "server", PORT, "65536", "2000", "events", limits=limits) as server,
-        _program(tiny, "h0", *words, "client", PORT, "65536", "2000", "h2", "pause", limits=limits) as client,
+        running(tiny, "h2", *words, "server", PORT, "65536", "2000", "events", limits=limits) as server,
+        running(tiny, "h0", *words, "client", PORT, "65536", "2000", "h2", "pause", limits=limits) as client,
     ):
-        assert client.stdin is not None
-        assert client.stdout is not None
-        assert client.stdout.readline() == "connected\n"
-        assert client.stdout.readline() == "half\n"
-        cut_ns = time.monotonic_ns()
-        tiny.mrclab.ok("fault", "blackhole", LINK)
-        try:
-            client.stdin.write("\n")
-            client.stdin.flush()
-            assert "ok 2000 messages of 65536 bytes" in _end(client)
-            assert "ok 2000 messages of 65536 bytes" in _end(server)
-        finally:
-            tiny.mrclab.ok("restore", "--all")
-    assert (client.returncode, server.returncode) == (0, 0)
+        cut_ns = cut_at_half(tiny, LINK, client, server, "ok 2000 messages of 65536 bytes")
     await_retired(tiny, "h0", cut_ns)
 
 
@@ -170,11 +128,11 @@ def test_what_both_ends_requested_is_recorded_to_the_byte(
     files = {host: tmp_path / f"{host}.jsonl" for host in ("h0", "h2")}
     words = {host: ("--record", str(file), "--", str(pairs["verbs"])) for host, file in files.items()}
     with (
-        _program(tiny, "h2", *words["h2"], "server", PORT, "5000", "200") as server,
-        _program(tiny, "h0", *words["h0"], "client", PORT, "5000", "200", "h2") as client,
+        running(tiny, "h2", *words["h2"], "server", PORT, "5000", "200") as server,
+        running(tiny, "h0", *words["h0"], "client", PORT, "5000", "200", "h2") as client,
     ):
-        assert "ok 200 messages of 5000 bytes" in _end(client)
-        assert "ok 200 messages of 5000 bytes" in _end(server)
+        assert "ok 200 messages of 5000 bytes" in end(client)
+        assert "ok 200 messages of 5000 bytes" in end(server)
     assert (client.returncode, server.returncode) == (0, 0)
     recorded = read_recorded("".join(file.read_text() for file in files.values()), "both")
     messages = [request for request in recorded.requests if request.imm]
@@ -203,31 +161,22 @@ def test_a_recorded_program_keeps_its_exit_code(tiny: Up, tmp_path: Path) -> Non
     assert "--record: cannot write '/no/such/place': No such file or directory" in done.stderr
 
 
-def _service(up: Up, host: str) -> int:
-    """Return the pid of a host's NIC service."""
-    found = subprocess.run(
-        ["pgrep", "-f", "mrclab.hosts.service"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    here = os.stat(f"/var/run/netns/{up.host_namespace(host)}").st_ino
-    return next(int(pid) for pid in found if os.stat(f"/proc/{pid}/ns/net").st_ino == here)
-
-
 @pytest.mark.parametrize("victim", ["reader", "writer", "reader's service", "writer's service"])
 def test_programs_end_by_themselves_when_a_peer_or_service_is_killed(
     tiny: Up, pairs: dict[str, Path], victim: str
 ) -> None:
     pair = pairs["verbs"]
     with (
-        _program(tiny, "h2", "--", str(pair), "server", PORT, "65536", "1000000", "events") as server,
-        _program(tiny, "h0", "--", str(pair), "client", PORT, "65536", "1000000", "h2") as client,
+        running(tiny, "h2", "--", str(pair), "server", PORT, "65536", "1000000", "events") as server,
+        running(tiny, "h0", "--", str(pair), "client", PORT, "65536", "1000000", "h2") as client,
     ):
         assert client.stdout is not None
         assert client.stdout.readline() == "connected\n"
         if "service" in victim:
-            os.kill(_service(tiny, "h2" if "reader" in victim else "h0"), signal.SIGKILL)
+            os.kill(service(tiny, "h2" if "reader" in victim else "h0"), signal.SIGKILL)
         else:
             (server if victim == "reader" else client).kill()
-        client_said, server_said = _end(client), _end(server)
+        client_said, server_said = end(client), end(server)
     if victim != "writer":
         assert "failed with status" in client_said
         assert client.returncode == 3

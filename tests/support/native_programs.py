@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
@@ -47,11 +47,18 @@ def built(**programs: str) -> Iterator[dict[str, Path]]:
 
 @contextmanager
 def running(
-    up: Up, host: str, *words: str, environment: Mapping[str, str] | None = None
+    up: Up,
+    host: str,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    limits: Sequence[str] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program on a host: options of `exec`, ``--``, the program and its arguments."""
+    """A program on a host: options of `exec`, ``--``, the program and its arguments.
+
+    ``limits`` is a command that starts `mrclab` with fewer rights.
+    """
     at = words.index("--")
-    argv = up.mrclab.command("exec", *words[:at], host, *words[at:])
+    argv = [*limits, *up.mrclab.command("exec", *words[:at], host, *words[at:])]
     variables = {**up.mrclab.environment, **(environment or {})}
     with subprocess.Popen(
         argv, env=variables, stdin=PIPE, stdout=PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
@@ -68,6 +75,31 @@ def end(process: subprocess.Popen[str]) -> str:
     return output
 
 
+def cut_at_half(
+    up: Up, link: str, client: subprocess.Popen[str], server: subprocess.Popen[str], report: str
+) -> int:
+    """Cut a link when the client has sent half of its messages, and return the time of the cut.
+
+    The client was started with ``pause``. Both programs must end well, with this report, before the link is
+    restored.
+    """
+    assert client.stdin is not None
+    assert client.stdout is not None
+    assert client.stdout.readline() == "connected\n"
+    assert client.stdout.readline() == "half\n"
+    cut_ns = time.monotonic_ns()
+    up.mrclab.ok("fault", "blackhole", link)
+    try:
+        client.stdin.write("\n")
+        client.stdin.flush()
+        assert report in end(client)
+        assert report in end(server)
+    finally:
+        up.mrclab.ok("restore", "--all")
+    assert (client.returncode, server.returncode) == (0, 0)
+    return cut_ns
+
+
 def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str]) -> bool:
     """Wait until a program listens on a host. Return False if it ends before."""
     argv = ["ip", "netns", "exec", up.host_namespace(host), "ss", "-Hltn", f"sport = :{port}"]
@@ -81,7 +113,7 @@ def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str])
 
 
 def await_retired(up: Up, host: str, since_ns: int) -> None:
-    """Wait until a host's NIC has retired a path after this time, by the log that it writes."""
+    """Wait until a host's NIC logs that it retired a path after this time."""
     deadline = time.monotonic() + TIMEOUT_S
     while not _retired(log_file(up.mrclab.names, host), since_ns):
         assert time.monotonic() < deadline, "no path was retired"
@@ -92,7 +124,7 @@ def _retired(log: Path, since_ns: int) -> bool:
     try:
         header, *lines = map(json.loads, log.read_text().splitlines())
     except (FileNotFoundError, ValueError):
-        return False  # it begins anew, or is written to
+        return False  # it does not exist yet, or its last line is incomplete
     began_ns = header["trace"]["common_fields"]["reference_time_ns"]
     return any(
         line.get("name") == "mrc:path:ev_retired" and began_ns + line["time"] * 1e6 > since_ns

@@ -47,9 +47,9 @@ def view(
     reduced_motion: Literal["reduce", "no-preference"] | None = None,
     before: str | None = None,
 ) -> Iterator[Page]:
-    """Open a page that may print nothing to the console, and ask no other server.
+    """Open a page, which must not print to the console or send a request to another server.
 
-    ``before`` is a script that runs before those of the page. What the page printed is added to any failure.
+    ``before`` is a script that runs before those of the page. The console's text is added to any failure.
     """
     page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion=reduced_motion)
     page.set_default_timeout(WAIT_MS)

@@ -45,7 +45,7 @@ WATCH = """() => {
   };
   look();
 }"""
-"""Count the turns of the display that show a fault, and those where it is not wholly on the screen."""
+"""Count the turns of the display that show a fault, and how often a part of it is off the screen."""
 
 
 def buttons() -> list[list[str]]:
@@ -92,7 +92,7 @@ class Demo:
         self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
     def keep(self, what: str) -> None:
-        """See that it fits each stage, and keep pictures of it, where they are asked for."""
+        """Check that the page fits each stage; keep pictures if MRCLAB_PICTURES names a directory."""
         directory = os.environ.get("MRCLAB_PICTURES")
         self.page.evaluate("window.watches = false")  # The drawing needs some turns for a new size.
         for width, height in STAGES:

@@ -1,4 +1,4 @@
-"""Packets sent again without a fault are counted apart from those that a fault explains."""
+"""Packets sent again without a fault are counted apart from packets lost to a fault."""
 
 from mrclab.live.late import GRACE_NS, LatePackets
 
