@@ -1,4 +1,4 @@
-"""Huge pages for the memory that this process has already.
+"""Huge pages for the present memory of this process.
 
 A run in virtual time goes through hundreds of megabytes in no order, so with pages of 4 KiB most of its
 reads miss the processor's address cache. Pages of 2 MiB have 512 times its reach.
@@ -21,7 +21,7 @@ _MAPS: Final = Path("/proc/self/maps")
 def own_memory(maps: str) -> list[tuple[int, int]]:
     """Return the whole huge pages in a process's own memory as (address, bytes), from its `maps` file.
 
-    Its own are private mappings of no file that may be written.
+    Only private, writable mappings that belong to no file count.
     """
     found = []
     for line in maps.splitlines():
@@ -39,8 +39,8 @@ def own_memory(maps: str) -> list[tuple[int, int]]:
 def use_huge_pages() -> bool:
     """Move this process's memory into huge pages as far as it is in use; return whether any was moved.
 
-    It changes how fast the process is, and nothing else. Where the kernel cannot do it, nothing happens.
-    Memory that the process gets later has the usual pages.
+    It changes how fast the process is, and nothing else. If the kernel cannot do it, nothing happens.
+    Memory that the process gets later has pages of the usual size.
     """
     if not is_linux():
         return False

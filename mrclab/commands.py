@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mrclab.arguments import labs, models, profiles, programs, running, runs
 from mrclab.arguments.parser import Parser, add_force
+from mrclab.linux.system import require_linux
 from mrclab.version import version
 
 Arguments = Callable[[argparse.ArgumentParser], None]
@@ -201,10 +202,8 @@ def parser() -> argparse.ArgumentParser:
 def carry_out(args: argparse.Namespace) -> int:
     """Import a parsed command's function, call it, and return its exit code.
 
-    Raise MachineError if this system lacks what the command needs.
+    Raise MachineError if the command needs Linux, and this is another system.
     """
-    from mrclab.linux.system import require_linux
-
     command = next(each for each in COMMANDS if each.name == args.command)
     if command.linux:
         require_linux(f"mrclab {command.name}")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from mrclab.linux.errors import InputError
+from mrclab.linux.system import require_linux
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,8 +36,6 @@ def live(args: argparse.Namespace) -> int:
         from mrclab.play.command import live_simulated
 
         return live_simulated(args)
-    from mrclab.linux.system import require_linux
-
     require_linux("mrclab live")
     from mrclab.live.command import live
 

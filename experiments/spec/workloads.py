@@ -121,7 +121,7 @@ class Incast(WorkloadModel):
         False, description="adds a flow to a neighbour of dst from a host outside the incast, of another rack"
     )
     join_every_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
-        0, alias="join_every", description="each sender begins so much after the one before; 0: all at once"
+        0, alias="join_every", description="time between the starts of two senders; 0: all start at once"
     )
     message_bytes: Message = _MESSAGE
     rate_bps: Paced = _RATE

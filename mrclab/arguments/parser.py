@@ -50,7 +50,7 @@ def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulato
 
 
 def add_topology(parser: argparse.ArgumentParser, default: str = "", more: str = "") -> None:
-    """Add ``--topology``; `more` names topologies that the command takes beside the small ones."""
+    """Add ``--topology``; `more` names larger topologies that the command takes too."""
     parser.add_argument(
         "--topology",
         metavar="T",

@@ -1,4 +1,4 @@
-"""The options of the commands about runs: ``run``, ``soak``, ``sweep``, and those that read results."""
+"""The options of ``run``, ``soak`` and ``sweep``, and of the commands that read results."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class LatePackets:
         self._read.pop(name, None)
 
     def take(self, name: str, resent: int, now_ns: int, *, broken: bool) -> int:
-        """Take a reading of the packets sent again, and return those that no fault explains.
+        """Take a reading of the packets sent again; return how many were sent without a fault.
 
-        ``broken``: there is a fault now.
+        ``broken`` says whether there is a fault now.
         """
         news = max(0, resent - self._read.get(name, 0))
         self._read[name] = resent

@@ -27,7 +27,7 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 180.0
-"""A start takes much less, also while programs poll on all CPUs."""
+"""Much longer than a start takes, even while programs poll on every CPU."""
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
