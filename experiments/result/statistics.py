@@ -3,6 +3,8 @@
 Two kinds of samples need two kinds of intervals. Values of one repetition (messages, steps) are many: theirs
 come from the bootstrap. Repetitions are few, and the bootstrap of few values is too narrow: theirs come
 from Student's t. Everything random is seeded: equal samples give equal intervals.
+
+`scipy.stats` is imported where it is used: it takes a second or two, and many runs begin without it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, mannwhitneyu
-from scipy.stats import bootstrap as scipy_bootstrap
-from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -82,6 +81,8 @@ def bootstrap(
 
 
 def _interval(samples: tuple[Floats, ...], statistic: Callable[..., Any], seed: int) -> tuple[float, float]:
+    from scipy.stats import bootstrap as scipy_bootstrap
+
     longest = max(len(sample) for sample in samples)
     found = scipy_bootstrap(
         samples,
@@ -126,6 +127,8 @@ def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: i
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
     """Return the chance that a value of b is above one of a, less the chance that it is below."""
+    from scipy.stats import mannwhitneyu
+
     u = float(mannwhitneyu(b, a, method="asymptotic").statistic)
     return 2 * u / (len(a) * len(b)) - 1
 
@@ -176,6 +179,8 @@ def share_interval(hits: int, of: int) -> Interval | None:
     """Return the share of trials that were hits, with Clopper and Pearson's interval. None without trials."""
     if not of:
         return None
+    from scipy.stats import binomtest
+
     found = binomtest(hits, of).proportion_ci(CONFIDENCE, method="exact")
     return Interval(hits / of, float(found.low), float(found.high), of)
 
@@ -258,7 +263,11 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 
 
 def _t_half(error: float, freedom: float) -> float:
-    return float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if error else 0.0
+    if not error:
+        return 0.0
+    from scipy.stats import t as student_t
+
+    return float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
 
 
 def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:
