@@ -22,8 +22,8 @@ from mrclab.experiments.virtual.engine import repeat
 from mrclab.linux.errors import MachineError
 from mrclab.workers import Workers, end_workers, run_or_end
 
-AFTERWARDS = ("scipy.stats", "mrclab.experiments.report.write")
-"""What judges and shows the result. It takes seconds to import, which this process has beside the workers."""
+AFTERWARDS = "mrclab.experiments.report.write"
+"""What shows the result. It takes seconds to import, which this process has beside the workers."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def _run_all(
                     waiting.remove(part)
                     future = pool.submit(run_or_end, _repeat, scenario, part.place, part.number, out)
                     under_way[future] = replace(part, began_s=time.monotonic())
-                for name in AFTERWARDS:
-                    import_module(name)
+                import_module(AFTERWARDS)
                 ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in ready:
                     found = future.result()

@@ -43,8 +43,10 @@ def files(out: Path) -> dict[str, bytes]:
     return {p.relative_to(out).as_posix(): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
 
 
-def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(tmp_path: Path) -> None:
-    scenario = parse_scenario(json.dumps(ASKED), "two.yaml")
+@pytest.mark.parametrize("capture", [True, False], ids=["frames", "objects"])
+def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(capture: bool, tmp_path: Path) -> None:
+    measure = {"series": "10 us", "capture": capture}
+    scenario = parse_scenario(json.dumps({**ASKED, "measure": measure}), "two.yaml")
     found = {}
     for name, run in (("one", run_scenario), ("two", partial(run_in_processes, copies(2)))):
         (tmp_path / name).mkdir()
@@ -55,7 +57,7 @@ def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(tmp_path: Path)
     assert list(found["one"]) == list(found["two"]) == ["mrc", "rocev2"]
     assert found["one"] == found["two"]
     one, two = files(tmp_path / "one"), files(tmp_path / "two")
-    assert any(name.endswith(".pcap") for name in one)
+    assert any(name.endswith(".pcap") for name in one) == capture
     assert one == two
 
 
