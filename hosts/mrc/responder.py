@@ -54,8 +54,23 @@ _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
 _ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
 
-_Trigger = tuple[int, int, int, int, int, bool]
-"""EV, arrival port, mark, PSN or probe id, timestamp, whether it answers a probe."""
+
+class _Trigger:
+    """Something that a SACK answers."""
+
+    __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
+
+    def __init__(self, ev: int, port: int, mark: int, number: int, stamp: int, probe: bool) -> None:
+        self.ev = ev
+        self.port = port
+        """Where it came in."""
+        self.mark = mark
+        self.number = number
+        """PSN or probe id."""
+        self.stamp = stamp
+        """Timestamp."""
+        self.probe = probe
+        """It is a probe."""
 
 
 class Responder:
@@ -358,14 +373,14 @@ class Responder:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
         mark = _MARK_SKIP if ce else _MARK_NONE
         stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
-        self._own.append((ev, port, mark, probe.probe_id, stamp, True))
+        self._own.append(_Trigger(ev, port, mark, probe.probe_id, stamp, True))
         if self._nak or (self._transport_ack and self._done_psn >= 0):
             # The transport ACK may have been lost, and nothing else would bring it back.
             self._ack_to = (ev, port)
         self._answer()
 
     def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
-        trigger = (ev, port, mark, psn, stamp, False)
+        trigger = _Trigger(ev, port, mark, psn, stamp, False)
         if mark:
             self._own.append(trigger)
         else:
@@ -426,7 +441,7 @@ class Responder:
             out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, aeth)))
         while self._own and len(out) - start < limit:
             trigger = self._own[0]
-            ev = self.evs.reverse(trigger[0], trigger[1], free_ports)
+            ev = self.evs.reverse(trigger.ev, trigger.port, free_ports)
             if ev is None:
                 break
             del self._own[0]
@@ -437,7 +452,7 @@ class Responder:
             self._merged = 0
             ev = None
             if not self._own and len(out) - start < limit:
-                ev = self.evs.reverse(plain[0], plain[1], free_ports)
+                ev = self.evs.reverse(plain.ev, plain.port, free_ports)
             if ev is None:
                 self._own.append(plain)
             else:
@@ -464,28 +479,35 @@ class Responder:
 
     def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""
-        entropy, _, mark, number, stamp, probe = trigger
+        bitmap = self.bitmap
+        if self._service_time:
+            stamp = trigger.stamp
+            trigger.stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
+        if not bitmap.bits:
+            self._emit_sack(trigger, ev, 1, 0, out)
+            return
+        for sack_offset, bits in bitmap.windows():
+            self._emit_sack(trigger, ev, sack_offset, bits, out)
+
+    def _emit_sack(self, trigger: _Trigger, ev: Ev, sack_offset: int, bits: int, out: list[Outgoing]) -> None:
+        """Append a SACK with these bits from an offset on."""
         bitmap = self.bitmap
         cack = bitmap.expected - 1
-        offset = number if probe else number - cack
-        offset &= 0xFFFF
-        if self._service_time:
-            stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
-        for sack_offset, bits in bitmap.windows():
-            packet = SackPacket(
-                self._remote_qpn,
-                cack & PSN_MASK,
-                entropy,
-                offset - 0x10000 if offset & 0x8000 else offset,
-                mark,
-                probe,
-                sack_offset,
-                bits,
-                self._window_units,
-                stamp,
-                self.penalty,
-                self.restore,
-                (self._rcvd_bytes + RCVD_UNIT_BYTES - 1) // RCVD_UNIT_BYTES & 0xFFFFFF,
-            )
-            out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
-            self.sacks_sent += 1
+        offset = (trigger.number if trigger.probe else trigger.number - cack) & 0xFFFF
+        packet = SackPacket(
+            self._remote_qpn,
+            cack & PSN_MASK,
+            trigger.ev,
+            offset - 0x10000 if offset & 0x8000 else offset,
+            trigger.mark,
+            trigger.probe,
+            sack_offset,
+            bits,
+            self._window_units,
+            trigger.stamp,
+            self.penalty,
+            self.restore,
+            (self._rcvd_bytes + RCVD_UNIT_BYTES - 1) // RCVD_UNIT_BYTES & 0xFFFFFF,
+        )
+        out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
+        self.sacks_sent += 1

@@ -24,7 +24,7 @@ class Scheduler:
     def __init__(self, packet_bytes: int) -> None:
         """`packet_bytes` is the room in a shared window that one more packet needs."""
         self._packet_bytes = packet_bytes
-        self._answering: deque[QueuePair] = deque()
+        self._answering: list[QueuePair] = []
         self._sending: deque[QueuePair] = deque()
         self._turn_left = 0
         """Frames that the first of `_sending` may hand out before it goes to the end; 0 for a whole turn."""
@@ -42,7 +42,7 @@ class Scheduler:
 
     def forget(self, qp: QueuePair) -> None:
         """Remove a queue pair from all lists."""
-        lists = [self._answering, self._sending]
+        lists: list[deque[QueuePair] | list[QueuePair]] = [self._answering, self._sending]
         if qp.sharing is not None:
             lists.append(qp.sharing.waiting)
         for waiting in lists:
@@ -93,12 +93,16 @@ class Scheduler:
 
     def _emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         answering = self._answering
-        for _ in range(len(answering)):
-            if len(out) >= limit:
-                break
-            qp = answering.popleft()
+        turns, done = len(answering), 0
+        while done < turns and len(out) < limit:
+            qp = answering[done]
+            done += 1
             if qp.emit_answers(out, limit - len(out), free_ports):
                 answering.append(qp)
+        if done == len(answering):
+            self._answering = []
+        else:
+            del answering[:done]
 
     def wake(self, now_ns: int, qp: QueuePair) -> None:
         """Note that something happened to a queue pair: it may send now or later, or let others send."""

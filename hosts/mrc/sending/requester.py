@@ -312,7 +312,8 @@ class Requester:
             if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
-            rtt_ns += int((self._mtu - length) * congestion.byte_ns)
+            measured_ns: int = rtt_ns  # a sum with an optional number would be an object's method
+            rtt_ns = measured_ns + int((self._mtu - length) * congestion.byte_ns)
         ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
         lost = recovery.detect(now_ns)
