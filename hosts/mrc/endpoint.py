@@ -121,7 +121,6 @@ class Endpoint(BaseEndpoint):
             self.memory,
             self._emit,
             lambda: self.scheduler.answer(qp),
-            self._clock,
             ReceiveQueue(
                 required=self.config.posted_receives if receives is None else receives, refill=refill
             ),
@@ -452,9 +451,6 @@ class Endpoint(BaseEndpoint):
     def handle_operations(self, now_ns: int) -> None:
         """Drop the endpoint requests that have timed out, and announce ports again."""
         self._port_status.expire(now_ns, self.qps.values())
-
-    def _clock(self) -> int:
-        return self.now_ns
 
     def _wake(self, qp: MrcQueuePair) -> None:
         self.scheduler.wake(self.now_ns, qp)

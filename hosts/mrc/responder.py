@@ -37,7 +37,7 @@ from mrclab.hosts.mrc.wire import (
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
 from mrclab.hosts.rdma.frames import Outgoing
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
-from mrclab.hosts.rdma.memory import MemoryTable
+from mrclab.hosts.rdma.memory import MemoryRegion, MemoryTable
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
 
@@ -77,10 +77,10 @@ class Responder:
     """The receiving half of one QP."""
 
     __slots__ = (
-        *("_ack_to", "_asked", "_at_gap", "_builder", "_clock", "_coalesce", "_config", "_context_ids"),
+        *("_ack_to", "_asked", "_at_gap", "_builder", "_coalesce", "_config", "_context_ids"),
         *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
-        *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_regions"),
-        *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
+        *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_region"),
+        *("_regions", "_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
         *("_window_units", "answering", "bitmap", "bytes_placed", "ce_received", "duplicates", "error"),
         *("evs", "malformed", "messages_completed", "nacks_sent", "out_of_window", "packets_placed"),
         *("penalty", "qpn", "receives", "refusal", "restore", "sacks_sent", "trims_received", "wake"),
@@ -94,7 +94,6 @@ class Responder:
         memory: MemoryTable,
         emit: Callable[[Event], None],
         wake: Callable[[], None],
-        clock: Callable[[], int],
         receives: ReceiveQueue,
     ) -> None:
         self.qpn = qpn
@@ -102,13 +101,13 @@ class Responder:
         self._config = config
         self._builder = builder
         self._regions = memory.regions
+        self._region: MemoryRegion | None = None
+        """The one that the last write went to."""
         self._emit = emit
         self.wake = wake
         """Called when there is something to answer."""
         self._service_time = False
         self._keeps_reverse = config.reverse_evs == "set"
-        self._clock = clock
-        """Returns the time, for service time and the option `reverse_evs`."""
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
@@ -210,7 +209,9 @@ class Responder:
                 self._refuse_immediate(now_ns, packet, psn, port, waiting)
                 return
         if length:
-            region = self._regions.get(packet.rkey)
+            region = self._region
+            if region is None or region.rkey != packet.rkey or not region.registered:
+                region = self._region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self._end(now_ns, packet, psn, port, Status.REMOTE_ACCESS_ERROR, "")
@@ -417,7 +418,9 @@ class Responder:
 
     # What goes back
 
-    def emit_frames(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
+    def emit_frames(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> None:
         """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain.
 
         NACKs go first, since they call for retransmissions; but after an error they go last: one that is
@@ -426,7 +429,7 @@ class Responder:
         start = len(out)
         builder = self._builder
         if self._keeps_reverse:
-            self.evs.now_ns = self._clock()  # A proven EV is fresh for a time only.
+            self.evs.now_ns = now_ns  # A proven EV is fresh for a time only.
         if self._nacks and not self.error and not self._emit_nacks(out, start + limit, free_ports):
             return
         if self._ack_to is not None and len(out) - start < limit:
@@ -445,7 +448,7 @@ class Responder:
             if ev is None:
                 break
             del self._own[0]
-            self._emit_sacks(trigger, ev, out)
+            self._emit_sacks(now_ns, trigger, ev, out)
         plain = self._plain
         if plain is not None:
             self._plain = None
@@ -456,7 +459,7 @@ class Responder:
             if ev is None:
                 self._own.append(plain)
             else:
-                self._emit_sacks(plain, ev, out)
+                self._emit_sacks(now_ns, plain, ev, out)
         if not self._own and self._ack_to is None:
             if self._nacks:
                 self._emit_nacks(out, start + limit, free_ports)
@@ -477,12 +480,12 @@ class Responder:
             self.nacks_sent += 1
         return True
 
-    def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
+    def _emit_sacks(self, now_ns: int, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""
         bitmap = self.bitmap
         if self._service_time:
             stamp = trigger.stamp
-            trigger.stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
+            trigger.stamp = 0 if stamp < 0 else stamp + timestamp(now_ns) & 0xFFFF
         if not bitmap.bits:
             self._emit_sack(trigger, ev, 1, 0, out)
             return

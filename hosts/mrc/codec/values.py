@@ -106,9 +106,14 @@ class DataPacket(Packet):
         self.cut_dscp = dscp
         self.size = frame_bytes - _extra_bytes(self.flow)
 
+    @property
+    def stamped(self) -> bool:
+        """It carries a timestamp: TSETH."""
+        return self.flags_psn & _TIMESTAMP_BIT != 0
+
     def stamp(self) -> int | None:
         """Return the timestamp; None without TSETH."""
-        return self.timestamp if self.flags_psn & _TIMESTAMP_BIT else None
+        return self.timestamp if self.stamped else None
 
 
 @mypyc_attr(acyclic=True)

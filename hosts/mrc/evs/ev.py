@@ -71,6 +71,8 @@ class Ev:
         "flows",
         "heads",
         "lost",
+        "other_flow",
+        "other_tclass",
         "path",
         "plane",
         "port",
@@ -98,8 +100,11 @@ class Ev:
         self.flows: dict[int, Flow] | None = None
         """Where packets are objects: their flows, by traffic class."""
         self.flow: Flow | None = None
-        """The one of these that was used last, which is of class `flow_tclass`."""
+        """The one of these that was found last, which is of class `flow_tclass`."""
         self.flow_tclass = -1
+        self.other_flow: Flow | None = None
+        """The one before: data and answers take turns."""
+        self.other_tclass = -1
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.retired_ns = -1
@@ -245,6 +250,10 @@ class Plane:
 
 def shuffled(items: list[T], random: Callable[[], float]) -> list[T]:
     """Return the items in a random order: sorted by a random number each, drawn in the order of the list."""
+    if len(items) < 2:
+        for _ in items:
+            random()
+        return items
     if len(items) > _FEW:
         return sorted(items, key=lambda _: random())
     made: list[T] = []
