@@ -125,8 +125,10 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
 
     For a thread that has little to do, but on time, or (``ABOVE_AGENTS``) must not lose the CPU for a few
-    microseconds: others wait. Threads and processes that it starts do not inherit it.
+    microseconds: others wait. Threads and processes that it starts do not inherit it. Afterwards the thread
+    has the policy that it had, which need not be the ordinary one: whoever started us may have made us wait.
     """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
     except PermissionError:
@@ -135,7 +137,7 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def beside_agents() -> int | None:

@@ -3,6 +3,9 @@
 Two kinds of samples need two kinds of intervals. Values of one repetition (messages, steps) are many: theirs
 come from the bootstrap. Repetitions are few, and the bootstrap of few values is too narrow: theirs come
 from Student's t. Everything random is seeded: equal samples give equal intervals.
+
+`scipy.stats` has all of this, and takes a second to import, which every run would pay: here is what we need
+of it, with its numbers.
 """
 
 from __future__ import annotations
@@ -13,9 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, mannwhitneyu
-from scipy.stats import bootstrap as scipy_bootstrap
-from scipy.stats import t as student_t
+from scipy.special import betaincinv, stdtrit
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -82,18 +83,16 @@ def bootstrap(
 
 
 def _interval(samples: tuple[Floats, ...], statistic: Callable[..., Any], seed: int) -> tuple[float, float]:
+    rng = np.random.default_rng(seed)
     longest = max(len(sample) for sample in samples)
-    found = scipy_bootstrap(
-        samples,
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=max(1, min(RESAMPLES, LARGEST_BATCH // longest)),
-        vectorized=True,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return _rounded(float(found.low)), _rounded(float(found.high))
+    batch = max(1, min(RESAMPLES, LARGEST_BATCH // longest))
+    found: list[Floats] = []
+    for start in range(0, RESAMPLES, batch):
+        times = min(batch, RESAMPLES - start)
+        drawn = [sample[rng.integers(0, len(sample), (times, len(sample)))] for sample in samples]
+        found.append(statistic(*drawn, axis=-1))
+    low, high = np.quantile(np.concatenate(found), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return _rounded(float(low)), _rounded(float(high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +125,10 @@ def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: i
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
     """Return the chance that a value of b is above one of a, less the chance that it is below."""
-    u = float(mannwhitneyu(b, a, method="asymptotic").statistic)
-    return 2 * u / (len(a) * len(b)) - 1
+    ordered = np.sort(a)
+    below = np.searchsorted(ordered, b, "left").sum()
+    above = (len(a) - np.searchsorted(ordered, b, "right")).sum()
+    return float(below - above) / (len(a) * len(b))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,10 @@ def share_interval(hits: int, of: int) -> Interval | None:
     """Return the share of trials that were hits, with Clopper and Pearson's interval. None without trials."""
     if not of:
         return None
-    found = binomtest(hits, of).proportion_ci(CONFIDENCE, method="exact")
-    return Interval(hits / of, float(found.low), float(found.high), of)
+    tail = (1 - CONFIDENCE) / 2
+    low = float(betaincinv(hits, of - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, of - hits, 1 - tail)) if hits < of else 1.0
+    return Interval(hits / of, low, high, of)
 
 
 def rate_ratio_interval(
@@ -258,7 +261,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 
 
 def _t_half(error: float, freedom: float) -> float:
-    return float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if error else 0.0
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error if error else 0.0
 
 
 def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:

@@ -8,6 +8,8 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from tests.support.replacement import replace_once
+
 FOLDER = Path(__file__).parent
 
 
@@ -31,10 +33,10 @@ class Break(BaseModel):
 
     def apply(self, source: str) -> str:
         """Return the source with the error in it. Raises ValueError where `old` is not there once."""
-        count = source.count(self.old)
-        if count != 1:
-            raise ValueError(f"{self.file}: {self.old!r} occurs {count} times [{self.row}: {self.what}]")
-        return source.replace(self.old, self.new)
+        try:
+            return replace_once(source, self.old, self.new)
+        except ValueError as error:
+            raise ValueError(f"{self.file}: {error} [{self.row}: {self.what}]") from None
 
 
 def breaks() -> list[Break]:

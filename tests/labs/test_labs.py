@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, folder_of
@@ -17,18 +15,16 @@ from mrclab.labs.grading.rubric import rubric_of
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, Outcome
 from mrclab.labs.worker import load_checks
+from tests.labs.mistakes import Mistake, mistakes_of
 
 LABS = {lab.folder: lab for lab in all_labs()}
 
 
-def mistakes_of(lab: Lab) -> dict[str, str]:
-    """Return the words that a hint must have, by mistake."""
-    found = yaml.safe_load((folder_of(lab) / "mistakes" / "mistakes.yaml").read_text())
-    assert isinstance(found, dict)
-    return found
-
-
-MISTAKES = [(name, mistake) for name, lab in LABS.items() for mistake in mistakes_of(lab)]
+MISTAKES = [
+    pytest.param(name, mistake, id=f"{name}-{mistake.name}")
+    for name, lab in LABS.items()
+    for mistake in mistakes_of(folder_of(lab))
+]
 
 
 def outcomes_of(lab: Lab, folder: Path) -> list[Outcome]:
@@ -54,21 +50,18 @@ def test_the_skeleton_gets_a_hint_and_no_error(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
-def test_a_mistake_gets_the_hint_that_names_its_idea(name: str, mistake: str, tmp_path: Path) -> None:
-    lab = LABS[name]
-    folder = tmp_path / "mine"
-    student.solution(lab, folder)
-    shutil.copytree(folder_of(lab) / "mistakes" / mistake, folder, dirs_exist_ok=True)
-    hints = [outcome.hint for outcome in outcomes_of(lab, folder) if not outcome.passed]
-    assert any(mistakes_of(lab)[mistake] in hint for hint in hints), hints
+def test_a_mistake_gets_the_hint_that_names_its_idea(name: str, mistake: Mistake, tmp_path: Path) -> None:
+    student.solution(LABS[name], tmp_path / "mine")
+    mistake.write(tmp_path / "mine")
+    hints = [outcome.hint for outcome in outcomes_of(LABS[name], tmp_path / "mine") if not outcome.passed]
+    assert any(mistake.hint in hint for hint in hints), hints
 
 
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_is_complete(name: str) -> None:
     lab = LABS[name]
     folder = folder_of(lab)
-    assert len(mistakes_of(lab)) >= 3
-    assert {path.name for path in (folder / "mistakes").iterdir() if path.is_dir()} == set(mistakes_of(lab))
+    assert len(mistakes_of(folder)) >= 3
     readme = (folder / "README.md").read_text()
     for heading in ("**Aim.**", "## Background", "## Steps", "## Questions", "## What to hand in"):
         assert heading in readme

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,31 +13,17 @@ from mrclab.labs.checks import Hint
 from mrclab.labs.p4 import COMPILED, SOURCE
 from mrclab.labs.switching import forwarding, queueing
 from mrclab.p4src.compile import has_compiler, run_p4c
+from tests.labs.mistakes import Mistake, mistakes_of
 from tests.support.paths import ROOT
 
 FORWARD, QUEUES = ROOT / "labs" / "02-p4-forward", ROOT / "labs" / "03-p4-queues"
 LABS = (FORWARD, QUEUES)
-SOURCES = sorted(path.parent for lab in LABS for path in lab.rglob(SOURCE))
-VARIANTS = {
-    FORWARD: {
-        "a": "mistakes/looks-before-it-shifts",
-        "b": "solution",
-        "c": "mistakes/hop-limit-stays",
-        "d": "mistakes/block-moves",
-        "e": "mistakes/forwards-what-is-not-its-own",
-        "skeleton": "start",
-    },
-    QUEUES: {
-        "a": "mistakes/length-stays",
-        "b": "mistakes/queues-what-was-cut",
-        "c": "mistakes/marks-by-a-step",
-        "d": "mistakes/drops-take-room",
-        "e": "solution",
-        "f": "mistakes/marks-who-does-not-know",
-        "skeleton": "start",
-    },
-}
+MISTAKES = [mistake for lab in LABS for mistake in mistakes_of(lab) if SOURCE in mistake.changes]
 SHOWN: dict[Path, Callable[[Path], str]] = {FORWARD: forwarding.show, QUEUES: queueing.show}
+
+
+def variants_of(lab: Path) -> dict[str, bytes]:
+    return {path.stem: path.read_bytes() for path in (lab / "start" / "variants").glob("*.json")}
 
 
 @pytest.fixture
@@ -46,20 +33,35 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
 def test_every_variant_is_one_of_the_programs(lab: Path) -> None:
-    found = {path.stem: path.read_bytes() for path in (lab / "start" / "variants").glob("*.json")}
-    assert found == {name: (lab / folder / COMPILED).read_bytes() for name, folder in VARIANTS[lab].items()}
-    assert len(set(found.values())) == len(VARIANTS[lab])
+    found = variants_of(lab)
+    of_mistakes = [str(mistake.variant) for mistake in MISTAKES if mistake.lab == lab]
+    programs = {(lab / folder / COMPILED).read_bytes() for folder in ("start", "solution")}
+    assert {found[name] for name in set(found) - set(of_mistakes)} == programs
+    assert found["skeleton"] == (lab / "start" / COMPILED).read_bytes()
+    assert len(set(found.values())) == len(found) == len(of_mistakes) + 2
+
+
+def require_the_same(compiled: Path, folder: Path) -> None:
+    """Compile the source in a folder and compare, without what names the compiler and its run."""
+    done = run_p4c(Path(SOURCE), folder / "made.json", folder / "p4info.txtpb", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    said, made = (path.read_text().partition('"version"')[2] for path in (compiled, folder / "made.json"))
+    assert said == made
 
 
 @pytest.mark.skipif(not has_compiler(), reason="p4c-bm2-ss is not on PATH")
-@pytest.mark.parametrize("folder", SOURCES, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_what_is_compiled_is_what_the_source_says(folder: Path, tmp_path: Path) -> None:
-    made = tmp_path / COMPILED
-    done = run_p4c(Path(SOURCE), made, tmp_path / "p4info.txtpb", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    version = '"version"'
-    said, found = (path.read_text().partition(version)[2] for path in (folder / COMPILED, made))
-    assert said == found
+@pytest.mark.parametrize("part", ["start", "solution"])
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_what_is_compiled_is_what_the_source_says(lab: Path, part: str, tmp_path: Path) -> None:
+    shutil.copy(lab / part / SOURCE, tmp_path)
+    require_the_same(lab / part / COMPILED, tmp_path)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="p4c-bm2-ss is not on PATH")
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_compiled_mistake_is_what_its_source_says(mistake: Mistake, tmp_path: Path) -> None:
+    mistake.write(tmp_path)
+    require_the_same(tmp_path / COMPILED, tmp_path)
 
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
@@ -79,8 +81,8 @@ def test_without_a_compiler_a_lab_says_so_and_takes_what_is_compiled(
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
 def test_variants_are_told_apart_by_their_packets(lab: Path, no_compiler: None) -> None:
-    shown = {name: SHOWN[lab](lab / "start" / "variants" / f"{name}.json") for name in VARIANTS[lab]}
-    assert len(set(shown.values())) == len(VARIANTS[lab])
+    paths = list((lab / "start" / "variants").glob("*.json"))
+    assert len({SHOWN[lab](path) for path in paths}) == len(paths)
 
 
 def test_a_packet_of_the_right_program_takes_three_hops(no_compiler: None) -> None:

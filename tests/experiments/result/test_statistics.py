@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from mrclab.experiments.result.statistics import (
     bootstrap,
@@ -57,6 +58,20 @@ def test_equal_samples_give_equal_intervals() -> None:
 def test_cliffs_delta_counts_pairs(a: list[float], b: list[float]) -> None:
     pairs = [(y > x) - (y < x) for x in a for y in b]
     assert cliffs_delta(np.array(a), np.array(b)) == pytest.approx(sum(pairs) / len(pairs))
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(0.001, 1e6), min_size=6, max_size=30), st.integers(0, 2**32))
+def test_intervals_have_the_numbers_of_another_implementation(values: list[float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    theirs = stats.bootstrap(
+        (np.array(values),), np.mean, n_resamples=2000, confidence_level=0.95, method="percentile", rng=rng
+    ).confidence_interval
+    assert bootstrap(values, "mean", seed) == pytest.approx((theirs.low, theirs.high), rel=1e-5)
+    hits, of = seed % (len(values) + 1), len(values)
+    share, exact = share_interval(hits, of), stats.binomtest(hits, of).proportion_ci(0.95, method="exact")
+    assert share is not None
+    assert (share.low, share.high) == pytest.approx((exact.low, exact.high))
 
 
 def test_a_difference_has_a_ratio_and_a_size() -> None:
