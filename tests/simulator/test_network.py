@@ -112,8 +112,11 @@ def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
     world = World(fast_fabric(), objects=True)
     called: list[int] = []
     due = [3_000, 5_000]
-    world.listeners["h0"].tick = lambda now_ns: called.append(now_ns) or next(  # type: ignore[method-assign]
-        (at for at in due if at > now_ns), None
+    world.listeners["h0"].tick = lambda now_ns: (
+        called.append(now_ns)
+        or next(  # type: ignore[method-assign]
+            (at for at in due if at > now_ns), None
+        )
     )
     world.write("h0", "h2", 1_000_000)
     world.run()
