@@ -14,7 +14,7 @@ from typing import Final
 
 from mrclab.hosts.mrc.bitmap import ReceiverBitmap
 from mrclab.hosts.mrc.codec.packets import PacketBuilder
-from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket
+from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket, SackTrigger
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.connection import Connection
 from mrclab.hosts.mrc.evs.ev import Ev
@@ -53,24 +53,6 @@ _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
 _ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
-
-
-class _Trigger:
-    """Something that a SACK answers."""
-
-    __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
-
-    def __init__(self, ev: int, port: int, mark: int, number: int, stamp: int, probe: bool) -> None:
-        self.ev = ev
-        self.port = port
-        """Where it came in."""
-        self.mark = mark
-        self.number = number
-        """PSN or probe id."""
-        self.stamp = stamp
-        """Timestamp."""
-        self.probe = probe
-        """It is a probe."""
 
 
 class Responder:
@@ -122,11 +104,11 @@ class Responder:
         self._since_sack = 0
         self._marked: dict[int, int] = {}
         """CE marks in a row, by EV."""
-        self._plain: _Trigger | None = None
+        self._plain: SackTrigger | None = None
         self._merged = 0
         self._asked = -1
         """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
-        self._own: deque[_Trigger] = deque(maxlen=MOST_ANSWERS)
+        self._own: deque[SackTrigger] = deque(maxlen=MOST_ANSWERS)
         self._nacks: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, arrival port, PSN, reason and timestamp of packets to refuse."""
         self.refusal: NackReason | None = None
@@ -374,14 +356,14 @@ class Responder:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
         mark = _MARK_SKIP if ce else _MARK_NONE
         stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
-        self._own.append(_Trigger(ev, port, mark, probe.probe_id, stamp, True))
+        self._own.append(SackTrigger(ev, port, mark, probe.probe_id, stamp, True))
         if self._nak or (self._transport_ack and self._done_psn >= 0):
             # The transport ACK may have been lost, and nothing else would bring it back.
             self._ack_to = (ev, port)
         self._answer()
 
     def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
-        trigger = _Trigger(ev, port, mark, psn, stamp, False)
+        trigger = SackTrigger(ev, port, mark, psn, stamp, False)
         if mark:
             self._own.append(trigger)
         else:
@@ -480,7 +462,7 @@ class Responder:
             self.nacks_sent += 1
         return True
 
-    def _emit_sacks(self, now_ns: int, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
+    def _emit_sacks(self, now_ns: int, trigger: SackTrigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""
         bitmap = self.bitmap
         if self._service_time:
@@ -492,7 +474,9 @@ class Responder:
         for sack_offset, bits in bitmap.windows():
             self._emit_sack(trigger, ev, sack_offset, bits, out)
 
-    def _emit_sack(self, trigger: _Trigger, ev: Ev, sack_offset: int, bits: int, out: list[Outgoing]) -> None:
+    def _emit_sack(
+        self, trigger: SackTrigger, ev: Ev, sack_offset: int, bits: int, out: list[Outgoing]
+    ) -> None:
         """Append a SACK with these bits from an offset on."""
         bitmap = self.bitmap
         cack = bitmap.expected - 1

@@ -168,6 +168,24 @@ class SackPacket(Packet):
         self.rcvd_units = rcvd_units
 
 
+class SackTrigger:
+    """What a SACK answers: a data packet, which may have arrived before, or a probe."""
+
+    __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
+
+    def __init__(self, ev: int, port: int, mark: int, number: int, stamp: int, probe: bool) -> None:
+        self.ev = ev
+        self.port = port
+        """Where it came in."""
+        self.mark = mark
+        self.number = number
+        """PSN or probe id."""
+        self.stamp = stamp
+        """Timestamp."""
+        self.probe = probe
+        """It is a probe."""
+
+
 @mypyc_attr(acyclic=True)
 class ControlPacket(Packet):
     """Any other packet, as an object: BTH and one extension header, which stays in bytes."""
