@@ -1,4 +1,4 @@
-"""What only Linux has, asked for in one place: on other systems mrclab simulates, reports and teaches."""
+"""Features that only Linux has. On other systems mrclab can simulate, report and teach, but run no fabric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_root() -> bool:
 
 
 def require_linux(what: str) -> None:
-    """Raise MachineError, naming ``what`` as in need of Linux, on any other system."""
+    """Raise MachineError on any system but Linux; its text names ``what``, which needs Linux."""
     if not is_linux():
         raise MachineError(
             f"{what} needs Linux, and this is {_NAMES.get(sys.platform, sys.platform)}",

@@ -14,7 +14,7 @@ import venv
 from pathlib import Path
 
 CACHE_VARIABLE = "MRCLAB_CACHE"
-# grpcio may be newer; the rest is what p4runtime-shell 0.0.6 was made for.
+# The versions for which p4runtime-shell 0.0.6 was made; only grpcio may be newer.
 PINS = (
     "p4runtime-shell==0.0.6",
     "p4runtime==1.4.1",

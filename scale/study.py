@@ -1,4 +1,4 @@
-"""One study of scale: what `mrclab scale` computes, part by part, as a value that can be saved and drawn."""
+"""One study of scale: the results of `mrclab scale`, part by part, as values to save and plot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MRC, CONVENTIONAL = "MRC", "conventional"
 
 @dataclass(frozen=True)
 class Question:
-    """A question: the fabric, the job, and how much to draw."""
+    """The input of a study: the fabric, the job, and the number and the seed of the random runs."""
 
     parts: Parts
     nics: int = 131_072
@@ -71,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """Shares of a traffic pattern with some dead links: of a flow's rate on a whole fabric."""
+    """One traffic pattern with some dead links: flows' rates as shares of their rates on a whole fabric."""
 
     pattern: str
     dead: int

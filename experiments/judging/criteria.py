@@ -1,8 +1,9 @@
-"""Criteria: an interval held against a limit that was set beforehand.
+"""Criteria: compare a measured interval with a limit that was set before the run.
 
-A criterion holds if the whole 95 % interval fulfils it, and does not hold if no part of it does. If the limit
-lies inside the interval it is undecided, and the check gives the number of values that would decide it; with
-too few values for an interval it is not shown.
+A criterion holds if the whole 95 % interval fulfils it. It does not hold if no part of the interval fulfils
+it. If the limit lies inside the interval, the criterion is "undecided", and the check gives the factor by
+which the number of values must grow to decide it. With too few values for an interval, the criterion is
+"not shown".
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, Interval
 
 TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
 MOST_TIMES = 100.0
-"""Nobody will measure so many times as many values: the value lies at the limit."""
+"""The largest factor that a check gives for more values. It means that the value lies at the limit."""
 
 
 def at_least(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
@@ -65,15 +66,15 @@ def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -
 
 
 def present(asked: str, count: int, source: str) -> Check:
-    """Check that something happened; if it did not, the claim is not shown."""
+    """Check that something happened; if it did not, the claim is "not shown"."""
     return Check(asked, f"{count:,}", True if count else None, source)
 
 
 def like_control(asked: str, ratio: Interval | None, limit: float, source: str) -> Check:
-    """Check that a value is at most ``limit`` times its control's.
+    """Check that a value is at most ``limit`` times the control's value.
 
-    The control's must not be higher by the same factor: else something disturbed the control, and nothing is
-    shown.
+    If the control's value is higher by the same factor, something disturbed the control, and the criterion is
+    "not shown".
     """
     check = at_most(asked, ratio, limit, source)
     if ratio is not None and ratio.high < 1 / limit:
@@ -93,7 +94,7 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return the check; not shown if it fails and the control, which no fault disturbed, fails as well."""
+    """Return the check; "not shown" if it fails and the control, which has no fault, fails as well."""
     if check.holds is not False or control.holds is True:
         return check
     return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)
@@ -114,7 +115,7 @@ def _check(
     unit: str,
     *limits: float,
 ) -> Check:
-    """Return the check of an interval, and of one that straddles a limit how many more values decide it."""
+    """Return the check of an interval; if a limit lies inside it, with the factor of `_decided_by`."""
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)
     straddles = f"{words(found, unit)} straddles the limit, {wanted}"
@@ -122,8 +123,10 @@ def _check(
 
 
 def _decided_by(found: Interval, limits: Sequence[float]) -> float:
-    """Return how many times as many values make the interval so narrow that no limit is inside: its width
-    shrinks with the root of their number."""
+    """Return the factor by which the number of values must grow so that no limit lies inside the interval.
+
+    The width shrinks with the square root of the number of values.
+    """
     most = 1.0
     for limit in limits:
         if found.low <= limit <= found.high:

@@ -188,7 +188,7 @@ class RepetitionRunner:
         try:
             yield
         except (Exception, KeyboardInterrupt, Ended) as error:
-            # A switch that ended is the reason for the failures that it caused.
+            # If a switch has ended, report that: the caught error is only a consequence.
             why = self._running.ended()
             found = SwitchError(why) if why and isinstance(error, Exception) else error
             self.interrupted = self.interrupted or found

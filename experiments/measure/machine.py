@@ -79,9 +79,9 @@ def take_snapshot(
     stopped_ns: Mapping[str, int] | None = None,
     beats: Beats | None = None,
 ) -> Snapshot:
-    """Read the counters now; ``pids`` names the processes to watch. One that is gone is left out.
+    """Read the kernel's counters now. ``pids`` names the processes to watch; an ended one is left out.
 
-    ``stopped_ns`` and ``beats`` are not the kernel's: see `Snapshot`.
+    ``stopped_ns`` and ``beats`` do not come from the kernel. They are stored as given; see `Snapshot`.
     """
     fields = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, idle, iowait, irq, softirq, steal = fields

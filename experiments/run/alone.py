@@ -1,4 +1,7 @@
-"""The digests of a training by one process, computed once for all transports of a run."""
+"""The expected digests (hashes of the parameters) of a training, for comparison with those of its ranks.
+
+One process computes them without a network, once for all transports of a run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ TIMEOUT_S = 600.0
 
 
 def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str, list[str]]:
-    """Return the ``digests_alone`` of a training, for a repetition's details; nothing of another workload."""
+    """Return the ``digests_alone`` of a training, for a repetition's details; empty for other workloads."""
     if placement.job != TRANSFORMER:
         return {}
     return {"digests_alone": digests_alone(placement.params, len(placement.hosts), seed, directory)}

@@ -1,4 +1,4 @@
-"""The receiver's bitmap of arrived PSNs: one integer, so that the work follows what changed.
+"""The receiver's bitmap of arrived PSNs, as one integer: it is only as long as the range with gaps.
 
 `windows` cuts from it the 64-bit pieces that SACKs carry.
 """
@@ -58,10 +58,11 @@ class ReceiverBitmap:
         return self.bits.bit_count() if self.bits else 0
 
     def windows(self) -> list[tuple[int, int]]:
-        """Return (sack_offset, bitmap) of the SACKs that report everything new to the sender; at least one.
+        """Return (sack_offset, bitmap) of the SACKs that report all new arrivals; always at least one.
 
-        The usual one ends at the highest PSN, so consecutive SACKs overlap and the loss of one loses no
-        information. PSNs below it that were never reported get separate SACKs.
+        The first SACK ends at the highest PSN that has arrived, and reports up to 64 PSNs. So the SACKs that
+        follow each other overlap: if one is lost, the next ones report the same PSNs. Lower PSNs that no SACK
+        has reported yet are in additional SACKs.
         """
         base = max(self.expected, self.highest - 63)
         low = base - self.expected

@@ -182,9 +182,9 @@ class Device:
     def _send_batch(self) -> bool:
         """Send a batch. Return True if the caller should not wait: there may be more to send or to report.
 
-        Frames are built one by one, so that each has its own send time. Frames built together would share one
-        time: RTTs would include the sending of other frames, and no frame could reveal the loss of an earlier
-        one of the same batch.
+        Frames are built one by one, so that each has its own send time. If all frames of a batch had the same
+        time, an RTT would include the sending of other frames. And when a frame is acknowledged, the sender
+        could not conclude that an earlier one of the same batch is lost.
         """
         endpoint, receiver, waiting = self.endpoint, self._receiver, self._waiting
         received = False

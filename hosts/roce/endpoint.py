@@ -243,7 +243,7 @@ class Endpoint(BaseEndpoint):
             qp.connection.on_received(event)
         elif isinstance(event, QpError):
             if qp.connection.on_error(event):
-                # One queue pair's error is the whole connection's.
+                # If one queue pair fails, the whole connection fails.
                 for part in self._connections[qp.connection.qpn]:
                     part.responder.error = True
                     part.requester.flush(event.t_ns)

@@ -241,7 +241,7 @@ class FailoverEndpoint(Endpoint):
             other.held.clear()
             other.failed_at, other.due_ns, other.alive_due_ns = -1, None, None
 
-    # Failover: ask, then post again
+    # Failover: ask the peer how many messages have arrived, then post the others again
 
     def _survivor(self, lane: Lane) -> int:
         """Return the port to move to: the next one that is up."""

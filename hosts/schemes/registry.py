@@ -43,8 +43,8 @@ class Registry:
     def find(self, name: str) -> type | None:
         """Return the class of a name, None for a built-in one.
 
-        Raise ValueError, with one line that names the mend, if there is no such class or it is something
-        else.
+        Raise ValueError, with a message of one line that names the mend, if the name refers to nothing or to
+        an object of another kind.
         """
         if name in self.builtin:
             return None
@@ -59,9 +59,10 @@ class Registry:
 
 
 def find_object(name: str, group: str) -> Any:
-    """Return the object of a name: ``module:OBJECT``, or an entry point of a group; None for any other name.
+    """Return the object that a name refers to: ``module:OBJECT``, or an entry point of a group.
 
-    Raise ValueError, with one line, if there is no such module or object.
+    Return None for any other name. Raise ValueError, with a message of one line, if the module cannot be
+    imported or has no such object.
     """
     points = {point.name: point.value for point in entry_points(group=group)}
     module, colon, attribute = points.get(name, name).partition(":")

@@ -322,7 +322,7 @@ class ServiceQp:
             cq.overrun_told = True
             self._raise_event(CQ_ERR, cq.number)
 
-    # Receives: the core asks for them when it lacks one
+    # Receives: the core calls `_refill` when too few are posted
 
     def _refill(self) -> None:
         with suppress(RingError):  # the session ends when it is served next

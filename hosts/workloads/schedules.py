@@ -28,7 +28,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Sends that are posted together, and the receives that end the round; ``reduce``: these are summed."""
+    """Sends that are posted together, and the receives that the round waits for.
+
+    If ``reduce`` is true, the received data is added to the rank's own.
+    """
 
     sends: tuple[Move, ...] = ()
     receives: tuple[Move, ...] = ()

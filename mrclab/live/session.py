@@ -395,13 +395,13 @@ class Session:
         return found
 
     def _read_links(self) -> None:
-        """Read what each link carries now, [away from the hosts, towards them] in bit/s."""
+        """Read the present rate of each link, [away from the hosts, towards them] in bit/s."""
         now_ns, counts = time.monotonic_ns(), bytes_carried(self.network)
         before_ns, before = self._carried
         self._carried = now_ns, counts
         if before:
             per_s = 8e9 / (now_ns - before_ns)
-            # The upper end of every link is a switch's, so both directions are counted there.
+            # The upper end of every link is an interface of a switch, which counts both directions.
             ends = [link.b.ifname for link in self.fabric.links]
             self._links = [
                 [round(max(0, counts[end][way] - before[end][way]) * per_s) for way in (1, 0)] for end in ends

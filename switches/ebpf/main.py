@@ -1,10 +1,10 @@
-"""`simple_switch_ebpf`: the software target behind the command line of simple_switch_grpc.
+"""`simple_switch_ebpf`: the eBPF switch as a program, with the command line of simple_switch_grpc.
 
-The switch runs in the network namespace it is started in. SIGTERM and SIGINT take it off its ports. After
-SIGKILL the filters stay on the interfaces and forward with the entries they had, until the interfaces go or
-the next start replaces them.
+The switch runs in the network namespace in which it is started. On SIGTERM or SIGINT it removes its filters
+from the interfaces. After SIGKILL the filters stay there and forward with their last entries, until the
+interfaces are deleted or the next start replaces the filters.
 
-Exit codes: 0 after a signal, 2 for bad input, 3 when the machine lacks something, 1 otherwise.
+Exit codes: 0 after a signal, 2 for bad input, 3 if the machine lacks a needed feature, 1 for other errors.
 """
 
 from __future__ import annotations

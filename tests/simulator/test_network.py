@@ -1,4 +1,4 @@
-"""Endpoints over a simulated fabric: messages arrive whole whatever breaks, and a run can be repeated."""
+"""Endpoints over a simulated fabric: all messages arrive under every fault; equal seeds give equal runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all random schedules share: messages that are written, faults that overlap, what must hold after."""
+"""Common parts of all random schedules: written messages, overlapping faults, and the check at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.hosts.rdma.memory import MemoryRegion
 
 
 class PostedAtOnce(Protocol):
-    """Messages that are posted together: lengths, and which have an immediate."""
+    """Messages that are posted together: the length of each, and whether it has an immediate."""
 
     @property
     def at_ns(self) -> int: ...
@@ -22,7 +22,7 @@ class PostedAtOnce(Protocol):
 
 
 class Writes:
-    """All that one endpoint writes to another over a connection, and what must have come of it."""
+    """All messages that one endpoint writes to another over a connection, and the check that they arrived."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Writes:
         self._region: MemoryRegion = receiver.register_memory(bytearray(len(self._data)))
 
     def posters(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Yield when each burst is posted, and what posts it."""
+        """Yield the time of each burst, and the function that posts it."""
         number = offset = 0
         for burst in self._bursts:
             yield burst.at_ns, self._poster(number, offset, burst.messages)
@@ -87,7 +87,7 @@ class Writes:
 
 
 class Overlaps:
-    """Things that break for a while: of those at one place, the first one breaks it and the last mends it."""
+    """Faults that overlap in time: the first one at a place breaks it, the end of the last one mends it."""
 
     def __init__(self) -> None:
         self._held: Counter[tuple[object, ...]] = Counter()
@@ -95,7 +95,7 @@ class Overlaps:
     def of(
         self, place: tuple[object, ...], breaks: Callable[[], object], mends: Callable[[], object]
     ) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return what to call when one of them begins and when it ends."""
+        """Return two functions: one to call when a fault begins, and one when it ends."""
 
         def begin() -> None:
             self._held[place] += 1

@@ -81,7 +81,8 @@ class SprayDriver:
         config = nic_options(workload)
         plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, seed))
         text = fabric_text(fabric)
-        # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
+        # Each agent gets its own CPU. Otherwise the kernel would wake the receiver on the sender's CPU, which
+        # is still busy with forwarding the packets.
         cpus = sorted(os.sched_getaffinity(0))
         opened = {
             agent.host: agent.call(

@@ -127,7 +127,7 @@ class Ev:
         return state is EvState.GOOD or state is EvState.SKIP or state is EvState.UNKNOWN
 
     def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return what `frames.prefix` makes for this path, building it once."""
+        """Return the bytes and the ICRC start value of `frames.prefix` for this path, from a cache."""
         found = self.heads.get(udp_length << 8 | tclass)
         if found is None:
             if len(self.heads) >= 64:

@@ -34,7 +34,7 @@ from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.rdma.paths import RemotePaths
 from mrclab.hosts.rdma.reports import Note, made_by
 
-# Names of the module, which a packet looks up faster than members of the class.
+# Constants of the module, because they are found faster than members of a class: every packet needs them.
 _UNKNOWN: Final = EvState.UNKNOWN
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP

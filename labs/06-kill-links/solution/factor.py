@@ -14,7 +14,7 @@ def median(values):
 
 
 def factor(trials, slow, fast):
-    """Return by how much the median `recovered_us` of transport `slow` is larger than that of `fast`.
+    """Return the median `recovered_us` of transport `slow`, divided by the median of transport `fast`.
 
     `trials` is a list as in cuts.json. Trials without a recovery (None) are left out.
     """
@@ -30,7 +30,8 @@ def factor(trials, slow, fast):
 def parts(trial):
     """Return the three parts of a trial's time to recover, in us: they add up to `recovered_us`.
 
-    Until the first packet was lost; then until that was noticed; then until all was repaired.
+    The time until the first packet was lost; from then until the loss was noticed; from then until all data was
+    repaired.
     """
     lost, noticed, recovered = trial["first_loss_us"], trial["detected_us"], trial["recovered_us"]
     return lost, noticed - lost, recovered - noticed

@@ -2,8 +2,8 @@
 
 A tc program has one frame. So it sends such a frame, or a clone of it, to the port that it came in on, as if
 it had arrived there once more (bpf_redirect with BPF_F_INGRESS): the kernel queues it with received frames
-and runs the program for it. What the program has to know about it is appended to the frame: what scratch
-memory held below `key`, and a trailer. Such frames carry a mark that other frames do not have.
+and runs the program for it. The state that the program needs is appended to the frame: scratch memory up to
+`key`, and a trailer. Such frames carry a mark that other frames do not have.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _require_zero(asm: Asm, failed: Value, drop: Any) -> None:
 
 
 def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value:
-    """Shorten a frame to `keep` bytes if it is longer. Returns its length then."""
+    """Shorten a frame to `keep` bytes if it is longer. Return its new length."""
     b = asm.b
     start = b.block
     shorten, done = asm.block("keep.shorten"), asm.block("keep.done")
@@ -123,9 +123,10 @@ def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value
 def cut_reentered(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, length: Value, drop: Any
 ) -> tuple[Value, Value]:
-    """Cut a frame that has entered again to the bytes that it keeps.
+    """Shorten a frame that has entered again to the number of bytes given in its trailer.
 
-    Returns its length, and the length that counts as received.
+    Return the present length and the received length. They are equal for a new or a recirculated frame. For
+    the others, the received length is that of the original frame.
     """
     b = asm.b
     reason = asm.load(asm.at(scratch, layout.trailer + _REASON), 32, 4)

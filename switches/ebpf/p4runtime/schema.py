@@ -91,14 +91,14 @@ class TableSchema:
         return read_match(f"table {self.name}", self.fields, self.widths, matches)
 
     def read_action(self, action: p4r.TableAction, default: bool) -> Action:
-        """Read an action with its arguments from a message."""
+        """Read an action with its arguments from the message `TableAction` of an entry."""
         if action.WhichOneof("type") != "action" or self.profile is not None:
             what = "members, groups or one-shots only" if self.profile is not None else "plain actions only"
             raise _bad(f"table {self.name} takes {what}")
         return self.read_plain(action.action, default)
 
     def read_plain(self, wanted: p4r.Action, default: bool = False) -> Action:
-        """Read an action with its arguments from the inner message."""
+        """Read an action with its arguments from the message `Action`, a part of several other messages."""
         known = self.actions.get(wanted.action_id)
         if known is None:
             raise _bad(f"table {self.name} has no action {wanted.action_id}")
@@ -145,7 +145,7 @@ class TableSchema:
         return False
 
     def write_plain(self, action: Action, to: p4r.Action) -> None:
-        """Write an action with its arguments into the inner message."""
+        """Write an action with its arguments into the message `Action`, a part of several other messages."""
         known = self.by_number[action.layout.number]
         to.action_id = known.id
         for i, arg in zip(known.param_ids, action.args, strict=True):

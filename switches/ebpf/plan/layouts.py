@@ -17,8 +17,8 @@ COUNTER_BYTES = 16  # packets, then bytes, 64 bits each
 VALUE_HEADER = 8  # action number (32 bits, 1 is the first), counter cell (32 bits)
 DROP_PORT = 511
 PORTS = 512
-# The class of a frame in the qdisc of its port, from standard_metadata.priority: HTB takes skb->priority for
-# a class id, here 1:10 for priority 0 to 1:17 for priority 7.
+# HTB, the qdisc of a port, reads skb->priority as a class id. This is 1:10, the class for frames whose
+# standard_metadata.priority is 0; priority 7 has 1:17.
 QDISC_CLASS = 0x0001_0010
 SCAN_LIMIT = 256  # entries of a table that is scanned; larger tables are searched by masks
 TUPLES = 128  # different masks of such a table; the verifier follows each of them

@@ -1,8 +1,9 @@
 """Action profiles: members, groups of them, and groups that belong to one entry (one-shots).
 
-A frame gets the same member as in BMv2. There each place of a group is a handle, the lowest free handle is
-given out first, a member has one handle and more if a group gives it a higher weight, and the places of a
-group are sorted by handle. So handles are given out here in the same order, though nothing else needs them.
+A frame gets the same member as in BMv2, so this module numbers members as BMv2 does. The numbers are called
+handles, and a new handle is the lowest free number. A member has as many handles as its largest weight in any
+group, and at least one. A group has one place for each unit of a member's weight, in the order of the
+handles, and the hash of a frame selects a place. Handles have no other use here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mrclab.switches.ebpf.runtime.transaction import Handles, Transaction
 
 
 class InUseError(Exception):
-    """An entry or a group refers to it."""
+    """The member or group cannot be deleted: an entry or a group refers to it."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class OneShot(Group):
 
 
 class ProfileState:
-    """The contents of one action profile. `is_up` says whether a port has its link.
+    """The contents of one action profile. `is_up` returns whether a port's link is up.
 
     Plans changes as `TableState` does. Raises ExistsError, NotThereError, InUseError and TableFullError.
     """
@@ -225,7 +226,7 @@ class ProfileState:
         tx.change(self.layout.group_map, struct.pack("=I", place), current(), current)
 
     def places(self, group: Group) -> list[Member]:
-        """Return the members of a group in the order of their hash places, without those without a link."""
+        """Return the members of a group in the order of their hash places. Omit those whose port is down."""
         with_handles: list[tuple[int, Member]] = []
         for key, share in group.members.items():
             member = group.own[key] if isinstance(group, OneShot) else self.members[key]

@@ -34,7 +34,7 @@ with claimed(Names.of_prefix(sys.argv[1])):
 
 @pytest.fixture
 def prefix(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Names that nobody else has."""
+    """Set a random prefix for the testbed's names, so that no other process uses the same names."""
     found = f"t{os.urandom(4).hex()}"
     monkeypatch.setenv(PREFIX_VARIABLE, found)
     return found
