@@ -3,7 +3,7 @@
     python benchmarks/recovery_steps.py [--trials 20] [--set KEY=VALUE ...] [DIR ...]
 
 Each DIR is the result directory of a `mrclab run link-kill`; without one it makes a run, which needs root.
-Prints one row for each step (`experiments.measure.anatomy`): the median, the 10th and the 90th percentile of
+Prints one row for each step (`benchmarks.kit.anatomy`): the median, the 10th and the 90th percentile of
 how long it took, and the median of the time from the loss to its end, in microseconds and in round trips.
 The round trip is the median of all trials' own.
 """
@@ -22,8 +22,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from benchmarks.kit.anatomy import MEANINGS, NAMES, Recovery, dissect  # noqa: E402
 from benchmarks.kit.run_files import read_run  # noqa: E402
-from mrclab.experiments.measure.anatomy import MEANINGS, NAMES, Recovery, dissect  # noqa: E402
 
 
 def recoveries(directory: Path) -> tuple[list[Recovery], float]:

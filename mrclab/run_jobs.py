@@ -5,11 +5,13 @@ A repetition depends on its scenario, transport and number alone, so the results
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from mrclab.experiments.measure.repetition import Repetition
@@ -18,11 +20,23 @@ from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.transports import require_simulated
 from mrclab.experiments.virtual.engine import repeat
 from mrclab.linux.errors import MachineError
-from mrclab.sweep.executors import begin_worker
+from mrclab.workers import Workers, end_workers, run_or_end
+
+AFTERWARDS = "mrclab.experiments.report.write"
+"""What shows the result. It takes seconds to import, which this process has beside the workers."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One repetition of a run: its transport's place in the scenario, its number, and when it began, s."""
+
+    place: int
+    number: int
+    began_s: float = 0.0
 
 
 def run_in_processes(
-    jobs: int,
+    workers: Workers,
     scenario: Scenario,
     out: Path,
     outcome: Outcome,
@@ -30,40 +44,80 @@ def run_in_processes(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport as the engine's `run_scenario` does, ``jobs`` repetitions at a time.
+    """Run every transport as the engine's `run_scenario` does, a repetition in each of ``workers`` at a time.
 
-    Trials are counted when their repetition is done. Raise InputError, and MachineError if a process dies.
+    The workers end with it. Trials are counted when their repetition is done. Raise InputError, and
+    MachineError if a process dies.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED
-    each = scenario.steps // (len(scenario.transports) * scenario.repetitions)
-    left = [
-        (place, number)
+    parts = [
+        Part(place, number)
         for place, transport in enumerate(scenario.transports)
         for number in outcome.left(scenario, transport)
     ]
-    done = scenario.steps - each * len(left)
+    names = [transport.name for transport in scenario.transports]
+    each = scenario.steps // (len(names) * scenario.repetitions)
+    done = scenario.steps - each * len(parts)
     step(done)
-    say(f"{len(left)} repetitions, {jobs} at a time")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        min(jobs, max(1, len(left))), mp_context=context, initializer=begin_worker, initargs=(os.getpid(),)
-    ) as pool:
-        futures = {pool.submit(_repeat, scenario, place, number, out): place for place, number in left}
+    say(f"{len(parts)} repetitions, {workers.count} at a time")
+
+    def add(part: Part, found: Repetition) -> None:
+        nonlocal done
+        outcome.add(names[part.place], found)
+        outcome.began = True
+        done += each
+        step(done)
+
+    try:
+        _run_all(workers, scenario, out, parts, add)
+    finally:
+        found = outcome.repetitions
+        outcome.repetitions = {name: found[name] for name in names if name in found}
+
+
+def _run_all(
+    workers: Workers,
+    scenario: Scenario,
+    out: Path,
+    parts: Sequence[Part],
+    add: Callable[[Part, Repetition], None],
+) -> None:
+    """Run all parts, each as soon as a worker is free, and call ``add`` with each result as it comes."""
+    waiting, took_s = list(parts), dict[int, float]()
+    under_way: dict[Future[Repetition], Part] = {}
+    with workers.pool as pool:
         try:
-            for future in as_completed(futures):
-                outcome.add(scenario.transports[futures[future]].name, future.result())
-                outcome.began = True
-                done += each
-                step(done)
+            while waiting or under_way:
+                while waiting and len(under_way) < workers.count:
+                    part = longest(waiting, took_s)
+                    waiting.remove(part)
+                    future = pool.submit(run_or_end, _repeat, scenario, part.place, part.number, out)
+                    under_way[future] = replace(part, began_s=time.monotonic())
+                import_module(AFTERWARDS)
+                ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    found = future.result()
+                    part = under_way.pop(future)
+                    took_s[part.place] = time.monotonic() - part.began_s
+                    add(part, found)
         except BrokenProcessPool:
+            lost = [f"{scenario.transports[p.place].name} {p.number + 1}" for p in under_way.values()]
+            said = f"a process that ran a repetition was killed (under way: {', '.join(lost) or 'none'})"
             mend = "give it more memory, or run fewer repetitions at a time (--jobs)"
-            raise MachineError("a process that ran a repetition was killed", mend) from None
-        finally:
+            raise MachineError(said, mend) from None
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            names = (transport.name for transport in scenario.transports)
-            found = outcome.repetitions
-            outcome.repetitions = {name: found[name] for name in names if name in found}
+            end_workers()
+            raise
+
+
+def longest(waiting: Sequence[Part], took_s: Mapping[int, float]) -> Part:
+    """Return the part to run next: one of the transport that took longest, so that no long one is the last.
+
+    ``took_s`` has the seconds of each transport that was run. One that was not may be the longest.
+    """
+    return max(waiting, key=lambda part: took_s.get(part.place, math.inf))
 
 
 def _repeat(scenario: Scenario, place: int, number: int, out: Path) -> Repetition:

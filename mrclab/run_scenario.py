@@ -23,6 +23,7 @@ from mrclab.linux.errors import InputError, MachineError, reason
 from mrclab.linux.life import signals
 from mrclab.output import Detail, directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
+from mrclab.workers import copies
 
 
 def run_scenario(args: argparse.Namespace) -> int:
@@ -202,6 +203,29 @@ def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
         raise
 
 
+def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
+    """Return what runs a scenario; it may have started processes, which end with the run."""
+    if jobs > 1:
+        from mrclab.run_jobs import run_in_processes
+
+        # Copied before the progress has threads.
+        workers = copies(min(jobs, len(scenario.transports) * scenario.repetitions))
+        return partial(run_in_processes, workers)
+    if scenario.target == SIMULATED:
+        from mrclab.experiments.virtual.engine import run_scenario as run
+    else:
+        from mrclab.experiments.live.engine import run_scenario as run
+    return run
+
+
+def _show(out: Path) -> None:
+    """Write the files that show a result."""
+    # Imported late: it takes seconds, which a run in several processes has beside them.
+    from mrclab.experiments.report.write import write_all
+
+    write_all(out)
+
+
 def _run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool, jobs: int
 ) -> dict[str, Any]:
@@ -209,20 +233,8 @@ def _run_and_report(
     from mrclab.experiments.live.system import describe_system
     from mrclab.experiments.report.build import Run, build
     from mrclab.experiments.report.run_file import load_repetitions, save_run, save_unfinished
-    from mrclab.experiments.report.table import render_result
-    from mrclab.experiments.report.write import write_all
     from mrclab.experiments.result.file import save_result
     from mrclab.experiments.run.outcome import Outcome
-
-    run: Callable[..., None]
-    if jobs > 1:
-        from mrclab.run_jobs import run_in_processes
-
-        run = partial(run_in_processes, jobs)
-    elif scenario.target == SIMULATED:
-        from mrclab.experiments.virtual.engine import run_scenario as run
-    else:
-        from mrclab.experiments.live.engine import run_scenario as run
 
     fabric = scenario.fabric()
     pipeline = _pipeline(scenario, out, resume)
@@ -249,6 +261,7 @@ def _run_and_report(
     try:
         room_for(out)
         save_run(out, described)
+        run = _engine(scenario, jobs)
         with progress(console, what, scenario.steps, _detail_of(scenario, out)) as (say, step):
             run(scenario, out, outcome, say=say, step=step)
     except BaseException as error:
@@ -257,12 +270,14 @@ def _run_and_report(
         elif save_unfinished(
             out, replace(described, target=outcome.target), outcome.repetitions, reason(error)
         ):
-            write_all(out)
+            _show(out)
             console.print(f"what was measured until then: {out} (mrclab run --resume {out} goes on with it)")
         raise
     result = build(replace(described, target=outcome.target), outcome.repetitions)
     save_result(out, result)
-    write_all(out)
+    _show(out)
+    from mrclab.experiments.report.table import render_result
+
     console.print(render_result(result))
     console.print(f"results: {out} ({size_text(out)})")
     return result

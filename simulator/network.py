@@ -12,7 +12,7 @@ from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.endpoint import BaseEndpoint
 from mrclab.p4src.contract import TICKS_PER_US
-from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock
+from mrclab.simulator.clock import LEAST_SLOTS, NEVER_PS, PS_PER_NS, Clock
 from mrclab.simulator.headers import ClassMap
 from mrclab.simulator.lossless import Lossless, join
 from mrclab.simulator.marking import USUAL, Marking
@@ -28,8 +28,10 @@ from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
 Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
 """What a T0 chooses the uplink by for a frame without a segment list: fields of it, or the uplinks' loads."""
-_SLOTS_PER_PACKET: Final = 32
+_LEAST_SLOTS_PER_PACKET: Final = 32
+_PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
+_MOST_SLOTS: Final = 1 << 17
 _PS_PER_US: Final = 10**6
 
 
@@ -96,8 +98,7 @@ class Network:
         self._marking = marking
         self._rng = random.Random(seed)
         self._classes = ClassMap(dict(fabric.classes))
-        fastest = max(link.profile.rate_bps for link in fabric.links)
-        self.clock = Clock(_PACKET_BITS * 10**12 // fastest // _SLOTS_PER_PACKET)
+        self.clock = _clock_of(fabric)
         self.links: dict[tuple[str, str], Port] = {}
         self.nics: dict[str, Nic] = {}
         self._routed = False
@@ -205,6 +206,15 @@ class Network:
             if choice == "ev" and plan.tier == "t0":
                 tables = _by_ev(self.fabric, plan, tables)
             self.switches[plan.name].set_tables(tables)
+
+
+def _clock_of(fabric: Fabric) -> Clock:
+    """Return a clock whose slots have a few events each if all links are full, and reach over any link."""
+    packet_ps = _PACKET_BITS * 10**12 // max(link.profile.rate_bps for link in fabric.links)
+    ports = 2 * len(fabric.links)
+    slot_ps = max(1, packet_ps // max(_LEAST_SLOTS_PER_PACKET, ports // _PORTS_PER_SLOT))
+    reach_ps = 8 * packet_ps + max(link.profile.delay_ns for link in fabric.links) * PS_PER_NS
+    return Clock(slot_ps, min(max(LEAST_SLOTS, 2 * reach_ps // slot_ps), _MOST_SLOTS))
 
 
 def _macs(fabric: Fabric) -> dict[PortRef, bytes]:

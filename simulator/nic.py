@@ -36,7 +36,7 @@ class Program(Protocol):
     """A user of a NIC: it posts work, and receives the outcome."""
 
     def tick(self, now_ns: int) -> int | None:
-        """Do the work that is due; return the latest time of the next call, None: not before an event."""
+        """Do the work that is due; return when to call again, None: not before an event or `Nic.wake_now`."""
 
     def take(self, event: EndpointEvent) -> None:
         """Take in an event of the endpoint."""
@@ -102,8 +102,11 @@ class Nic(Node):
         """When the endpoint's next timer is due, as it said last."""
         self._ask_ps: i64 = 0
         """When to ask it again."""
+        self._programs_ns = 0
+        """When the programs want to be called, if nothing happens before."""
         self._hops: dict[bytes, Hop] = {}
         self.up = [True] * len(self.ports)
+        self._all_planes = list(range(len(self.ports)))
         self.frames_received = 0
 
     def now(self) -> int:
@@ -142,7 +145,8 @@ class Nic(Node):
             self.clock.at(at_ps, self._turn)
 
     def wake_now(self) -> None:
-        """Have a turn now: something was posted."""
+        """Have a turn now, and call the programs: something was posted, or has changed."""
+        self._programs_ns = 0
         self.wake(self.clock.now_ps)
 
     def set_port_state(self, plane: int, up: bool) -> None:
@@ -163,7 +167,9 @@ class Nic(Node):
         if self._timer_ns <= now_ns:
             endpoint.handle_timer(now_ns)
             self._ask_ps = now_ps
-        next_ns = self._run_programs(now_ns)
+        if now_ns >= self._programs_ns or endpoint.reports.waiting:
+            self._programs_ns = self._run_programs(now_ns)
+        next_ns = self._programs_ns
         next_ps = self._send(now_ps, now_ns)
         if now_ps >= self._ask_ps:
             due = endpoint.next_timer()
@@ -171,9 +177,9 @@ class Nic(Node):
             self._ask_ps = now_ps + self._grain_ps
         elif self._ask_ps < next_ps:
             next_ps = self._ask_ps
-        if self._timer_ns < NEVER_PS and (next_ns is None or self._timer_ns < next_ns):
+        if self._timer_ns < next_ns:
             next_ns = self._timer_ns
-        if next_ns is not None and next_ns < _NEVER_NS:
+        if next_ns < _NEVER_NS:
             due_ps: i64 = next_ns * PS_PER_NS + _LAST_PS
             if due_ps < now_ps + PS_PER_NS:
                 due_ps = now_ps + PS_PER_NS
@@ -182,9 +188,9 @@ class Nic(Node):
         if next_ps < NEVER_PS:
             self.wake(next_ps)
 
-    def _run_programs(self, now_ns: int) -> int | None:
+    def _run_programs(self, now_ns: int) -> int:
         """Pass the events to the programs, let them post, and return when they want to be called."""
-        next_ns: int | None = None
+        next_ns = NEVER_PS
         programs = self.programs
         endpoint = self.endpoint
         while (event := endpoint.next_event()) is not None:
@@ -192,7 +198,7 @@ class Nic(Node):
                 program.take(event)
         for program in programs:
             due = program.tick(now_ns)
-            if due is not None and (next_ns is None or due < next_ns):
+            if due is not None and due < next_ns:
                 next_ns = due
         return next_ns
 
@@ -200,18 +206,21 @@ class Nic(Node):
         """Send while there are frames and free ports; return when to go on."""
         ports = self.ports
         while True:
-            free: list[int] = []
+            free: i64 = 0
             soonest: i64 = NEVER_PS
             for plane, port in enumerate(ports):
                 busy = port.busy_until_ps()
                 if busy <= now_ps:
                     if self.up[plane]:
-                        free.append(plane)
+                        free += 1
                 elif busy < soonest:
                     soonest = busy
             if not free:
                 return soonest
-            if not self.send_over(free, now_ns):
+            planes = self._all_planes
+            if free < len(ports):
+                planes = [n for n in planes if self.up[n] and ports[n].busy_until_ps() <= now_ps]
+            if not self.send_over(planes, now_ns):
                 return soonest
 
     def send_over(self, free: list[int], now_ns: int) -> bool:

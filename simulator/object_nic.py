@@ -69,7 +69,7 @@ class ObjectNic(Nic):
         size = item.frame_bytes
         trim_bytes = 0
         if classes.trimmable[flow.dscp] and isinstance(item, DataPacket):
-            trim_bytes = TRIMMED_BYTES if item.stamp() is None else TRIMMED_BYTES + TIMESTAMP_BYTES
+            trim_bytes = TRIMMED_BYTES + TIMESTAMP_BYTES if item.stamped else TRIMMED_BYTES
             if trim_bytes >= size:
                 trim_bytes = 0
         priority = classes.priority[flow.dscp]

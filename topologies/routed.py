@@ -48,11 +48,6 @@ class Timers:
             raise ValueError(f"BFD gives up after {BFD_MULTIPLIER} intervals of whole milliseconds, {least}")
         return cls(bfd_interval_ms=interval)
 
-    @property
-    def detection_ms(self) -> int:
-        """The longest silence that a neighbour gets away with."""
-        return self.bfd_interval_ms * self.bfd_multiplier or self.hold_s * 1000
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-HOLDS = "holds"
-FAILS = "does not hold"
-UNDECIDED = "undecided"
-NOT_SHOWN = "not shown"
-
-
-def verdict_word(verdict: Mapping[str, Any]) -> str:
-    """Return the word for a check or a verdict in the form of result.json.
-
-    ``undecided``: the interval straddles the limit, and more values decide; ``not shown``: the run lacks the
-    evidence.
-    """
-    if verdict["holds"] is not None:
-        return HOLDS if verdict["holds"] else FAILS
-    return UNDECIDED if verdict.get("decided_by") else NOT_SHOWN
 
 
 @dataclass(frozen=True, slots=True)

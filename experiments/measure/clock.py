@@ -108,8 +108,3 @@ class ClockMap:
         """The largest change of the offset between two measurements."""
         pairs = zip(self.samples, self.samples[1:], strict=False)
         return max((abs(b.offset_ns - a.offset_ns) for a, b in pairs), default=0)
-
-    @property
-    def stepped(self) -> bool:
-        """True if the clock was set between two measurements."""
-        return self.max_change_ns > STEP_NS

@@ -63,7 +63,7 @@ def places_of(fabric: Fabric, kind: str) -> list[str]:
 def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
     """Return the places that an entry's ``where`` names; ``used`` are the links that the traffic can take.
 
-    ``random`` is any T0-T1 link of ``used`` (of all, without any), or any T1 at such a link.
+    ``random`` is any link between switches of ``used`` (of all, without any), or any upper end of one.
     """
     found: list[str] = []
     place, candidates = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)

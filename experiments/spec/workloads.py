@@ -37,7 +37,6 @@ Duration = Annotated[int, Time(low=10**3, high=3600 * 10**9)]
 Message = Annotated[int, Size(low=32, high=16 << 20)]
 Paced = Annotated[int, Rate(high=10**12)]
 
-Depth = Annotated[int, WholeNumber(1, 64), Field(description="messages in flight at most, of each flow")]
 _RATE = Field(0, alias="rate", description="rate of each flow's payload, paced; 0 bit/s: as fast as possible")
 _DURATION = Field(10**9, alias="duration", description="how long it sends, after the warm-up")
 _MESSAGE = Field(8192, description="size of a message")

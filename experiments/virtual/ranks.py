@@ -61,12 +61,17 @@ class HostProgram:
 
     def tick(self, now_ns: int) -> int | None:
         """Let every rank go on as far as it can; return when one of them waits for a time."""
-        if self._settled and (self._due_ns is None or now_ns < self._due_ns):
-            for seat in self.seats:
-                seat.note()
-        else:
+        if not self._settled or (self._due_ns is not None and now_ns >= self._due_ns):
             self._due_ns = self._go_on()
         return self._due_ns
+
+    def sample(self, every_ns: int) -> None:
+        """Take a sample of each rank's series now and at regular times, until all ranks have ended."""
+        if any(seat.running is not None for seat in self.seats):
+            for seat in self.seats:
+                seat.note()
+            clock = self.nic.clock
+            clock.call_at(clock.now_ps + every_ns * PS_PER_NS, partial(self.sample, every_ns))
 
     def _go_on(self) -> int | None:
         for channel in self._channels:
@@ -78,7 +83,6 @@ class HostProgram:
             for seat in self.seats:
                 went_on |= seat.advance()
         for seat in self.seats:
-            seat.note()
             if seat.running is not None:
                 working = True
                 until_ns = seat.running.wait.until_ns
@@ -154,6 +158,7 @@ class VirtualRanks:
             for seat in program.seats:
                 seat.run(Times(start_ns, measure_ns))
             program.nic.wake_now()
+            program.sample(self._setting.scenario.measure.series_ns)
         setting = self._setting
         specs = faults_met(setting.scenario.faults, setting.fabric.transport)
         for at_ns, links in denylists(specs, self._network.fabric):

@@ -37,8 +37,6 @@ class StreamProgram:
         self.sender: StreamSender | None = None
         self.receiver: StreamReceiver | None = None
         self.log: LogFile | None = None
-        self.restored_ns: int | None = None
-        """When an EV was restored last."""
         nic.programs.append(self)
 
     def tick(self, now_ns: int) -> int | None:
@@ -57,7 +55,6 @@ class StreamProgram:
         if self.sender is not None:
             self.sender.on_event(event)
         if isinstance(event, EvRestored):
-            self.restored_ns = event.t_ns
             self.nic.clock.stop()
 
     def bad_evs(self) -> int:

@@ -55,7 +55,7 @@ class ReceiverBitmap:
     @property
     def out_of_order(self) -> int:
         """Number of PSNs above the cumulative acknowledgement that have arrived."""
-        return self.bits.bit_count()
+        return self.bits.bit_count() if self.bits else 0
 
     def windows(self) -> list[tuple[int, int]]:
         """Return (sack_offset, bitmap) of the SACKs that report everything new to the sender; at least one.

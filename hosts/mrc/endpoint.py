@@ -92,6 +92,7 @@ class Endpoint(BaseEndpoint):
         self._windows = Windows(congestion)
         self._ev_sets = EvSets()
         self._builder = PacketBuilder(self.config, options)
+        self._objects = objects
         if objects:
             self._builder = ObjectBuilder(self.config, options, payloads=payloads)
         self.qps: dict[int, MrcQueuePair] = {}
@@ -120,7 +121,6 @@ class Endpoint(BaseEndpoint):
             self.memory,
             self._emit,
             lambda: self.scheduler.answer(qp),
-            self._clock,
             ReceiveQueue(
                 required=self.config.posted_receives if receives is None else receives, refill=refill
             ),
@@ -331,6 +331,14 @@ class Endpoint(BaseEndpoint):
 
     def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
         """Return the QP that a frame of this flow is for; None, and count it, if it is for none."""
+        taker = flow.taker
+        if (
+            isinstance(taker, MrcQueuePair)
+            and taker.qpn == qpn
+            and taker.connected
+            and taker.peers is flow.taker_peers
+        ):
+            return taker
         qp = self.qps.get(qpn)
         if qp is None or not qp.connected:
             self.drops.unknown_qp += 1
@@ -338,6 +346,8 @@ class Endpoint(BaseEndpoint):
         if flow.src not in qp.peers:
             self.drops.wrong_source += 1
             return None
+        if self._objects:
+            flow.taker, flow.taker_peers = qp, qp.peers
         return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
@@ -441,9 +451,6 @@ class Endpoint(BaseEndpoint):
     def handle_operations(self, now_ns: int) -> None:
         """Drop the endpoint requests that have timed out, and announce ports again."""
         self._port_status.expire(now_ns, self.qps.values())
-
-    def _clock(self) -> int:
-        return self.now_ns
 
     def _wake(self, qp: MrcQueuePair) -> None:
         self.scheduler.wake(self.now_ns, qp)

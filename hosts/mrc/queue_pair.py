@@ -92,9 +92,11 @@ class MrcQueuePair(QueuePair):
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
 
-    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> bool:
         """Append SACKs, NACKs and transport ACKs; return whether some remain."""
-        self.responder.emit_frames(out, limit, free_ports)
+        self.responder.emit_frames(now_ns, out, limit, free_ports)
         return self.responder.answering
 
     def budget_bytes(self, now_ns: int) -> int:

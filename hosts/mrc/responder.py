@@ -14,7 +14,7 @@ from typing import Final
 
 from mrclab.hosts.mrc.bitmap import ReceiverBitmap
 from mrclab.hosts.mrc.codec.packets import PacketBuilder
-from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket
+from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket, SackTrigger
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.connection import Connection
 from mrclab.hosts.mrc.evs.ev import Ev
@@ -37,7 +37,7 @@ from mrclab.hosts.mrc.wire import (
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
 from mrclab.hosts.rdma.frames import Outgoing
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
-from mrclab.hosts.rdma.memory import MemoryTable
+from mrclab.hosts.rdma.memory import MemoryRegion, MemoryTable
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
 
@@ -54,18 +54,15 @@ _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
 _ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
 
-_Trigger = tuple[int, int, int, int, int, bool]
-"""EV, arrival port, mark, PSN or probe id, timestamp, whether it answers a probe."""
-
 
 class Responder:
     """The receiving half of one QP."""
 
     __slots__ = (
-        *("_ack_to", "_asked", "_at_gap", "_builder", "_clock", "_coalesce", "_config", "_context_ids"),
+        *("_ack_to", "_asked", "_at_gap", "_builder", "_coalesce", "_config", "_context_ids"),
         *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
-        *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_regions"),
-        *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
+        *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_region"),
+        *("_regions", "_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
         *("_window_units", "answering", "bitmap", "bytes_placed", "ce_received", "duplicates", "error"),
         *("evs", "malformed", "messages_completed", "nacks_sent", "out_of_window", "packets_placed"),
         *("penalty", "qpn", "receives", "refusal", "restore", "sacks_sent", "trims_received", "wake"),
@@ -79,7 +76,6 @@ class Responder:
         memory: MemoryTable,
         emit: Callable[[Event], None],
         wake: Callable[[], None],
-        clock: Callable[[], int],
         receives: ReceiveQueue,
     ) -> None:
         self.qpn = qpn
@@ -87,13 +83,13 @@ class Responder:
         self._config = config
         self._builder = builder
         self._regions = memory.regions
+        self._region: MemoryRegion | None = None
+        """The one that the last write went to."""
         self._emit = emit
         self.wake = wake
         """Called when there is something to answer."""
         self._service_time = False
         self._keeps_reverse = config.reverse_evs == "set"
-        self._clock = clock
-        """Returns the time, for service time and the option `reverse_evs`."""
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
@@ -108,11 +104,11 @@ class Responder:
         self._since_sack = 0
         self._marked: dict[int, int] = {}
         """CE marks in a row, by EV."""
-        self._plain: _Trigger | None = None
+        self._plain: SackTrigger | None = None
         self._merged = 0
         self._asked = -1
         """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
-        self._own: deque[_Trigger] = deque(maxlen=MOST_ANSWERS)
+        self._own: deque[SackTrigger] = deque(maxlen=MOST_ANSWERS)
         self._nacks: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, arrival port, PSN, reason and timestamp of packets to refuse."""
         self.refusal: NackReason | None = None
@@ -195,7 +191,9 @@ class Responder:
                 self._refuse_immediate(now_ns, packet, psn, port, waiting)
                 return
         if length:
-            region = self._regions.get(packet.rkey)
+            region = self._region
+            if region is None or region.rkey != packet.rkey or not region.registered:
+                region = self._region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self._end(now_ns, packet, psn, port, Status.REMOTE_ACCESS_ERROR, "")
@@ -358,14 +356,14 @@ class Responder:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
         mark = _MARK_SKIP if ce else _MARK_NONE
         stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
-        self._own.append((ev, port, mark, probe.probe_id, stamp, True))
+        self._own.append(SackTrigger(ev, port, mark, probe.probe_id, stamp, True))
         if self._nak or (self._transport_ack and self._done_psn >= 0):
             # The transport ACK may have been lost, and nothing else would bring it back.
             self._ack_to = (ev, port)
         self._answer()
 
     def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
-        trigger = (ev, port, mark, psn, stamp, False)
+        trigger = SackTrigger(ev, port, mark, psn, stamp, False)
         if mark:
             self._own.append(trigger)
         else:
@@ -402,7 +400,9 @@ class Responder:
 
     # What goes back
 
-    def emit_frames(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
+    def emit_frames(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> None:
         """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain.
 
         NACKs go first, since they call for retransmissions; but after an error they go last: one that is
@@ -411,7 +411,7 @@ class Responder:
         start = len(out)
         builder = self._builder
         if self._keeps_reverse:
-            self.evs.now_ns = self._clock()  # A proven EV is fresh for a time only.
+            self.evs.now_ns = now_ns  # A proven EV is fresh for a time only.
         if self._nacks and not self.error and not self._emit_nacks(out, start + limit, free_ports):
             return
         if self._ack_to is not None and len(out) - start < limit:
@@ -426,22 +426,22 @@ class Responder:
             out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, aeth)))
         while self._own and len(out) - start < limit:
             trigger = self._own[0]
-            ev = self.evs.reverse(trigger[0], trigger[1], free_ports)
+            ev = self.evs.reverse(trigger.ev, trigger.port, free_ports)
             if ev is None:
                 break
             del self._own[0]
-            self._emit_sacks(trigger, ev, out)
+            self._emit_sacks(now_ns, trigger, ev, out)
         plain = self._plain
         if plain is not None:
             self._plain = None
             self._merged = 0
             ev = None
             if not self._own and len(out) - start < limit:
-                ev = self.evs.reverse(plain[0], plain[1], free_ports)
+                ev = self.evs.reverse(plain.ev, plain.port, free_ports)
             if ev is None:
                 self._own.append(plain)
             else:
-                self._emit_sacks(plain, ev, out)
+                self._emit_sacks(now_ns, plain, ev, out)
         if not self._own and self._ack_to is None:
             if self._nacks:
                 self._emit_nacks(out, start + limit, free_ports)
@@ -462,30 +462,39 @@ class Responder:
             self.nacks_sent += 1
         return True
 
-    def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
+    def _emit_sacks(self, now_ns: int, trigger: SackTrigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""
-        entropy, _, mark, number, stamp, probe = trigger
+        bitmap = self.bitmap
+        if self._service_time:
+            stamp = trigger.stamp
+            trigger.stamp = 0 if stamp < 0 else stamp + timestamp(now_ns) & 0xFFFF
+        if not bitmap.bits:
+            self._emit_sack(trigger, ev, 1, 0, out)
+            return
+        for sack_offset, bits in bitmap.windows():
+            self._emit_sack(trigger, ev, sack_offset, bits, out)
+
+    def _emit_sack(
+        self, trigger: SackTrigger, ev: Ev, sack_offset: int, bits: int, out: list[Outgoing]
+    ) -> None:
+        """Append a SACK with these bits from an offset on."""
         bitmap = self.bitmap
         cack = bitmap.expected - 1
-        offset = number if probe else number - cack
-        offset &= 0xFFFF
-        if self._service_time:
-            stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
-        for sack_offset, bits in bitmap.windows():
-            packet = SackPacket(
-                self._remote_qpn,
-                cack & PSN_MASK,
-                entropy,
-                offset - 0x10000 if offset & 0x8000 else offset,
-                mark,
-                probe,
-                sack_offset,
-                bits,
-                self._window_units,
-                stamp,
-                self.penalty,
-                self.restore,
-                (self._rcvd_bytes + RCVD_UNIT_BYTES - 1) // RCVD_UNIT_BYTES & 0xFFFFFF,
-            )
-            out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
-            self.sacks_sent += 1
+        offset = (trigger.number if trigger.probe else trigger.number - cack) & 0xFFFF
+        packet = SackPacket(
+            self._remote_qpn,
+            cack & PSN_MASK,
+            trigger.ev,
+            offset - 0x10000 if offset & 0x8000 else offset,
+            trigger.mark,
+            trigger.probe,
+            sack_offset,
+            bits,
+            self._window_units,
+            trigger.stamp,
+            self.penalty,
+            self.restore,
+            (self._rcvd_bytes + RCVD_UNIT_BYTES - 1) // RCVD_UNIT_BYTES & 0xFFFFFF,
+        )
+        out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
+        self.sacks_sent += 1

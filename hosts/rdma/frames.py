@@ -108,6 +108,8 @@ class Flow:
         "outer_dst",
         "route",
         "src",
+        "taker",
+        "taker_peers",
         "trimmed",
     )
 
@@ -141,6 +143,10 @@ class Flow:
         """uSID container that a packet leaves with, where packets are objects; None: no outer header."""
         self.route: object = None
         """A simulated network may keep the flow's route here."""
+        self.taker: object = None
+        """Where packets are objects: the queue pair that took the flow's last packet."""
+        self.taker_peers: object = None
+        """The peers that this queue pair had then."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

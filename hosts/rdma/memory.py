@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 _PAGE: Final = 1 << 12
 _FIRST_ADDRESS: Final = 1 << 32
+_NOWHERE: Final = memoryview(b"")
 
 
 class Access(IntFlag):
@@ -31,7 +32,7 @@ class Place(Protocol):
 class MemoryRegion:
     """Registered memory: bytes `address` to `address + length` of the address space peers write to."""
 
-    __slots__ = ("access", "address", "length", "rkey", "view", "writable")
+    __slots__ = ("access", "address", "length", "registered", "rkey", "view", "writable")
 
     def __init__(self, view: Place, address: int, length: int, rkey: int, access: Access) -> None:
         self.view = view
@@ -40,6 +41,7 @@ class MemoryRegion:
         self.rkey = rkey
         self.access = access
         self.writable = bool(access & Access.REMOTE_WRITE)
+        self.registered = True
 
 
 class MemoryTable:
@@ -79,4 +81,6 @@ class MemoryTable:
 
     def deregister(self, region: MemoryRegion) -> None:
         """Remove a region; later writes to it are access errors."""
+        region.registered = False
+        region.view = _NOWHERE  # its owner may now do with the memory what it likes
         self.regions.pop(region.rkey, None)

@@ -56,7 +56,9 @@ class QueuePair:
         """Append up to `limit` frames to `out`, only probes while parked; return how many."""
         return 0
 
-    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> bool:
         """Append answers to `out`, up to about `limit` frames; return whether some remain."""
         return False
 

@@ -45,9 +45,11 @@ class Unmade:
 class Reports:
     """Completions, all of them, and the last 65,536 other events, until the application takes them."""
 
-    __slots__ = ("_completions", "_events")
+    __slots__ = ("_completions", "_events", "waiting")
 
     def __init__(self) -> None:
+        self.waiting = False
+        """There may be something to take."""
         self._events: deque[Event | Unmade] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
 
@@ -58,6 +60,7 @@ class Reports:
 
     def add(self, event: Event) -> None:
         """Note an event."""
+        self.waiting = True
         if isinstance(event, (SendCompleted, ReceiveCompleted)):
             self._completions.append(event)
         else:
@@ -65,6 +68,7 @@ class Reports:
 
     def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
         """Note an event that is no completion, and make it when the application takes it."""
+        self.waiting = True
         self._events.append(Unmade(kind, values))
 
     def poll(self, limit: int) -> list[Completion]:
@@ -74,7 +78,10 @@ class Reports:
     def next_event(self) -> Event | None:
         """Take the oldest event, completions among them; None when there is none."""
         if not self._events:
-            return self._completions.popleft() if self._completions else None
+            if self._completions:
+                return self._completions.popleft()
+            self.waiting = False
+            return None
         first = self._events[0]
         event = first.kind(*first.values) if isinstance(first, Unmade) else first
         if self._completions and self._completions[0].t_ns < event.t_ns:

@@ -10,12 +10,52 @@ driver needs it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 from heapq import heappop, heappush
+from typing import Final
 
 from mrclab.hosts.rdma.frames import Outgoing
 from mrclab.hosts.rdma.queue_pair import QueuePair, SharedWindow
+
+_DROPPED_AT_ONCE: Final = 64
+"""So many places in front of a row may be empty."""
+
+
+class _Turns:
+    """Queue pairs in a row. The first one is looked at for each frame, so this is quicker than a deque."""
+
+    def __init__(self) -> None:
+        self._items: list[QueuePair] = []
+        self._first = 0
+        self.count = 0
+
+    def first(self) -> QueuePair:
+        """Return the first one."""
+        return self._items[self._first]
+
+    def append(self, qp: QueuePair) -> None:
+        """Put one at the end."""
+        self._items.append(qp)
+        self.count += 1
+
+    def drop_first(self) -> None:
+        """Take out the first one."""
+        self._first += 1
+        self.count -= 1
+        if self._first > _DROPPED_AT_ONCE or not self.count:
+            del self._items[: self._first]
+            self._first = 0
+
+    def rotate(self) -> None:
+        """Put the first one at the end."""
+        if self.count > 1:
+            self.append(self.first())
+            self.drop_first()
+
+    def remove(self, qp: QueuePair) -> None:
+        """Take out one, wherever it is."""
+        left = [other for other in self._items[self._first :] if other is not qp]
+        self._items, self._first, self.count = left, 0, len(left)
 
 
 class Scheduler:
@@ -24,8 +64,8 @@ class Scheduler:
     def __init__(self, packet_bytes: int) -> None:
         """`packet_bytes` is the room in a shared window that one more packet needs."""
         self._packet_bytes = packet_bytes
-        self._answering: deque[QueuePair] = deque()
-        self._sending: deque[QueuePair] = deque()
+        self._answering: list[QueuePair] = []
+        self._sending = _Turns()
         self._turn_left = 0
         """Frames that the first of `_sending` may hand out before it goes to the end; 0 for a whole turn."""
         self._touched: list[QueuePair] = []
@@ -42,12 +82,11 @@ class Scheduler:
 
     def forget(self, qp: QueuePair) -> None:
         """Remove a queue pair from all lists."""
-        lists = [self._answering, self._sending]
+        self._answering = [other for other in self._answering if other is not qp]
+        self._sending.remove(qp)
         if qp.sharing is not None:
-            lists.append(qp.sharing.waiting)
-        for waiting in lists:
-            while qp in waiting:
-                waiting.remove(qp)
+            while qp in qp.sharing.waiting:
+                qp.sharing.waiting.remove(qp)
         qp.timed_ns = -1
         qp.connected = False
 
@@ -56,11 +95,11 @@ class Scheduler:
     def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         """Append frames to `out` until it holds about `limit`: answers first, then data and probes."""
         if self._answering:
-            self._emit_answers(out, limit, free_ports)
+            self._emit_answers(now_ns, out, limit, free_ports)
         sending = self._sending
         blocked = 0
-        while sending and len(out) < limit and blocked < len(sending):
-            qp = sending[0]
+        while sending.count and len(out) < limit and blocked < sending.count:
+            qp = sending.first()
             turn = self._turn_left or qp.turn
             self._turn_left = 0
             room = limit - len(out)
@@ -72,14 +111,14 @@ class Scheduler:
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 if count == room < turn:
                     self._turn_left = turn - count
-                elif len(sending) > 1:
-                    sending.append(sending.popleft())
+                else:
+                    sending.rotate()
                 blocked = 0 if count else blocked + 1
                 if count or free_ports is not None:
                     continue
                 # All its planes are down; other queue pairs may have some that are up.
             else:
-                sending.popleft()
+                sending.drop_first()
                 if count:
                     blocked = 0
                 qp.queued = False
@@ -91,14 +130,20 @@ class Scheduler:
             if sharing is not None and sharing.waiting:
                 self.release(now_ns, sharing)
 
-    def _emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
+    def _emit_answers(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> None:
         answering = self._answering
-        for _ in range(len(answering)):
-            if len(out) >= limit:
-                break
-            qp = answering.popleft()
-            if qp.emit_answers(out, limit - len(out), free_ports):
+        turns, done = len(answering), 0
+        while done < turns and len(out) < limit:
+            qp = answering[done]
+            done += 1
+            if qp.emit_answers(now_ns, out, limit - len(out), free_ports):
                 answering.append(qp)
+        if done == len(answering):
+            self._answering = []
+        else:
+            del answering[:done]
 
     def wake(self, now_ns: int, qp: QueuePair) -> None:
         """Note that something happened to a queue pair: it may send now or later, or let others send."""

@@ -40,7 +40,9 @@ class RoceQueuePair(QueuePair):
             return 0
         return self.requester.emit_frames(now_ns, out, limit)
 
-    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> bool:
         """Append ACKs, NAKs and CNPs; return whether some remain."""
         if free_ports is None or self.requester.port in free_ports:
             self.responder.emit_frames(out, limit)

@@ -44,11 +44,6 @@ class Schedule:
     """More than any move's step."""
     rounds: tuple[Round, ...]
 
-    @property
-    def sent_parts(self) -> int:
-        """Return how many parts the rank sends."""
-        return sum(move.last - move.first for r in self.rounds for move in r.sends)
-
 
 Make = Callable[[int, int, int], Schedule]
 """From a rank, the size of the group, and the ranks that share a host."""

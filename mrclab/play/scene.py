@@ -20,7 +20,6 @@ LINK_BPS: Final = 100_000_000_000
 HOST_DELAY_NS, FABRIC_DELAY_NS = 500, 725
 """Of links that get a data centre's speed: as in the topology paper-c, after the paper's measurements."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
-MESSAGE_BYTES = (4096, 32768, 262144, 1048576)
 ROCEV2_TIMEOUT_EXPONENT: Final = 6
 """262 us, some 40 round trips: of perftest's 67 ms nobody would see the end in slow motion."""
 SHORTER: Final = 256

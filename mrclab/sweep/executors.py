@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from mrclab.linux.errors import MachineError
-from mrclab.linux.life import signals
-from mrclab.linux.system import end_with_parent, is_linux
 from mrclab.sweep.task import Outcome, Task, run_task
+from mrclab.workers import begin_worker, end_workers, run_or_end
 
 MOST_DEATHS = 3
 CONNECT_S = 10
@@ -71,7 +69,7 @@ class LocalProcesses:
                         if suspect and deaths.get(waiting[-1].place, 0) == 0:
                             break
                         task = waiting.pop()
-                        under_way[pool.submit(_run_or_end, self._run, task)] = task
+                        under_way[pool.submit(run_or_end, self._run, task)] = task
                     if not under_way:
                         return waiting
                     ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -88,34 +86,9 @@ class LocalProcesses:
                         done(gave_up(task))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for worker in multiprocessing.active_children():
-                    worker.terminate()
+                end_workers()
                 raise
         return waiting
-
-
-def begin_worker(parent_pid: int) -> None:
-    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
-    if is_linux():
-        end_with_parent(signal.SIGTERM)
-        if os.getppid() != parent_pid:
-            raise SystemExit(f"process {parent_pid}, which started this worker, has ended")
-
-
-def _end(number: int, frame: object) -> None:
-    """End this worker by an exception, so that the run under way and its files are removed first."""
-    signal.signal(number, signal.SIG_IGN)
-    raise signals.Ended(number)
-
-
-def _run_or_end(run: Run, task: Task) -> Outcome:
-    """Run a task. The end of the worker must not become the task's outcome, as the pool has it."""
-    try:
-        return run(task)
-    except SystemExit as ended:
-        os._exit(int(ended.code or 0))
 
 
 class DaskCluster:

@@ -14,7 +14,6 @@ from mrclab.topologies.yaml_lines import read_yaml
 from mrclab.topologies.yaml_model import WholeNumber, YamlModel, validated, wrong
 
 Plain = str | int | float | bool
-MODELS = ("fabric", "shares", "failures")
 MAX_POINTS = 100_000
 
 

@@ -78,7 +78,7 @@ def _source(obj: Mapping[str, Any]) -> Source:
     info = obj.get("source_info")
     if not info:
         return NOWHERE
-    return Source(info.get("filename", ""), int(info.get("line", 0)), info.get("source_fragment", ""))
+    return Source(info.get("filename", ""), int(info.get("line", 0)))
 
 
 def _expr(obj: Any) -> Expr:

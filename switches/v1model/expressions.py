@@ -11,7 +11,6 @@ class Source:
 
     filename: str = ""
     line: int = 0
-    fragment: str = ""
 
     def __str__(self) -> str:
         return f"{self.filename}:{self.line}" if self.line else self.filename

@@ -59,6 +59,7 @@ def test_every_test_of_a_row_has_a_break_to_find(row):
 
 
 PROJECT = {
+    "mrclab/__init__.py": "",
     "hosts/__init__.py": "",
     "hosts/core.py": """\
         def double(x):
@@ -90,6 +91,7 @@ def project(tmp_path_factory):
     for name, text in PROJECT.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(textwrap.dedent(text))
+    (root / "mrclab" / "hosts").symlink_to("../hosts")
     (root / "tests" / "breaks").mkdir()
     (root / "tests" / "breaks" / "outcomes.py").write_bytes((ROOT / "tests/breaks/outcomes.py").read_bytes())
     return root

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +18,11 @@ from mrclab.experiments.result.file import load_result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.experiments.virtual.engine import run_scenario
-from mrclab.run_jobs import run_in_processes
+from mrclab.linux.children import environment
+from mrclab.linux.errors import MachineError
+from mrclab.run_jobs import Part, longest, run_in_processes
+from mrclab.workers import copies
+from tests.support.left_processes import processes_with, until
 from tests.support.simulated_runs import INCAST, TOPOLOGY
 
 ASKED = {
@@ -34,10 +43,12 @@ def files(out: Path) -> dict[str, bytes]:
     return {p.relative_to(out).as_posix(): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
 
 
-def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(tmp_path: Path) -> None:
-    scenario = parse_scenario(json.dumps(ASKED), "two.yaml")
+@pytest.mark.parametrize("capture", [True, False], ids=["frames", "objects"])
+def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(capture: bool, tmp_path: Path) -> None:
+    measure = {"series": "10 us", "capture": capture}
+    scenario = parse_scenario(json.dumps({**ASKED, "measure": measure}), "two.yaml")
     found = {}
-    for name, run in (("one", run_scenario), ("two", partial(run_in_processes, 2))):
+    for name, run in (("one", run_scenario), ("two", partial(run_in_processes, copies(2)))):
         (tmp_path / name).mkdir()
         outcome, steps = Outcome(), list[int]()
         run(scenario, tmp_path / name, outcome, say=lambda text: None, step=steps.append)
@@ -46,8 +57,52 @@ def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(tmp_path: Path)
     assert list(found["one"]) == list(found["two"]) == ["mrc", "rocev2"]
     assert found["one"] == found["two"]
     one, two = files(tmp_path / "one"), files(tmp_path / "two")
-    assert any(name.endswith(".pcap") for name in one)
+    assert any(name.endswith(".pcap") for name in one) == capture
     assert one == two
+
+
+def test_the_repetitions_of_the_slowest_transport_go_first() -> None:
+    waiting = [Part(place, number) for place in (0, 1, 2) for number in (1, 2)]
+    assert longest(waiting, {0: 1.0, 1: 3.0, 2: 2.0}) == Part(1, 1)
+    assert longest(waiting, {1: 3.0}) == Part(0, 1)  # it may be slower still
+    assert longest(waiting[:1], {0: 1.0, 1: 3.0}) == Part(0, 1)
+
+
+def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
+    scenario = parse_scenario(json.dumps({**ASKED, "repetitions": 4, "transports": ["mrc"]}), "two.yaml")
+    outcome = Outcome()
+
+    def kill_one(done: int) -> None:
+        for worker in multiprocessing.active_children()[: min(done, 1)]:
+            worker.kill()
+
+    with pytest.raises(MachineError, match=r"was killed \(under way: mrc \d") as caught:
+        run_in_processes(copies(2), scenario, tmp_path, outcome, say=lambda text: None, step=kill_one)
+    assert "--jobs" in str(caught.value)
+    assert len(outcome.repetitions["mrc"]) < 4
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_processes_and_leaves_what_was_measured(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    scratch, out, file = tmp_path / "scratch", tmp_path / "out", tmp_path / "two.yaml"
+    scratch.mkdir()
+    file.write_text(json.dumps({**ASKED, "repetitions": 100, "transports": ["mrc"]}))
+    words = [sys.executable, "-m", "mrclab", "run", str(file), "--jobs", "2", "--out", str(out)]
+    env = {**environment(), "TMPDIR": str(scratch)}
+    with subprocess.Popen(words, env=env, start_new_session=True, stderr=subprocess.PIPE, text=True) as run:
+        until(lambda: len(list(out.glob("mrc-*/repetition.json"))) > 2)  # the command has one's findings
+        os.killpg(run.pid, number)  # as a terminal does: to all of them
+        _, said = run.communicate()
+    assert run.returncode == 128 + number
+    assert "Traceback" not in said
+    until(lambda: processes_with("TMPDIR", str(scratch)) == [])
+    assert not list(scratch.iterdir())
+    assert load_result(out)["unfinished"]
 
 
 @pytest.mark.parametrize(

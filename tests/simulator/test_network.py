@@ -107,6 +107,27 @@ class World:
         self.network.clock.run(self.network.clock.now_ps + us * US)
 
 
+def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
+    """Not in each turn of its NIC: a turn comes with each frame."""
+    world = World(fast_fabric(), objects=True)
+    called: list[int] = []
+    due = [3_000, 5_000]
+    world.listeners["h0"].tick = lambda now_ns: (
+        called.append(now_ns)
+        or next(  # type: ignore[method-assign]
+            (at for at in due if at > now_ns), None
+        )
+    )
+    world.write("h0", "h2", 1_000_000)
+    world.run()
+    assert world.network.nics["h0"].frames_received > 60
+    events = {event.t_ns for event in world.listeners["h0"].events}
+    assert called[0] == 0, "something was posted"
+    assert due[0] in called
+    assert due[1] in called
+    assert len(called) <= 3 + len(events)
+
+
 def test_a_message_takes_what_theory_says() -> None:
     """1 MB over two ports of 100 Gbit/s, and half a round trip of it: 40 us and a little more."""
     world = World(fast_fabric())

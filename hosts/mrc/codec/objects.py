@@ -91,6 +91,8 @@ def flow_of(ev: Ev, tclass: int) -> Flow:
     """Return the flow of packets on an EV in a traffic class, made once."""
     if ev.flow is not None and ev.flow_tclass == tclass:
         return ev.flow
+    if ev.other_flow is not None and ev.other_tclass == tclass:
+        return ev.other_flow
     flows = ev.flows
     if flows is None:
         flows = ev.flows = {}
@@ -99,5 +101,6 @@ def flow_of(ev: Ev, tclass: int) -> Flow:
         paths = ev.plane.paths
         found = flows[tclass] = Flow(BTH_OFFSET, 0, 0, ev.value, paths.src, paths.dst, tclass, ())
         found.outer_dst = ev.path.outer_dst
+    ev.other_flow, ev.other_tclass = ev.flow, ev.flow_tclass
     ev.flow, ev.flow_tclass = found, tclass
     return found

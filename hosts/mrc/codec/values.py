@@ -106,9 +106,14 @@ class DataPacket(Packet):
         self.cut_dscp = dscp
         self.size = frame_bytes - _extra_bytes(self.flow)
 
+    @property
+    def stamped(self) -> bool:
+        """It carries a timestamp: TSETH."""
+        return self.flags_psn & _TIMESTAMP_BIT != 0
+
     def stamp(self) -> int | None:
         """Return the timestamp; None without TSETH."""
-        return self.timestamp if self.flags_psn & _TIMESTAMP_BIT else None
+        return self.timestamp if self.stamped else None
 
 
 @mypyc_attr(acyclic=True)
@@ -161,6 +166,24 @@ class SackPacket(Packet):
         self.penalty = penalty
         self.restore_cwnd = restore_cwnd
         self.rcvd_units = rcvd_units
+
+
+class SackTrigger:
+    """What a SACK answers: a data packet, which may have arrived before, or a probe."""
+
+    __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
+
+    def __init__(self, ev: int, port: int, mark: int, number: int, stamp: int, probe: bool) -> None:
+        self.ev = ev
+        self.port = port
+        """Where it came in."""
+        self.mark = mark
+        self.number = number
+        """PSN or probe id."""
+        self.stamp = stamp
+        """Timestamp."""
+        self.probe = probe
+        """It is a probe."""
 
 
 @mypyc_attr(acyclic=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from mrclab.hosts.mrc.frames import FrameOptions, prefix
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.frames import Flow
 from mrclab.hosts.rdma.paths import Path, PlanePaths
 
+_FEW: Final = 16
+"""So few are sorted by insertion, which is faster then."""
+T = TypeVar("T")
 Heads = dict[int, tuple[bytes, int]]
 """What `frames.prefix` made for one path, by UDP length and traffic class."""
 _MOST_PATHS: Final = 1 << 12
@@ -68,6 +71,8 @@ class Ev:
         "flows",
         "heads",
         "lost",
+        "other_flow",
+        "other_tclass",
         "path",
         "plane",
         "port",
@@ -95,8 +100,11 @@ class Ev:
         self.flows: dict[int, Flow] | None = None
         """Where packets are objects: their flows, by traffic class."""
         self.flow: Flow | None = None
-        """The one of these that was used last, which is of class `flow_tclass`."""
+        """The one of these that was found last, which is of class `flow_tclass`."""
         self.flow_tclass = -1
+        self.other_flow: Flow | None = None
+        """The one before: data and answers take turns."""
+        self.other_tclass = -1
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.retired_ns = -1
@@ -199,29 +207,29 @@ class Plane:
                 skipped += 1
         return skipped + 1 > cap * len(self.active)
 
-    def draw(self, shuffle: Callable[[Ev], float]) -> Ev:
+    def draw(self, random: Callable[[], float]) -> Ev:
         """Return the next active EV in the rotation of a plane that has one, SKIP or not.
 
-        `shuffle` returns a random number, by which each round is sorted.
+        `random` returns a random number, by which each round is sorted.
         """
         while True:
             if self.waiting:
                 ev = self.waiting.pop(0)
             else:
                 if self.cursor >= len(self.order):
-                    self.order = self._round(shuffle)
+                    self.order = self._round(random)
                     self.cursor = 0
                 ev = self.order[self.cursor]
                 self.cursor += 1
             if ev.active:
                 return ev
 
-    def _round(self, shuffle: Callable[[Ev], float]) -> list[Ev]:
+    def _round(self, random: Callable[[], float]) -> list[Ev]:
         """Return a new round in random order: all active EVs or, stratified, one for each uplink."""
         order = self.active.copy()
         for ev in self.active if self.repeats else ():
             order += [ev] * (self.repeats.get(ev.value, 1) - 1)
-        order.sort(key=shuffle)
+        order = shuffled(order, random)
         if self.decks is None:
             return order
         hands: dict[int, list[Ev]] = {}
@@ -238,3 +246,23 @@ class Plane:
     def candidates(self) -> list[Ev]:
         """Return the active EVs or, if no active one is left, all EVs except DENIED ones."""
         return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]
+
+
+def shuffled(items: list[T], random: Callable[[], float]) -> list[T]:
+    """Return the items in a random order: sorted by a random number each, drawn in the order of the list."""
+    if len(items) < 2:
+        for _ in items:
+            random()
+        return items
+    if len(items) > _FEW:
+        return sorted(items, key=lambda _: random())
+    made: list[T] = []
+    keys: list[float] = []
+    for item in items:
+        key = random()
+        at = len(keys)
+        while at > 0 and keys[at - 1] > key:
+            at -= 1
+        keys.insert(at, key)
+        made.insert(at, item)
+    return made

@@ -25,7 +25,7 @@ from mrclab.hosts.mrc.events import (
     PlaneUp,
     RetireReason,
 )
-from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing, shuffled
 from mrclab.hosts.mrc.evs.policy import PathPolicy
 from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
 from mrclab.hosts.mrc.wire import EvMark
@@ -66,7 +66,7 @@ class EvSet:
         self.policy = policy
         """Chooses the EVs in place of the rotation."""
         self.config = config
-        self._rng, self._random, self._shuffle = rng, rng.random, self._key
+        self._rng, self._random = rng, rng.random
         self._emit, self._note = emit, note or made_by(emit)
         self.planes = [Plane(paths, config.rotation) for paths in remote.planes]
         self.by_value: dict[int, Ev] = {}
@@ -180,12 +180,11 @@ class EvSet:
         return active[int(self._random() * len(active))]
 
     def _refill(self) -> bool:
-        planes = [plane for plane in self.planes if plane.active and plane.up]
-        planes.sort(key=self._key)
+        planes = shuffled([plane for plane in self.planes if plane.active and plane.up], self._random)
         schedule: list[Ev] = []
         for _ in range(self._ROUNDS):
             for plane in planes:
-                schedule.append(plane.draw(self._shuffle))
+                schedule.append(plane.draw(self._random))
         self._schedule = schedule
         self._position = 0
         return bool(schedule)
@@ -198,7 +197,7 @@ class EvSet:
         if not plane.active or not plane.up:
             return None
         for _ in range(2 * len(plane.active)):
-            ev = plane.draw(self._shuffle)
+            ev = plane.draw(self._random)
             if not ev.ready:
                 self._sit_out(ev)
             elif ev is not self._restored:
@@ -232,9 +231,6 @@ class EvSet:
         if not candidates:
             return None
         return min(candidates, key=lambda ev: (ev is avoid, ev.doubt_ns, ev.failed_ns, self._random()))
-
-    def _key(self, _: object) -> float:
-        return self._random()
 
     def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
         """Return the EV for an answer to a packet that came in on `port` with EV `value`.

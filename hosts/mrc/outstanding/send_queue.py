@@ -40,8 +40,10 @@ class SendQueue:
 
     def __init__(self, max_imms: int) -> None:
         self.max_imms = max_imms
-        self.to_send = _NEVER_POSTED
-        """Not yet cut into packets as a whole; the first one may be in part."""
+        self.first: WorkRequest | None = None
+        """The first one that is not yet cut into packets as a whole; it may be in part."""
+        self._to_send = _NEVER_POSTED
+        """That one and those after it."""
         self.open = _NEVER_POSTED
         """Not complete."""
         self._imms = 0
@@ -52,12 +54,14 @@ class SendQueue:
     def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
         """Queue a write."""
         if self.open is _NEVER_POSTED:
-            self.to_send, self.open = deque(), deque()
+            self._to_send, self.open = deque(), deque()
         request = WorkRequest(wr_id, data, va, rkey, imm, self._msn, self._rqmsn)
         self._msn = (self._msn + 1) & 0xFFFF
         if imm is not None:
             self._rqmsn = (self._rqmsn + 1) & 0xFFFF
-        self.to_send.append(request)
+        self._to_send.append(request)
+        if self.first is None:
+            self.first = request
         self.open.append(request)
 
     def may_begin(self, request: WorkRequest) -> bool:
@@ -68,6 +72,12 @@ class SendQueue:
         """Note that the first packet of a write goes out."""
         if request.imm is not None:
             self._imms += 1
+
+    def end_first(self) -> None:
+        """Note that the last packet of the first write goes out."""
+        waiting = self._to_send
+        waiting.popleft()
+        self.first = waiting[0] if waiting else None
 
     def complete(self, una: int) -> list[WorkRequest]:
         """Take out the writes whose packets, all below PSN `una`, have arrived."""
@@ -92,5 +102,6 @@ class SendQueue:
         """Drop all writes; return the incomplete ones."""
         left = list(self.open)
         self.open.clear()
-        self.to_send.clear()
+        self._to_send.clear()
+        self.first = None
         return left

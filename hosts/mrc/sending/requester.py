@@ -7,7 +7,6 @@ the scoreboard. Acknowledgement costs one look-up per PSN that changed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -20,7 +19,7 @@ from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.evs.states import EvInput
 from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
-from mrclab.hosts.mrc.outstanding.send_queue import SendQueue, WorkRequest
+from mrclab.hosts.mrc.outstanding.send_queue import SendQueue
 from mrclab.hosts.mrc.sending.losses import Losses
 from mrclab.hosts.mrc.sending.probes import Probes
 from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
@@ -40,7 +39,6 @@ _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
 _UNKNOWN: Final = EvState.UNKNOWN
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _RTX_BIT: Final = BTH_RETRANSMISSION << 24
-_EMPTY: Final[deque[WorkRequest]] = deque()
 
 
 class Requester:
@@ -143,10 +141,10 @@ class Requester:
             return False
         if board.lost:
             return True
-        queue = self.queue
-        if not queue.to_send or board.next_psn - board.una >= self.mpr:
+        first = self.queue.first
+        if first is None or board.next_psn - board.una >= self.mpr:
             return False
-        return queue.may_begin(queue.to_send[0])
+        return self.queue.may_begin(first)
 
     def _unanswered(self) -> bool:
         """Return whether an answer of the peer is awaited."""
@@ -180,14 +178,15 @@ class Requester:
         granted = budget = self.congestion.budget_bytes(now_ns)
         idle_before = board.inflight_packets == 0 and not board.lost
         sent_any = False
-        queue = self.queue.to_send
+        queue = self.queue
+        goes_on = True
         while board.lost and len(out) - start < limit and budget > 0:
             lost = board.oldest_lost()
             if lost is None:
                 break
             ev = evs.pick(free_ports, lost.ev)
             if ev is None:
-                queue = _EMPTY
+                goes_on = False
                 break
             board.take_lost(lost)
             self._retransmit(now_ns, lost, ev, out)
@@ -195,16 +194,18 @@ class Requester:
             sent_any = True
         mtu = self._mtu
         room = limit - (len(out) - start)
-        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
+        while goes_on and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
+            request = queue.first
+            if request is None:
+                break
             ev = evs.pick(free_ports)
             if ev is None:
                 break
-            request = queue[0]
             offset = request.offset
             if not offset:
-                if not self.queue.may_begin(request):
+                if not queue.may_begin(request):
                     break
-                self.queue.begin(request)
+                queue.begin(request)
             length = request.length - offset
             psn = board.next_psn
             flags = 0
@@ -213,7 +214,7 @@ class Requester:
             else:
                 flags = _ACK_BIT
                 request.last_psn = psn
-                queue.popleft()
+                queue.end_first()
             if length > self.recovery.longest:
                 self.recovery.on_longer(length)
             request.offset = offset + length
@@ -312,7 +313,8 @@ class Requester:
             if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
-            rtt_ns += int((self._mtu - length) * congestion.byte_ns)
+            measured_ns: int = rtt_ns  # a sum with an optional number would be an object's method
+            rtt_ns = measured_ns + int((self._mtu - length) * congestion.byte_ns)
         ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
         lost = recovery.detect(now_ns)

@@ -300,13 +300,14 @@ def test_a_write_where_it_may_not_go_fails_both_ends(late):
 def test_a_region_that_is_closed_amid_a_write_takes_no_more_of_it():
     sim = roce()
     a, b = sim.ends
-    region = b.register_memory(bytearray(8192))
+    buffer = bytearray(8192)
+    region = b.register_memory(buffer)
     a.post_write(sim.qpns[0], 0, b"x" * 8192, region.address, region.rkey, imm=1)
     (port, first), (_, last) = a.frames_to_send(sim.now_ns)
     b.receive(port, first, sim.now_ns)
     b.deregister_memory(region)
     b.receive(port, last, sim.now_ns)
-    assert bytes(region.view) == b"x" * 4096 + bytes(4096)
+    assert buffer == b"x" * 4096 + bytes(4096)
     sim.run(1_000_000)
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.REMOTE_ACCESS_ERROR]
     assert [e.status for e in sim.of(1, QpError)] == [Status.REMOTE_ACCESS_ERROR]

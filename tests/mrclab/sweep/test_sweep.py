@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -10,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +29,7 @@ from mrclab.sweep.store import Store
 from mrclab.sweep.table import points_csv, rows_of, table_csv
 from mrclab.sweep.task import Outcome, Task, metrics_of, run_task, task_of
 from tests.support import sweep_points
+from tests.support.left_processes import processes_with, until
 from tests.support.paths import ROOT
 
 FILE = """
@@ -262,24 +261,6 @@ def test_a_signal_does_not_stop_the_removal_of_a_runs_files(
     with pytest.raises(signals.Ended), signals.as_exceptions():
         sweep_task._remove(str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def processes_with(name: str, value: str) -> list[int]:
-    """The processes whose environment has a variable of that value, but for Python's own trackers."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes()
-            if f"{name}={value}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found += [] if b"resource_tracker" in words else [int(process.name)]
-    return found
 
 
 @pytest.mark.slow

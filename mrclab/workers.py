@@ -1,0 +1,78 @@
+"""Worker processes of this machine: how they begin, and how they end with the process that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from mrclab.linux.life import signals
+from mrclab.linux.system import end_with_parent, is_linux
+
+Asked = ParamSpec("Asked")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """So many processes that wait for tasks."""
+
+    count: int
+    pool: ProcessPoolExecutor
+
+
+def copies(count: int) -> Workers:
+    """Start workers that have all that this process has imported. It must have no thread that holds a lock.
+
+    Only Linux copies a process safely (macOS's own libraries do not bear it): elsewhere workers import anew.
+    """
+    copied = sys.platform == "linux"
+    context = multiprocessing.get_context("fork" if copied else "spawn")
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
+    if copied:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # a copy has handlers of ours
+        try:
+            pool.submit(_nothing)  # the first task starts all
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return Workers(count, pool)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def begin_worker(parent_pid: int) -> None:
+    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    if is_linux():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != parent_pid:
+            raise SystemExit(f"process {parent_pid}, which started this worker, has ended")
+
+
+def _end(number: int, frame: object) -> None:
+    """End this worker by an exception, so that the run under way and its files are removed first."""
+    signal.signal(number, signal.SIG_IGN)
+    raise signals.Ended(number)
+
+
+def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kwargs) -> Found:
+    """Run a worker's task. The end of the worker must not become the task's outcome, as a pool has it."""
+    try:
+        return run(*args, **named)
+    except SystemExit as ended:
+        os._exit(int(ended.code or 0))
+
+
+def end_workers() -> None:
+    """End all workers of this process, in the middle of their tasks."""
+    for worker in multiprocessing.active_children():
+        worker.terminate()
