@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (kept if _needs_kernel(item) == wanted else left_out).append(item)
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
-        # Live pages send as fast as the CPUs allow. They come last, after the tests that run beside these
-        # (tools/test.sh).
-        items.sort(key=lambda item: LIVE in item.path.parents)
+        if os.environ.get("MRCLAB_TESTS_TOGETHER"):
+            # Live pages send as fast as the CPUs allow. They come last, after the other part (tools/test.sh).
+            items.sort(key=lambda item: LIVE in item.path.parents)
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: it makes network namespaces or loads BPF"))

@@ -1,13 +1,29 @@
 #!/usr/bin/env bash
-# Runs the tests in two parts, at the same time: those that may run beside each other, on all CPUs, and those that need
-# the kernel to themselves, one after another, which leave the CPUs idle half the time. The first part comes second for a CPU.
+# Runs the tests in two parts: those that may run beside each other, on all CPUs, then those that need the kernel to
+# themselves, one after another.
 #   tools/test.sh PYTHON [PYTEST ARGUMENTS]
-# Shows the first part as it goes, then the second from its start. Each ends with pytest's closing line. Ends with 0 if both
-# passed, 5 if no test was chosen. Ctrl-C ends both.
+# With MRCLAB_TESTS_TOGETHER=1 both parts run at the same time, as the second leaves the CPUs idle half the time; the first
+# comes second for a CPU, and the other is shown after it, from its start. Each part ends with pytest's closing line. Ends
+# with 0 if both passed, 5 if no test was chosen. Ctrl-C ends both.
 set -euo pipefail
 python=${1:?usage: tools/test.sh PYTHON [PYTEST ARGUMENTS]}
 shift
 unset PYTHONDONTWRITEBYTECODE # or each of the many processes would compile all modules anew
+
+all=(--kernel without -n logical --dist worksteal)
+if [[ -z ${MRCLAB_TESTS_TOGETHER:-} ]]; then
+    codes=()
+    for part in "${all[*]}" "--kernel only"; do
+        code=0
+        # shellcheck disable=SC2086 # the words of a part
+        "$python" -m pytest $part "$@" || code=$?
+        if ((code > 1 && code != 5)); then exit "$code"; fi
+        codes+=("$code")
+    done
+    if ((codes[0] == 5)); then exit "${codes[1]}"; fi
+    if ((codes[1] == 5)); then exit "${codes[0]}"; fi
+    exit $((codes[0] | codes[1]))
+fi
 
 # Not at idle priority: on a machine with other work these tests would stand still.
 behind=(nice -n 10)
@@ -20,7 +36,7 @@ trap 'rm -f "$said"' EXIT
 # Each part is a process group of its own: Ctrl-C reaches this script alone, which hands it on, once.
 trap 'for part in "${parts[@]}"; do kill -INT -- "-$part" 2>/dev/null || true; done' INT TERM HUP
 set -m
-"${behind[@]}" "$python" -m pytest --kernel without -n logical --dist worksteal "$@" </dev/null &
+"${behind[@]}" "$python" -m pytest "${all[@]}" "$@" </dev/null &
 parts+=($!)
 # What failed last is noted by both when they end, in places of their own.
 "$python" -m pytest --kernel only -o cache_dir=.pytest_cache/kernel "${colour[@]}" "$@" </dev/null >"$said" 2>&1 &
