@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.run.outcome import Outcome
@@ -20,10 +22,13 @@ from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.transports import require_simulated
 from mrclab.experiments.virtual.engine import repeat
 from mrclab.linux.errors import MachineError
-from mrclab.workers import Workers, end_workers, run_or_end
+from mrclab.workers import Workers, copies, end_workers, run_or_end
 
 AFTERWARDS = "mrclab.experiments.report.write"
 """What shows the result. It takes seconds to import, which this process has beside the workers."""
+
+MOST_PARTS = 4
+"""Processes that draw: more would have no picture each."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,18 @@ def longest(waiting: Sequence[Part], took_s: Mapping[int, float]) -> Part:
     ``took_s`` has the seconds of each transport that was run. One that was not may be the longest.
     """
     return max(waiting, key=lambda part: took_s.get(part.place, math.inf))
+
+
+def draw_in_processes(jobs: int, directory: Path, result: Mapping[str, Any]) -> None:
+    """Draw the pictures of a result as `draw_all` does, ``jobs`` at a time. Raise MachineError."""
+    from mrclab.experiments.report.pictures import draw_all  # late, as AFTERWARDS
+
+    parts = min(jobs, MOST_PARTS)
+    try:
+        with copies(parts).pool as pool:
+            list(pool.map(partial(draw_all, directory, result, parts=parts), range(parts)))
+    except BrokenProcessPool:
+        raise MachineError("a process that drew pictures was killed", "mrclab report draws them") from None
 
 
 def _repeat(scenario: Scenario, place: int, number: int, out: Path) -> Repetition:

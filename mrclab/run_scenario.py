@@ -218,12 +218,17 @@ def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
     return run
 
 
-def _show(out: Path) -> None:
-    """Write the files that show a result."""
+def _show(out: Path, jobs: int = 1) -> None:
+    """Write the files that show a result, the pictures by so many processes."""
     # Imported late: it takes seconds, which a run in several processes has beside them.
     from mrclab.experiments.report.write import write_all
 
-    write_all(out)
+    if jobs > 1:
+        from mrclab.run_jobs import draw_in_processes
+
+        write_all(out, partial(draw_in_processes, jobs))
+    else:
+        write_all(out)
 
 
 def _run_and_report(
@@ -275,7 +280,7 @@ def _run_and_report(
         raise
     result = build(replace(described, target=outcome.target), outcome.repetitions)
     save_result(out, result)
-    _show(out)
+    _show(out, jobs)
     from mrclab.experiments.report.table import render_result
 
     console.print(render_result(result))

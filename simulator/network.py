@@ -18,7 +18,7 @@ from mrclab.simulator.lossless import Lossless, join
 from mrclab.simulator.marking import USUAL, Marking
 from mrclab.simulator.nic import Nic
 from mrclab.simulator.object_nic import ObjectNic
-from mrclab.simulator.port import UNLIMITED, Bucket, Depths, Node, Port
+from mrclab.simulator.port import UNLIMITED, Bucket, Depths, Node, Packet, Port
 from mrclab.simulator.served import ServedPort
 from mrclab.simulator.switch import SID_BYTES, Switch, Tables
 from mrclab.topologies import Fabric, LinkProfile, PortRef
@@ -101,6 +101,7 @@ class Network:
         self.clock = _clock_of(fabric)
         self.links: dict[tuple[str, str], Port] = {}
         self.nics: dict[str, Nic] = {}
+        self._spare: list[Packet] = []
         self._routed = False
         self._choice: Choice = "hash"
         self._withdrawn: frozenset[str] = frozenset()
@@ -174,7 +175,9 @@ class Network:
         nic: Nic
         if objects:
             assert isinstance(endpoint, Endpoint), "only MRC's packets cross as objects"
-            nic = ObjectNic(self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns)
+            nic = ObjectNic(
+                self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns, self._spare
+            )
         else:
             nic = Nic(self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns)
         for port in plan.ports:

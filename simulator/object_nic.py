@@ -32,10 +32,13 @@ class ObjectNic(Nic):
         classes: ClassMap,
         reaction_ns: int = 0,
         timer_grain_ns: int = 0,
+        spare: list[Packet] | None = None,
     ) -> None:
-        """Drive `endpoint` as `Nic` does."""
+        """Drive `endpoint` as `Nic` does. NICs of one network share their `spare` packets."""
         super().__init__(clock, name, ports, endpoint, classes, reaction_ns, timer_grain_ns)
         self._objects = endpoint
+        self._spare: list[Packet] = [] if spare is None else spare
+        """Packets that have arrived, to be used again: making one costs five times as much."""
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
         """Hand the endpoint the object, marked or trimmed if the packet was."""
@@ -50,6 +53,8 @@ class ObjectNic(Nic):
             assert isinstance(item, DataPacket)
             item.cut(packet.cut_dscp, packet.size_bytes)
         self._objects.receive_packet(plane, item, now_ns)
+        packet.item = None
+        self._spare.append(packet)
 
     def send_over(self, free: list[int], now_ns: int) -> bool:
         """Send about as many packets as there are free ports; return False if there was no packet."""
@@ -73,6 +78,10 @@ class ObjectNic(Nic):
             if trim_bytes >= size:
                 trim_bytes = 0
         priority = classes.priority[flow.dscp]
-        packet = Packet(b"", size, hop, priority, trim_bytes, priority != CONTROL)
+        if self._spare:
+            packet = self._spare.pop()
+            packet.use_again(size, hop, priority, trim_bytes, priority != CONTROL)
+        else:
+            packet = Packet(b"", size, hop, priority, trim_bytes, priority != CONTROL)
         packet.item = item
         return packet

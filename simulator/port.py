@@ -168,6 +168,19 @@ class Packet(Event):
         self.stalled_ps: i64 = 0
         """On lossless links: how long it waited in its last port because the other end let nothing come."""
 
+    def use_again(self, size_bytes: i64, hop: Hop, priority: i64, trim_bytes: i64, markable: bool) -> None:
+        """Let a packet that has arrived stand for another one, which crosses as an object."""
+        self.size_bytes = size_bytes
+        self.hop = hop
+        self.priority = priority
+        self.trim_bytes = trim_bytes
+        self.markable = markable
+        self.marked = False
+        self.cut_dscp = -1
+        self.waits = False
+        self.inlet = None
+        self.stalled_ps = 0
+
     def happen(self) -> None:
         """Arrive at the other end of the link, unless something has overtaken it on the way."""
         port = self.port

@@ -24,6 +24,7 @@ from mrclab.testbed.doctor import require_machine
 from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
 from mrclab.testbed.state import State
 from mrclab.topologies import Fabric
+from mrclab.topologies.build import MAX_IFNAME
 
 if TYPE_CHECKING:
     from mrclab.testbed.delays.long_wire import LongWires
@@ -78,6 +79,7 @@ class FabricNetwork:
         up or a link is faster than the kernel shapes, MachineError if the machine lacks something.
         """
         refuse_too_fast(fabric)
+        refuse_long_names(fabric)
         require_machine()
         names = names or Names.from_environment()
         run_id = run_id or names.new_run_id()
@@ -288,3 +290,14 @@ def refuse_too_fast(fabric: Fabric) -> None:
         if link.profile.rate_bps > MAX_RATE_BPS:
             rate = f"{link.profile.rate_bps / 1e9:g} Gbit/s"
             raise InputError(f"link {link.name} has {rate}: use --target sim, or at most 100 Gbit/s")
+
+
+def refuse_long_names(fabric: Fabric) -> None:
+    """Raise InputError if Linux does not take the name of a switch's interface: virtual time takes any."""
+    for switch in fabric.switches:
+        for port in switch.ports:
+            if len(port.ifname) > MAX_IFNAME:
+                raise InputError(
+                    f"interface '{port.ifname}' would have {len(port.ifname)} characters, Linux takes "
+                    f"{MAX_IFNAME}: use --target sim, or fewer ports"
+                )

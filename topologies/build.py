@@ -203,7 +203,6 @@ class _Builder:
         node = switch_name(plane, tier, index)
         ref = PortRef(node, self.next_port[node])
         self.next_port[node] += 1
-        self._check_ifname(ref, (tier,))
         self.macs[ref] = _mac(_HEIGHTS[tier], plane, index, ref.port)
         return ref
 

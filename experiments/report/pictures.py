@@ -59,8 +59,11 @@ FEWEST_BINS = 100
 """Bins in a short run, which are narrower then."""
 
 
-def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Draw the pictures for which a result has data into its directory, and return their names."""
+def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: int = 1) -> tuple[str, ...]:
+    """Draw the pictures for which a result has data into its directory, and return their names.
+
+    Of ``parts`` processes each draws another ``part`` of them, from 0 on: all that takes time is drawing.
+    """
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
@@ -82,7 +85,7 @@ def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
                 drawn[f"cdf-{metric}"] = draw_spread(_NAMES[metric], spread, _run(result))
         if sizes := sizes_of(transports):
             drawn["busbw"] = draw_bandwidth(transports, sizes)
-        for name, figure in drawn.items():
+        for name, figure in list(drawn.items())[part::parts]:
             figure.savefig(directory / f"{name}.svg", metadata={"Date": None}, transparent=True)
             figure.set_layout_engine("none")  # its places are found: to find them again takes as long
             figure.savefig(directory / f"{name}.png", dpi=150)

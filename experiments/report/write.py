@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,17 @@ FIRST = ("transport", "repetition", "trial", "fault.kind", "fault.where", "fault
 LAST = ("rule",)
 
 
-def write_all(out: Path) -> tuple[Path, Path]:
+def write_all(
+    out: Path, draw: Callable[[Path, Mapping[str, Any]], object] | None = None
+) -> tuple[Path, Path]:
     """Draw the pictures, and write report.html and trials.csv into a result's directory; return their paths.
 
-    Raise InputError if the directory holds no result, or cannot be written.
+    ``draw`` draws them in another way than `draw_all`, into the same directory. Raise InputError if the
+    directory holds no result, or cannot be written.
     """
     result = load_result(out)
     page, table = out / PAGE, out / TABLE
-    draw_all(out, result)
+    (draw or draw_all)(out, result)
     _write(page, result_page(out, result, _fabric(result)))
     write_trials(table, result["trials"])
     return page, table

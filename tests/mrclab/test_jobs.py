@@ -122,9 +122,12 @@ def test_jobs_that_cannot_be_are_refused(
 def test_run_takes_jobs(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(json.dumps(ASKED))
-    results = []
+    results, pictures = [], []
     for jobs in ("1", "2"):
         out = tmp_path / jobs
         assert main(["run", str(file), "--jobs", jobs, "--out", str(out)]) == 0
         results.append(load_result(out))
+        pictures.append({name: text for name, text in files(out).items() if name.endswith((".svg", ".png"))})
     assert results[0]["transports"] == results[1]["transports"]
+    assert len(pictures[0]) > 2
+    assert pictures[0] == pictures[1]

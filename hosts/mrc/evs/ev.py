@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from mrclab.hosts.mrc.frames import FrameOptions, prefix
 from mrclab.hosts.rdma.counters import EvState
@@ -13,7 +13,6 @@ from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 _FEW: Final = 16
 """So few are sorted by insertion, which is faster then."""
-T = TypeVar("T")
 Heads = dict[int, tuple[bytes, int]]
 """What `frames.prefix` made for one path, by UDP length and traffic class."""
 _MOST_PATHS: Final = 1 << 12
@@ -70,6 +69,7 @@ class Ev:
         "flow_tclass",
         "flows",
         "heads",
+        "key",
         "lost",
         "other_flow",
         "other_tclass",
@@ -96,6 +96,8 @@ class Ev:
         self.active = False
         self.ready = False
         """In the rotation and may be sent on; kept in step with `active` and `state`."""
+        self.key = 0.0
+        """The random number by which the present round is sorted."""
         self.heads = heads
         self.flows: dict[int, Flow] | None = None
         """Where packets are objects: their flows, by traffic class."""
@@ -226,10 +228,13 @@ class Plane:
 
     def _round(self, random: Callable[[], float]) -> list[Ev]:
         """Return a new round in random order: all active EVs or, stratified, one for each uplink."""
-        order = self.active.copy()
-        for ev in self.active if self.repeats else ():
-            order += [ev] * (self.repeats.get(ev.value, 1) - 1)
-        order = shuffled(order, random)
+        if len(self.active) <= _FEW and not self.repeats:
+            order = _shuffle(self.active, random)
+        else:
+            order = self.active.copy()
+            for ev in self.active if self.repeats else ():
+                order += [ev] * (self.repeats.get(ev.value, 1) - 1)
+            order.sort(key=lambda _: random())
         if self.decks is None:
             return order
         hands: dict[int, list[Ev]] = {}
@@ -248,21 +253,13 @@ class Plane:
         return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]
 
 
-def shuffled(items: list[T], random: Callable[[], float]) -> list[T]:
-    """Return the items in a random order: sorted by a random number each, drawn in the order of the list."""
-    if len(items) < 2:
-        for _ in items:
-            random()
-        return items
-    if len(items) > _FEW:
-        return sorted(items, key=lambda _: random())
-    made: list[T] = []
-    keys: list[float] = []
-    for item in items:
-        key = random()
-        at = len(keys)
-        while at > 0 and keys[at - 1] > key:
+def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
+    """Return a few EVs, each listed once, sorted by a random number each, drawn in the order of the list."""
+    made: list[Ev] = []
+    for ev in evs:
+        key = ev.key = random()
+        at = len(made)
+        while at > 0 and made[at - 1].key > key:
             at -= 1
-        keys.insert(at, key)
-        made.insert(at, item)
+        made.insert(at, ev)
     return made

@@ -25,7 +25,7 @@ from mrclab.hosts.mrc.events import (
     PlaneUp,
     RetireReason,
 )
-from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing, shuffled
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
 from mrclab.hosts.mrc.evs.policy import PathPolicy
 from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
 from mrclab.hosts.mrc.wire import EvMark
@@ -180,7 +180,11 @@ class EvSet:
         return active[int(self._random() * len(active))]
 
     def _refill(self) -> bool:
-        planes = shuffled([plane for plane in self.planes if plane.active and plane.up], self._random)
+        planes = [plane for plane in self.planes if plane.active and plane.up]
+        if len(planes) == 1:
+            self._random()  # drawn as for more planes
+        else:
+            planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []
         for _ in range(self._ROUNDS):
             for plane in planes:

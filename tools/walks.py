@@ -1,0 +1,164 @@
+"""Count the files that one operation goes through: a packet, a fault, a simulated run, a click.
+
+    python tools/walks.py [--files] COMMAND [ARG ...]
+
+Runs a command with a trace in each of its Python processes, and prints the walks that it took. The core runs
+as pure Python, because compiled modules cannot be traced. A walk is the union of its parts, of two kinds:
+
+* a span: the files whose functions run between two moments, in one thread; the shortest such span counts;
+* the callers: the files of the functions that are under way when a function is called.
+
+Generated code (data classes, named tuples), imports, and the code of libraries do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "MRCLAB_WALKS"
+P4RUNTIME = "switches/ebpf/p4runtime"
+OPTIMIZED = 2  # the flag of functions' code; modules and bodies of classes lack it
+
+Part = tuple[str, str | None]
+"""A function, and None for its callers, or the function whose return ends the span that its call begins."""
+WALKS: Mapping[str, Sequence[Part]] = {
+    "a packet, from a write to its place in memory": [
+        ("hosts/mrc/endpoint.py:Endpoint.post_write", "hosts/nic/ports.py:TransmitPort.send"),
+        ("hosts/nic/device.py:Device._take_in", "hosts/mrc/responder.py:Responder.on_data"),
+    ],
+    "a fault of a live run, to result.json": [
+        ("controller/fault_tables.py:FaultTables._write", None),
+        ("experiments/measure/recovery.py:times", None),
+        ("experiments/result/file.py:save_result", None),
+    ],
+    "a fault of a simulated run, to result.json": [
+        ("simulator/faults.py:NetworkFaults.blackhole", None),
+        ("experiments/measure/recovery.py:times", None),
+        ("experiments/result/file.py:save_result", None),
+    ],
+    "a write over P4Runtime": [
+        (
+            f"{P4RUNTIME}/server.py:P4RuntimeServer.Write",
+            f"{P4RUNTIME}/device.py:Device.write",
+        )
+    ],
+    "a click on the live page": [
+        ("mrclab/live/session.py:Session.make_fault", None),
+        ("mrclab/daemon.py:Daemon._fault", None),
+        ("controller/fault_tables.py:FaultTables._write", None),
+        ("mrclab/live/card.py:work_out", None),
+        ("mrclab/live/server.py:Hub.put", None),
+    ],
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command, and print the walks."""
+    names, command = arguments[:1] == ["--files"], list(arguments)
+    if names:
+        del command[0]
+    if not command:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        Path(folder, "sitecustomize.py").write_text(
+            f"import sys\nsys.path.append({str(ROOT / 'tools')!r})\nimport walks\nwalks.Tracer().start()\n"
+        )
+        paths = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+        code = subprocess.run(
+            command, check=False, env={**os.environ, FOLDER: folder, "PYTHONPATH": paths, "MRCLAB_PURE": "1"}
+        ).returncode
+        for walk, files in found(Path(folder)):
+            print(f"{len(files):3} files: {walk}")
+            if names:
+                print(*(f"      {file}" for file in files), sep="\n")
+    return code
+
+
+def found(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Return the files of each walk whose parts were all seen, in the order in which they came."""
+    seen: dict[Part, list[str]] = {}
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            start, end, files = json.loads(line)
+            part = start, end
+            if end is None:
+                seen[part] = list(dict.fromkeys([*seen.get(part, ()), *files]))
+            elif part not in seen or len(files) < len(seen[part]):
+                seen[part] = files
+    for walk, parts in WALKS.items():
+        if all(part in seen for part in parts):
+            yield walk, list(dict.fromkeys(file for part in parts for file in seen[part]))
+
+
+class Tracer:
+    """The trace of a process: a line in a file for each part of a walk that it has not seen before."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[str | None]] = {}
+        for start, end in {part for parts in WALKS.values() for part in parts}:
+            self.parts.setdefault(start, []).append(end)
+        self.places: dict[CodeType, tuple[str, str]] = {}
+        self.local = threading.local()
+        self.written: set[str] = set()
+
+    def start(self) -> None:
+        """Trace this thread and those that begin after it."""
+        threading.setprofile(self.on_event)
+        sys.setprofile(self.on_event)
+
+    def place(self, code: CodeType) -> tuple[str, str]:
+        """Return the file and the function of code, or empty texts for what does not count."""
+        if code not in self.places:
+            file = os.path.realpath(code.co_filename)
+            name = file[len(str(ROOT)) + 1 :] if file.startswith(f"{ROOT}{os.sep}") else ""
+            left_out = not code.co_flags & OPTIMIZED or name.startswith((".", "<", "tests/", "tools/"))
+            self.places[code] = ("", "") if left_out or not name else (name, f"{name}:{code.co_qualname}")
+        return self.places[code]
+
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> None:
+        """Note a call or a return."""
+        if event not in ("call", "return"):
+            return
+        file, function = self.place(frame.f_code)
+        spans: dict[Part, list[str]] = self.local.__dict__.setdefault("spans", {})
+        if event == "return":
+            for part in [part for part in spans if part[1] == function]:
+                self.write(part, spans.pop(part))
+            return
+        for end in self.parts.get(function, ()) if function else ():
+            if end is None:
+                self.write((function, None), list(self.callers(frame)))
+            else:
+                spans[function, end] = []
+        for files in spans.values() if file else ():
+            files.append(file)
+
+    def callers(self, frame: FrameType | None) -> Iterator[str]:
+        """Return the files of the functions that are under way, from the first one."""
+        if frame is not None:
+            yield from self.callers(frame.f_back)
+            yield self.place(frame.f_code)[0]
+
+    def write(self, part: Part, files: Sequence[str]) -> None:
+        """Append a part to the file of this process, before anything may end it."""
+        line = json.dumps([*part, list(dict.fromkeys(filter(None, files)))])
+        if line not in self.written:
+            self.written.add(line)
+            with Path(os.environ[FOLDER], f"{os.getpid()}.jsonl").open("a") as out:
+                out.write(line + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
