@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from hypothesis import settings
 from mrclab.testbed.doctor import FRR
 from tests.support.command import Up, up
 
+LIVE = Path(__file__).parent / "end_to_end" / "live"
 KERNEL_MARKS = ("root", "bmv2", "docker")
 """Tests with one of these marks change the machine's kernel state, so they run one after another.
 
@@ -50,6 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (kept if _needs_kernel(item) == wanted else left_out).append(item)
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
+        if os.environ.get("MRCLAB_TESTS_TOGETHER"):
+            # Live pages send as fast as the CPUs allow. They come last, after the other part (tools/test.sh).
+            items.sort(key=lambda item: LIVE in item.path.parents)
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: it makes network namespaces or loads BPF"))

@@ -47,7 +47,9 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any
 
 
 def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    result = run(mrclab, tmp_path, SCENARIO)
+    # Slow links: at a rate too high for the machine, rehearsals look for a lower one, and each brings up a
+    # fabric for each transport.
+    result = run(mrclab, tmp_path, SCENARIO.replace("100 Mbit/s", "10 Mbit/s"))
     at_us = 20_000 * result["parameters"].get("slower", 1)  # In slow motion if the machine is too slow.
     assert list(result["transports"]) == ["mrc", "single-plane"]
     for name, found in result["transports"].items():
@@ -65,7 +67,7 @@ def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: 
 
 
 STREAM = SCENARIO.replace(
-    "all-reduce, sizes: [64 KiB], iterations: 20", "stream, rate: 40 Mbit/s, duration: 300 ms"
+    "all-reduce, sizes: [64 KiB], iterations: 20", "stream, rate: 20 Mbit/s, duration: 300 ms"
 )
 
 
@@ -73,10 +75,10 @@ def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: P
     result = run(mrclab, tmp_path, STREAM, "--trials", "1", "--set", "transports=[mrc]")
     summary = result["transports"]["mrc"]["summary"]
     goodput_mbps = summary["goodput_mbps"]["p50"]
-    assert 0 < goodput_mbps < 44
+    assert 0 < goodput_mbps < 22
     if result["valid"]:  # A machine that does not keep up delivers less.
-        assert goodput_mbps > 20
-        assert summary["latency_us"]["n"] > 100
+        assert goodput_mbps > 10
+        assert summary["latency_us"]["n"] > 50
     assert goodput_mbps == pytest.approx(summary["latency_us"]["n"] * 8192 * 8 / 300_000, rel=0.02)
     (trial,) = result["trials"]
     assert trial["felt"] is (trial["recovered_us"] is not None)

@@ -1,4 +1,4 @@
-"""Equal scenarios of lab 6 are run once for all tests of a worker."""
+"""Equal scenarios of lab 6 are run once for all tests of a worker. All tests here have the mark `labs`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from mrclab.labs.measuring import CACHE
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("labs")
 
 
 @pytest.fixture(autouse=True, scope="session")

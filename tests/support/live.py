@@ -66,6 +66,13 @@ class LivePage:
         return said
 
 
+def rates(frame: dict[str, object]) -> dict[str, int]:
+    """How fast each transport delivers, bit/s."""
+    transports = frame["transports"]
+    assert isinstance(transports, dict)
+    return {name: sum(flow[2] for flow in one["flows"]) for name, one in transports.items()}
+
+
 @contextmanager
 def live_page(runner: Mrclab, *words: str, clean: bool = True) -> Iterator[LivePage]:
     """Start a page; at the end, kill it and, with ``clean``, remove what it may have left: nothing stays."""

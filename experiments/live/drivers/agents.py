@@ -23,6 +23,8 @@ class Agents:
         self.by_host: dict[str, RemoteAgent] = {}
         self.event_logs: dict[str, Path] = {}
         self._waiting: dict[str, RemoteAgent] = {}
+        self._outdated: set[str] = set()  # of those: who was asked anew before it had answered
+        self._timeout_s = 0.0
         self._all_restored = True
         self.restored: bool | None = None
         """The answer to ``ask_restored``; None until it arrives."""
@@ -58,12 +60,20 @@ class Agents:
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Ask all agents to answer as soon as they consider no path broken."""
-        self.restored, self._all_restored = None, True
+        """Ask all agents to answer as soon as they consider no path broken.
+
+        An agent that still has an answer to give (a switch ended meanwhile, and is back) is asked again when
+        it has given it: that answer is outdated.
+        """
+        self.restored, self._all_restored, self._timeout_s = None, True, timeout_s
+        self._outdated = set(self._waiting)
         for host, agent in self.by_host.items():
-            if host in self._asked():
-                agent.send("wait", what="restored", timeout_s=timeout_s)
-                self._waiting[host] = agent
+            if host in self._asked() and host not in self._waiting:
+                self._ask(host, agent)
+
+    def _ask(self, host: str, agent: RemoteAgent) -> None:
+        agent.send("wait", what="restored", timeout_s=self._timeout_s)
+        self._waiting[host] = agent
 
     def _asked(self) -> Collection[str]:
         """Return the sending hosts, which have the state of the paths."""
@@ -78,6 +88,10 @@ class Agents:
             answer = agent.receive()
             if self._waiting.pop(host, None) is None:
                 raise AgentError(f"the agent on {host} said something without being asked")
+            if host in self._outdated:
+                self._outdated.remove(host)
+                self._ask(host, agent)
+                continue
             self._all_restored = self._all_restored and bool(answer["holds"])
             if not self._waiting:
                 self.restored = self._all_restored
