@@ -37,6 +37,9 @@ class ObjectNic(Nic):
         """Drive `endpoint` as `Nic` does. NICs of one network share their `spare` packets."""
         super().__init__(clock, name, ports, endpoint, classes, reaction_ns, timer_grain_ns)
         self._objects = endpoint
+        self._routes: list[Hop] = []
+        self._numbers: dict[tuple[int, bytes], int] = {}
+        """The number of a route, by plane and destination."""
         self._spare: list[Packet] = [] if spare is None else spare
         """Packets that have arrived, to be used again: making one costs five times as much."""
 
@@ -66,10 +69,9 @@ class ObjectNic(Nic):
 
     def _packet_of(self, plane: int, item: Item) -> Packet:
         flow = item.flow
-        hop = flow.route
-        if not isinstance(hop, Hop):
-            assert flow.outer_dst is not None, "objects follow segment lists"
-            hop = flow.route = Hop(flow.outer_dst, HOP_LIMIT, self.ports[plane], 0, True)
+        if flow.route < 0:
+            flow.route = self._route_of(plane, flow.outer_dst)
+        hop = self._routes[flow.route]
         classes = self.classes
         size = item.frame_bytes
         trim_bytes = 0
@@ -85,3 +87,12 @@ class ObjectNic(Nic):
             packet = Packet(b"", size, hop, priority, trim_bytes, priority != CONTROL)
         packet.item = item
         return packet
+
+    def _route_of(self, plane: int, outer_dst: bytes | None) -> int:
+        """Return the number of the route over a plane to a destination."""
+        assert outer_dst is not None, "objects follow segment lists"
+        found = self._numbers.get((plane, outer_dst))
+        if found is None:
+            found = self._numbers[plane, outer_dst] = len(self._routes)
+            self._routes.append(Hop(outer_dst, HOP_LIMIT, self.ports[plane], 0, True))
+        return found

@@ -92,10 +92,11 @@ class Endpoint(BaseEndpoint):
         self._windows = Windows(congestion)
         self._ev_sets = EvSets()
         self._builder = PacketBuilder(self.config, options)
-        self._objects = objects
         if objects:
             self._builder = ObjectBuilder(self.config, options, payloads=payloads)
         self.qps: dict[int, MrcQueuePair] = {}
+        self._last: MrcQueuePair | None = None
+        """The one that the last packet was for: the next one is for it, too, more often than not."""
         self._heads = HeadCache()
         self._operations = Operations(self.config, self._builder, self.rng, self._emit, self.drops)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
@@ -165,6 +166,7 @@ class Endpoint(BaseEndpoint):
     def destroy_qp(self, qpn: int) -> None:
         """Remove a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
+        self._last = None
         if qp.connected:
             self._ev_sets.leave(qp.evs)
         self.scheduler.forget(qp)
@@ -331,23 +333,18 @@ class Endpoint(BaseEndpoint):
 
     def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
         """Return the QP that a frame of this flow is for; None, and count it, if it is for none."""
-        taker = flow.taker
-        if (
-            isinstance(taker, MrcQueuePair)
-            and taker.qpn == qpn
-            and taker.connected
-            and taker.peers is flow.taker_peers
-        ):
-            return taker
-        qp = self.qps.get(qpn)
+        qp = self._last
+        if qp is None or qp.qpn != qpn:
+            qp = self.qps.get(qpn)
         if qp is None or not qp.connected:
             self.drops.unknown_qp += 1
             return None
-        if flow.src not in qp.peers:
-            self.drops.wrong_source += 1
-            return None
-        if self._objects:
-            flow.taker, flow.taker_peers = qp, qp.peers
+        if flow.taken_from is not qp.peers:
+            if flow.src not in qp.peers:
+                self.drops.wrong_source += 1
+                return None
+            flow.taken_from = qp.peers
+        self._last = qp
         return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:

@@ -108,8 +108,7 @@ class Flow:
         "outer_dst",
         "route",
         "src",
-        "taker",
-        "taker_peers",
+        "taken_from",
         "trimmed",
     )
 
@@ -141,12 +140,10 @@ class Flow:
         """A switch cut the payload off."""
         self.outer_dst: bytes | None = None
         """uSID container that a packet leaves with, where packets are objects; None: no outer header."""
-        self.route: object = None
-        """A simulated network may keep the flow's route here."""
-        self.taker: object = None
-        """Where packets are objects: the queue pair that took the flow's last packet."""
-        self.taker_peers: object = None
-        """The peers that this queue pair had then."""
+        self.route = -1
+        """A simulated network may keep the number of the flow's route here."""
+        self.taken_from: object = None
+        """The peers of the queue pair that took the flow's last packet: the flow is from one of them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import random
@@ -126,6 +127,23 @@ def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
     assert due[0] in called
     assert due[1] in called
     assert len(called) <= 3 + len(events)
+
+
+def test_a_network_with_packets_under_way_is_garbage_once_nobody_needs_it() -> None:
+    """A run has many repetitions: what a packet refers to must not keep its endpoint."""
+
+    def endpoints() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Endpoint) for thing in gc.get_objects())
+
+    before = endpoints()
+    world = World(fast_fabric(), objects=True)
+    world.write("h0", "h2", 1_000_000)
+    world.run(20)
+    assert world.network.links["h0", "p0-t0-0"].packets > 0
+    assert endpoints() == before + 4
+    del world
+    assert endpoints() == before
 
 
 def test_a_message_takes_what_theory_says() -> None:

@@ -11,7 +11,8 @@ The fields of a packet that a network reads, and the changes that it may make:
 
 * `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
   `outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
-  own: it may keep there the route that it computed once.
+  own: it may keep there the number of the route that it computed once. It keeps no object there: packets are
+  not tracked by Python's collector, so none may refer to what refers to a network.
 * `packet.frame_bytes` is the length of the frame that it stands for.
 * `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 
