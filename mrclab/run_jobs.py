@@ -25,7 +25,7 @@ from mrclab.linux.errors import MachineError
 from mrclab.workers import Workers, copies, end_workers, run_or_end
 
 AFTERWARDS = "mrclab.experiments.report.write"
-"""What shows the result. It takes seconds to import, which this process has beside the workers."""
+"""The module that writes the report. Its import takes seconds, so this process does it while workers run."""
 
 MOST_PARTS = 4
 """Processes that draw: more would have no picture each."""

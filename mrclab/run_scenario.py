@@ -204,7 +204,7 @@ def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
 
 
 def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
-    """Return what runs a scenario; it may have started processes, which end with the run."""
+    """Return the function that runs a scenario. It may have started processes, which end with the run."""
     if jobs > 1:
         from mrclab.run_jobs import run_in_processes
 
@@ -220,7 +220,7 @@ def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
 
 def _show(out: Path, jobs: int = 1) -> None:
     """Write the files that show a result, the pictures by so many processes."""
-    # Imported late: it takes seconds, which a run in several processes has beside them.
+    # Imported late: that takes seconds, in which a run with several processes already works.
     from mrclab.experiments.report.write import write_all
 
     if jobs > 1:

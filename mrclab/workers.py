@@ -27,9 +27,10 @@ class Workers:
 
 
 def copies(count: int) -> Workers:
-    """Start workers that have all that this process has imported. It must have no thread that holds a lock.
+    """Start workers with the modules that this process has imported. No thread of it may hold a lock.
 
-    Only Linux copies a process safely (macOS's own libraries do not bear it): elsewhere workers import anew.
+    Only Linux copies a process safely (macOS's system libraries fail in a copy). On other systems each worker
+    imports the modules again.
     """
     copied = sys.platform == "linux"
     context = multiprocessing.get_context("fork" if copied else "spawn")

@@ -99,7 +99,7 @@ class Clock:
         elif at_ps < self.now_ps:
             raise ValueError(f"an event at {at_ps} ps, which is over: it is {self.now_ps} ps")
         else:
-            self._put_into_open(event, at_ps + 1)  # behind all that were scheduled for the same time
+            self._put_into_open(event, at_ps + 1)  # after the earlier events of the same time
 
     def call_at(self, at_ps: int, function: Callable[[], None]) -> None:
         """Call a function at a time."""

@@ -27,7 +27,7 @@ from mrclab.topologies.limits import STRUCTURED_MEND, require_two_tiers
 from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
 Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
-"""What a T0 chooses the uplink by for a frame without a segment list: fields of it, or the uplinks' loads."""
+"""How a T0 chooses the uplink of a frame without a segment list: by fields of the frame, or by loads."""
 _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250

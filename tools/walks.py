@@ -114,12 +114,12 @@ class Tracer:
         self.written: set[str] = set()
 
     def start(self) -> None:
-        """Trace this thread and those that begin after it."""
+        """Trace this thread, and every thread that begins later."""
         threading.setprofile(self.on_event)
         sys.setprofile(self.on_event)
 
     def place(self, code: CodeType) -> tuple[str, str]:
-        """Return the file and the function of code, or empty texts for what does not count."""
+        """Return the file and the function of code; empty texts if the code does not count."""
         if code not in self.places:
             file = os.path.realpath(code.co_filename)
             name = file[len(str(ROOT)) + 1 :] if file.startswith(f"{ROOT}{os.sep}") else ""

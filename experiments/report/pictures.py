@@ -62,7 +62,7 @@ FEWEST_BINS = 100
 def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: int = 1) -> tuple[str, ...]:
     """Draw the pictures for which a result has data into its directory, and return their names.
 
-    Of ``parts`` processes each draws another ``part`` of them, from 0 on: all that takes time is drawing.
+    If several processes share the pictures, ``parts`` is their number and ``part``, from 0 on, is this one's.
     """
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}

@@ -4,8 +4,8 @@ Two kinds of samples need two kinds of intervals. Values of one repetition (mess
 come from the bootstrap. Repetitions are few, and the bootstrap of few values is too narrow: theirs come
 from Student's t. Everything random is seeded: equal samples give equal intervals.
 
-`scipy.stats` has all of this, and takes a second to import, which every run would pay: here is what we need
-of it, with its numbers.
+`scipy.stats` gives the same numbers, but every run would spend a second on importing it, so this module has
+the few functions that are needed.
 """
 
 from __future__ import annotations

@@ -82,5 +82,5 @@ class MemoryTable:
     def deregister(self, region: MemoryRegion) -> None:
         """Remove a region; later writes to it are access errors."""
         region.registered = False
-        region.view = _NOWHERE  # its owner may now do with the memory what it likes
+        region.view = _NOWHERE  # so that the owner of the memory can release it
         self.regions.pop(region.rkey, None)

@@ -64,7 +64,7 @@ def wake_up_limit_us() -> int:
         os.close(descriptor)
 
 
-@pytest.mark.root  # and so not beside agents, which keep the CPUs awake, too
+@pytest.mark.root  # so that no agent of another test keeps the CPUs awake at the same time
 def test_cpus_are_kept_awake_while_the_process_lives() -> None:
     if not schedule.may_keep_cpus_awake():
         pytest.skip(f"this machine has no {schedule.WAKE_UP_LIMIT} that we may write to")

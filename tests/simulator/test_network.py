@@ -130,7 +130,7 @@ def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
 
 
 def test_a_network_with_packets_under_way_is_garbage_once_nobody_needs_it() -> None:
-    """A run has many repetitions: what a packet refers to must not keep its endpoint."""
+    """A run has many repetitions, and packets on their way must not keep the memory of one."""
 
     def endpoints() -> int:
         gc.collect()

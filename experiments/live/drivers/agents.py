@@ -23,7 +23,7 @@ class Agents:
         self.by_host: dict[str, RemoteAgent] = {}
         self.event_logs: dict[str, Path] = {}
         self._waiting: dict[str, RemoteAgent] = {}
-        self._outdated: set[str] = set()  # of those: who was asked anew before it had answered
+        self._outdated: set[str] = set()  # hosts of agents that must answer an older question first
         self._timeout_s = 0.0
         self._all_restored = True
         self.restored: bool | None = None
@@ -62,8 +62,8 @@ class Agents:
     def ask_restored(self, timeout_s: float) -> None:
         """Ask all agents to answer as soon as they consider no path broken.
 
-        An agent that still has an answer to give (a switch ended meanwhile, and is back) is asked again when
-        it has given it: that answer is outdated.
+        An agent that has not yet answered the last question (because a switch ended and came back in between)
+        is asked again after that answer, which is out of date.
         """
         self.restored, self._all_restored, self._timeout_s = None, True, timeout_s
         self._outdated = set(self._waiting)

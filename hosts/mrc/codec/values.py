@@ -169,7 +169,7 @@ class SackPacket(Packet):
 
 
 class SackTrigger:
-    """What a SACK answers: a data packet, which may have arrived before, or a probe."""
+    """The cause of a SACK: a data packet, which may have arrived before, or a probe."""
 
     __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
 

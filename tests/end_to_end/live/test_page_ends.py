@@ -1,7 +1,7 @@
-"""How a live page ends, and what stays then: nothing.
+"""How a live page ends: it leaves nothing.
 
-In a module of its own: the page that other tests share sends as fast as the CPUs allow, and would leave
-little of them to the pages that begin and end here.
+These tests have a separate module because the page that other tests share sends as fast as the CPUs allow.
+The pages that begin and end here would get too little CPU time beside it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The question to all agents whether paths are back, and when it is asked anew."""
+"""The question to all agents whether their paths are back, and its repetition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_paths_are_back_when_all_agents_say_so() -> None:
 
 
 def test_an_answer_to_the_question_before_is_not_taken_for_that_to_the_last() -> None:
-    """A switch ends and is back while agents wait for the paths: what they said then ended the run."""
+    """A switch ends and comes back while agents wait for the paths. Their old answers once ended the run."""
     agents, on_paper = agents_of("h0", "h1")
     agents.ask_restored(5)
     agents.receive([on_paper["h1"].answers(True)])
