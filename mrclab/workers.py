@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ def copies(count: int) -> Workers:
     Only Linux copies a process safely (macOS's system libraries fail in a copy). On other systems each worker
     imports the modules again.
     """
-    copied = sys.platform == "linux"
+    copied = is_linux()
     context = multiprocessing.get_context("fork" if copied else "spawn")
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
     if copied:
@@ -49,9 +48,13 @@ def _nothing() -> None:
 
 
 def begin_worker(parent_pid: int) -> None:
-    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed."""
+    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed.
+
+    SIGTERM ends a worker at once. Only a task handles it (`run_or_end`): while a worker hands over a result,
+    the pool would catch an exception of ours, and try again, for ever if another worker died in doing so.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if is_linux():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
         end_with_parent(signal.SIGTERM)
@@ -60,17 +63,23 @@ def begin_worker(parent_pid: int) -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    """End this worker by an exception, so that the run under way and its files are removed first."""
+    """End a task by an exception, so that the run under way and its files are removed first."""
     signal.signal(number, signal.SIG_IGN)
     raise signals.Ended(number)
 
 
 def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kwargs) -> Found:
-    """Run a worker's task. The end of the worker must not become the task's outcome, as a pool has it."""
+    """Run a worker's task. SIGTERM ends the task by an exception, and then the process.
+
+    A pool would take that exception for the outcome of the task.
+    """
+    signal.signal(signal.SIGTERM, _end)
     try:
         return run(*args, **named)
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def end_workers() -> None:

@@ -21,7 +21,7 @@ from mrclab.experiments.virtual.engine import run_scenario
 from mrclab.linux.children import environment
 from mrclab.linux.errors import MachineError
 from mrclab.run_jobs import Part, longest, run_in_processes
-from mrclab.workers import copies
+from mrclab.workers import copies, run_or_end
 from tests.support.left_processes import processes_with, until
 from tests.support.simulated_runs import INCAST, TOPOLOGY
 
@@ -81,6 +81,15 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
     assert "--jobs" in str(caught.value)
     assert len(outcome.repetitions["mrc"]) < 4
     assert not multiprocessing.active_children()
+
+
+def test_only_in_its_task_a_worker_handles_sigterm() -> None:
+    """A pool catches what a handler raises while a result is handed over, and once waited for ever then."""
+    with copies(1).pool as pool:
+        in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
+        outside = pool.submit(signal.getsignal, signal.SIGTERM).result()
+    assert callable(in_task)
+    assert outside is signal.SIG_DFL
 
 
 @pytest.mark.slow
