@@ -155,7 +155,7 @@ class World:
 
 
 def settle_memory() -> None:
-    """Collect garbage for the last time, and move what is there into huge pages: a run is measured next."""
+    """Prepare the memory for a measured run: collect garbage for the last time, and use huge pages."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -126,7 +126,7 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
 
     For a thread that has little to do, but on time, or (``ABOVE_AGENTS``) must not lose the CPU for a few
     microseconds: others wait. Threads and processes that it starts do not inherit it. Afterwards the thread
-    has the policy that it had, which need not be the ordinary one: whoever started us may have made us wait.
+    has its earlier policy again, which may be a lower one than the usual (`chrt --batch`).
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:

@@ -31,7 +31,8 @@ Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
 _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
-_MOST_SLOTS: Final = 1 << 17
+_MOST_SLOTS: Final = 1 << 20
+"""8 MB of them; 16,384 hosts need half as many."""
 _PS_PER_US: Final = 10**6
 
 

@@ -24,7 +24,7 @@ from mrclab.testbed.doctor import require_machine
 from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
 from mrclab.testbed.state import State
 from mrclab.topologies import Fabric
-from mrclab.topologies.build import MAX_IFNAME
+from mrclab.topologies.build import refusal_of_name
 
 if TYPE_CHECKING:
     from mrclab.testbed.delays.long_wire import LongWires
@@ -293,11 +293,8 @@ def refuse_too_fast(fabric: Fabric) -> None:
 
 
 def refuse_long_names(fabric: Fabric) -> None:
-    """Raise InputError if Linux does not take the name of a switch's interface: virtual time takes any."""
+    """Raise InputError if Linux does not take the name of an interface. Virtual time takes any name."""
     for switch in fabric.switches:
         for port in switch.ports:
-            if len(port.ifname) > MAX_IFNAME:
-                raise InputError(
-                    f"interface '{port.ifname}' would have {len(port.ifname)} characters, Linux takes "
-                    f"{MAX_IFNAME}: use --target sim, or fewer ports"
-                )
+            if refusal := refusal_of_name(port.ifname):
+                raise InputError(f"{refusal}: use --target sim, or fewer ports")

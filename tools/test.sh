@@ -2,13 +2,23 @@
 # Runs the tests in two parts: those that may run beside each other, on all CPUs, then those that need the kernel to
 # themselves, one after another.
 #   tools/test.sh PYTHON [PYTEST ARGUMENTS]
-# With MRCLAB_TESTS_TOGETHER=1 both parts run at the same time, as the second leaves the CPUs idle half the time; the first
-# comes second for a CPU, and the other is shown after it, from its start. Each part ends with pytest's closing line. Ends
-# with 0 if both passed, 5 if no test was chosen. Ctrl-C ends both.
+# With MRCLAB_TESTS_TOGETHER=1 both parts run at the same time, because the second leaves the CPUs idle half the time. The
+# first then has a lower priority, and the output of the second follows that of the first. Each part ends with pytest's
+# closing line. Ends with 0 if both passed, 5 if no test was chosen. Ctrl-C ends both.
 set -euo pipefail
 python=${1:?usage: tools/test.sh PYTHON [PYTEST ARGUMENTS]}
 shift
 unset PYTHONDONTWRITEBYTECODE # or each of the many processes would compile all modules anew
+
+stop_if_broken() { # 2 and more, but for 5: interrupted, or wrong arguments
+    if (($1 > 1 && $1 != 5)); then exit "$1"; fi
+}
+
+finish() { # 5: the arguments choose no test of a part
+    if (($1 == 5)); then exit "$2"; fi
+    if (($2 == 5)); then exit "$1"; fi
+    exit $(($1 | $2))
+}
 
 all=(--kernel without -n logical --dist worksteal)
 if [[ -z ${MRCLAB_TESTS_TOGETHER:-} ]]; then
@@ -17,12 +27,10 @@ if [[ -z ${MRCLAB_TESTS_TOGETHER:-} ]]; then
         code=0
         # shellcheck disable=SC2086 # the words of a part
         "$python" -m pytest $part "$@" || code=$?
-        if ((code > 1 && code != 5)); then exit "$code"; fi
+        stop_if_broken "$code"
         codes+=("$code")
     done
-    if ((codes[0] == 5)); then exit "${codes[1]}"; fi
-    if ((codes[1] == 5)); then exit "${codes[0]}"; fi
-    exit $((codes[0] | codes[1]))
+    finish "${codes[@]}"
 fi
 
 # Not at idle priority: on a machine with other work these tests would stand still.
@@ -33,16 +41,16 @@ colour=()
 said=$(mktemp)
 parts=()
 trap 'rm -f "$said"' EXIT
-# Each part is a process group of its own: Ctrl-C reaches this script alone, which hands it on, once.
+# Each part is a separate process group. Only this script receives Ctrl-C, and passes it on once.
 trap 'for part in "${parts[@]}"; do kill -INT -- "-$part" 2>/dev/null || true; done' INT TERM HUP
 set -m
 "${behind[@]}" "$python" -m pytest "${all[@]}" "$@" </dev/null &
 parts+=($!)
-# What failed last is noted by both when they end, in places of their own.
+# Both parts note which tests failed when they end, so each has a separate cache folder.
 "$python" -m pytest --kernel only -o cache_dir=.pytest_cache/kernel "${colour[@]}" "$@" </dev/null >"$said" 2>&1 &
 parts+=($!)
 
-ended() { # waits for a part, also if a signal comes meanwhile; its exit code, in $code
+ended() { # waits for a part, even if a signal interrupts; sets $code to its exit code
     code=0
     wait "$1" || code=$?
     while kill -0 "$1" 2>/dev/null; do
@@ -58,10 +66,6 @@ shown=$!
 ended "${parts[1]}"
 second=$code
 ended "$shown"
-# 2 and more, but for 5: interrupted, or wrong arguments. 5: the arguments choose no test of this part.
-for code in "$first" "$second"; do
-    if ((code > 1 && code != 5)); then exit "$code"; fi
-done
-if ((first == 5)); then exit "$second"; fi
-if ((second == 5)); then exit "$first"; fi
-exit $((first | second))
+stop_if_broken "$first"
+stop_if_broken "$second"
+finish "$first" "$second"

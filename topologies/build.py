@@ -28,6 +28,13 @@ _HEIGHTS: dict[Tier, int] = {"t0": 1, "t1": 2, "t2": 3}
 """Of the tiers above the hosts."""
 
 
+def refusal_of_name(ifname: str) -> str | None:
+    """Return why Linux does not take an interface's name, None if it does."""
+    if len(ifname) <= MAX_IFNAME:
+        return None
+    return f"interface '{ifname}' would have {len(ifname)} characters; Linux takes {MAX_IFNAME}"
+
+
 class SpecError(InputError):
     """A definition that makes no sense; ``path`` leads to the key of a topology file that is to blame."""
 
@@ -207,11 +214,8 @@ class _Builder:
         return ref
 
     def _check_ifname(self, ref: PortRef, path: KeyPath) -> None:
-        if len(ref.ifname) > MAX_IFNAME:
-            raise SpecError(
-                f"interface '{ref.ifname}' would have {len(ref.ifname)} characters; Linux takes {MAX_IFNAME}",
-                path,
-            )
+        if refusal := refusal_of_name(ref.ifname):
+            raise SpecError(refusal, path)
 
     def _cable(
         self, near: PortRef, plane: int, tier: Tier, index: int, exception: tuple[int, LinkException] | None

@@ -96,7 +96,7 @@ class Endpoint(BaseEndpoint):
             self._builder = ObjectBuilder(self.config, options, payloads=payloads)
         self.qps: dict[int, MrcQueuePair] = {}
         self._last: MrcQueuePair | None = None
-        """The one that the last packet was for: the next one is for it, too, more often than not."""
+        """The queue pair of the last packet. Most packets are for the same one as the packet before."""
         self._heads = HeadCache()
         self._operations = Operations(self.config, self._builder, self.rng, self._emit, self.drops)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)

@@ -84,7 +84,7 @@ class Responder:
         self._builder = builder
         self._regions = memory.regions
         self._region: MemoryRegion | None = None
-        """The one that the last write went to."""
+        """The region of the last write."""
         self._emit = emit
         self.wake = wake
         """Called when there is something to answer."""

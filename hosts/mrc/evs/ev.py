@@ -12,7 +12,7 @@ from mrclab.hosts.rdma.frames import Flow
 from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 _FEW: Final = 16
-"""So few are sorted by insertion, which is faster then."""
+"""Up to so many EVs are sorted by insertion, which is faster for a few."""
 Heads = dict[int, tuple[bytes, int]]
 """What `frames.prefix` made for one path, by UDP length and traffic class."""
 _MOST_PATHS: Final = 1 << 12
@@ -105,7 +105,7 @@ class Ev:
         """The one of these that was found last, which is of class `flow_tclass`."""
         self.flow_tclass = -1
         self.other_flow: Flow | None = None
-        """The one before: data and answers take turns."""
+        """The flow that was found before that one: data and answers have different classes."""
         self.other_tclass = -1
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0

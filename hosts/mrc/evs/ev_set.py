@@ -182,7 +182,7 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            self._random()  # drawn as for more planes
+            self._random()  # one number for each plane, as the sort below draws
         else:
             planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []

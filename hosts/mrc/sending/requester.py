@@ -179,14 +179,14 @@ class Requester:
         idle_before = board.inflight_packets == 0 and not board.lost
         sent_any = False
         queue = self.queue
-        goes_on = True
+        has_path = True
         while board.lost and len(out) - start < limit and budget > 0:
             lost = board.oldest_lost()
             if lost is None:
                 break
             ev = evs.pick(free_ports, lost.ev)
             if ev is None:
-                goes_on = False
+                has_path = False
                 break
             board.take_lost(lost)
             self._retransmit(now_ns, lost, ev, out)
@@ -194,7 +194,7 @@ class Requester:
             sent_any = True
         mtu = self._mtu
         room = limit - (len(out) - start)
-        while goes_on and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
+        while has_path and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
             request = queue.first
             if request is None:
                 break
@@ -313,7 +313,7 @@ class Requester:
             if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
-            measured_ns: int = rtt_ns  # a sum with an optional number would be an object's method
+            measured_ns: int = rtt_ns  # compiled, a sum with an `int | None` is a call
             rtt_ns = measured_ns + int((self._mtu - length) * congestion.byte_ns)
         ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
