@@ -26,6 +26,8 @@ _TEST_RUN, _BTF_LOAD, _LINK_CREATE = 10, 18, 28
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
+_LOAD_ATTEMPTS = 5
+"""A signal (a profiler's, a debugger's) ends the verifier's work with EAGAIN; libbpf tries so often, too."""
 _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4
@@ -276,6 +278,12 @@ def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> in
         0,
         label,
     )
+    for _ in range(_LOAD_ATTEMPTS - 1):
+        try:
+            return _bpf(_PROG_LOAD, attr)
+        except OSError as exc:
+            if exc.errno != errno.EAGAIN:
+                raise
     return _bpf(_PROG_LOAD, attr)
 
 

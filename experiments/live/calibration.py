@@ -43,8 +43,11 @@ SHORT = {
 
 
 def needs_calibration(scenario: Scenario) -> bool:
-    """Return True if nothing else adapts the rate: the workload's ranks send as fast as the links carry."""
-    return scenario.workload.kind in KINDS and bool(_busiest(scenario))
+    """Return True if the scenario wants it and nothing else adapts the rate.
+
+    The workload's ranks then send as fast as the links carry.
+    """
+    return scenario.rehearse and scenario.workload.kind in KINDS and bool(_busiest(scenario))
 
 
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:

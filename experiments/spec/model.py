@@ -177,6 +177,11 @@ class Scenario(YamlModel):
         description="slow motion: how many times slower all of this runs, rates divided and times multiplied "
         "by it; a live run of rank processes raises it itself if the CPUs are too slow",
     )
+    rehearse: bool = Field(
+        True,
+        description="on a live target, whether rank processes rehearse to find out if the CPUs suffice: "
+        "`no` saves some seconds for each transport, on a machine that is known to keep up",
+    )
 
     virtual: Virtual = Field(
         default_factory=lambda: USUAL_VIRTUAL,
@@ -288,6 +293,8 @@ class Scenario(YamlModel):
             del out["virtual"]
         if self.slower == 1:
             del out["slower"]
+        if self.rehearse:
+            del out["rehearse"]
         if not self.profiles:
             del out["profiles"]
         return out

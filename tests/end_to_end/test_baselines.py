@@ -27,6 +27,7 @@ faults:
 repetitions: 1
 warmup: 200 ms
 limit: 60 s
+rehearse: no
 """
 
 

@@ -20,6 +20,7 @@ transports: {mrc: {}, single: {use: single-plane}}
 workload: {kind: stream, message_bytes: 8 KiB, rate: 5 Mbit/s, duration: 300 ms}
 warmup: 100 ms
 repetitions: 2
+rehearse: no
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -163,7 +164,9 @@ def main() -> None:
     reductions(rank)
     copies(rank)
     messages(rank)
-    print(f"rank {rank} of {dist.get_backend()}: all right", flush=True)
+    # One write, for all ranks write into the same pipe: with PYTHONUNBUFFERED, print() makes two.
+    sys.stdout.write(f"rank {rank} of {dist.get_backend()}: all right\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 
