@@ -17,11 +17,15 @@ import argparse
 import gc
 import json
 import statistics
+import sys
+from pathlib import Path
 from typing import Any
 
-from benchmarks.kit.loads import MTU, RATE_GIGABITS, Load, fabric_of, frame_bytes
-from benchmarks.kit.results import machine
-from mrclab.hosts import compiled
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from benchmarks.kit.loads import MTU, RATE_GIGABITS, Load, fabric_of, frame_bytes  # noqa: E402
+from benchmarks.kit.results import machine  # noqa: E402
+from mrclab.hosts import compiled  # noqa: E402
 
 
 def flows(uplinks: int, evs: int, duration_ns: int, options: dict[str, Any], seed: int) -> list[float]:

@@ -35,8 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
+from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES, TRIMMABLE_DSCP  # noqa: E402
 from mrclab.topologies import LinkProfile  # noqa: E402
-from tests.support.merge import OVERHEAD, TRIMMABLE, Merge  # noqa: E402
+from tests.support.merge import Merge  # noqa: E402
 from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 
 RATES_MBPS = (10, 50, 100, 200, 500, 1000, 2000)
@@ -92,7 +93,7 @@ def run(rate_bps: int, payload: int, seconds: float, offer: float, *, shaped: bo
 
 
 def measure(merge: Merge, rate_bps: int, payload: int, seconds: float, offer: float) -> Row:
-    frame = mrc_frame(sid(1, 3), payload, dscp=TRIMMABLE)
+    frame = mrc_frame(sid(1, 3), payload, dscp=TRIMMABLE_DSCP)
     interval_ns = 2 * len(frame) * 8e9 / (rate_bps * offer) if offer else 0.0
     merge.h[3].close()  # nobody listens: this measures the link
     counters = merge.ns.run(lambda: open("/proc/thread-self/net/dev"))  # noqa: SIM115
@@ -146,14 +147,15 @@ def main() -> int:
         )
         return 1 if missed else 0
     print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; ", end="")
-    print(f"frames of {options.payload + OVERHEAD} bytes, windows of {options.seconds:g} s, rates in Mbit/s")
+    whole = options.payload + FRAME_OVERHEAD_BYTES
+    print(f"frames of {whole} bytes, windows of {options.seconds:g} s, rates in Mbit/s")
     print(f"{'rate':>8} {'offered':>9} {'achieved':>9} {'error':>8} {'trimmed':>8} {'CPU':>5}", end="")
     print(f" | kernel alone: {'achieved':>9} {'error':>8} {'CPU':>5}")
     for r, b in zip(through.values(), itertools.chain(alone.values()), strict=True):
         print(f"{r.rate_bps / 1e6:8.0f} {r.offered_bps / 1e6:9.2f} {r.achieved_bps / 1e6:9.2f}", end="")
         print(f" {r.error:+8.2%} {r.trimmed:8.1%} {r.cpu:5.0%}", end="")
         print(f" | {'':13} {b.achieved_bps / 1e6:9.2f} {b.error:+8.2%} {b.cpu:5.0%}")
-    per_second = fastest / 8 / (options.payload + OVERHEAD)
+    per_second = fastest / 8 / (options.payload + FRAME_OVERHEAD_BYTES)
     print(
         f"flat out, no qdisc: {fastest / 1e6:.0f} Mbit/s = {per_second:.0f} frames/s, CPU {flat_out.cpu:.0%}"
     )

@@ -18,12 +18,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit.closed_forms import FORMS, Point
-from benchmarks.kit.htsim import Run, ours_alone, packets_of, radix_of, theirs
-from benchmarks.kit.results import machine
-from benchmarks.kit.shares_and_packets import shares_points
-from mrclab.hosts import compiled
-from mrclab.linux.errors import InputError
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from benchmarks.kit.closed_forms import FORMS, Point  # noqa: E402
+from benchmarks.kit.htsim import Run, ours_alone, packets_of, radix_of, theirs  # noqa: E402
+from benchmarks.kit.results import machine  # noqa: E402
+from benchmarks.kit.shares_and_packets import shares_points  # noqa: E402
+from mrclab.hosts import compiled  # noqa: E402
+from mrclab.linux.errors import InputError  # noqa: E402
 
 GIGABITS = 400
 MEGABYTES = {64: 2.0, 256: 2.0}

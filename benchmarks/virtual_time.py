@@ -19,27 +19,31 @@ import gc
 import random
 import resource
 import statistics
+import sys
 import time
 import tracemalloc
+from pathlib import Path
 
-from benchmarks.kit.loads import fabric_of
-from benchmarks.kit.results import machine
-from mrclab.controller.queues import QueuePolicy
-from mrclab.hosts import compiled
-from mrclab.hosts.mrc import Endpoint
-from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
-from mrclab.hosts.nic.routes import nic_addresses, remote_paths
-from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted
-from mrclab.hosts.rdma.memory import MemoryRegion
-from mrclab.hosts.transports import DEPLOYED, merged
-from mrclab.linux.huge_pages import use_huge_pages
-from mrclab.simulator.clock import PS_PER_NS
-from mrclab.simulator.faults import NetworkFaults
-from mrclab.simulator.network import Network
-from mrclab.simulator.nic import Nic
-from mrclab.topologies import Fabric
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from benchmarks.kit.loads import fabric_of  # noqa: E402
+from benchmarks.kit.results import machine  # noqa: E402
+from mrclab.controller.queues import QueuePolicy  # noqa: E402
+from mrclab.hosts import compiled  # noqa: E402
+from mrclab.hosts.mrc import Endpoint  # noqa: E402
+from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss  # noqa: E402
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths  # noqa: E402
+from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config  # noqa: E402
+from mrclab.hosts.rdma.counters import EvState  # noqa: E402
+from mrclab.hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted  # noqa: E402
+from mrclab.hosts.rdma.memory import MemoryRegion  # noqa: E402
+from mrclab.hosts.transports import DEPLOYED, merged  # noqa: E402
+from mrclab.linux.huge_pages import use_huge_pages  # noqa: E402
+from mrclab.simulator.clock import PS_PER_NS  # noqa: E402
+from mrclab.simulator.faults import NetworkFaults  # noqa: E402
+from mrclab.simulator.network import Network  # noqa: E402
+from mrclab.simulator.nic import Nic  # noqa: E402
+from mrclab.topologies import Fabric  # noqa: E402
 
 REACTION_NS = 200
 TIMERS_IN_RTT = 8

@@ -31,6 +31,29 @@ def test_a_wrong_name_is_refused() -> None:
     assert "no benchmark speed_of_light" in done.stderr
 
 
+LOAD_ALL = """
+import runpy, sys
+paths = list(sys.path)
+for file in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("benchmarks", "tests")]:
+        del sys.modules[name]
+    sys.path[:] = paths
+    try:
+        runpy.run_path(file, run_name="loaded")
+    except ImportError as error:
+        print(file, error)
+"""
+
+
+def test_every_benchmark_can_be_run_as_a_file(tmp_path: Path) -> None:
+    """Each finds the modules that it imports, from any directory."""
+    files = sorted(str(file) for file in HERE.glob("*.py") if not file.stem.startswith("__"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD_ALL, *files], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_versions_that_a_clone_lacks_are_named(tmp_path: Path) -> None:
     script = ROOT / "benchmarks/switch_versions.py"
     done = subprocess.run(

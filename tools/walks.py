@@ -67,6 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     names, command = arguments[:1] == ["--files"], list(arguments)
     if names:
         del command[0]
+    if command[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
     if not command:
         print(__doc__, file=sys.stderr)
         return 2
