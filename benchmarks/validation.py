@@ -4,7 +4,8 @@
 
 Prints a row for each of the fourteen forms of docs/validation.md: the point that comes nearest to its bound,
 or with `--points` all of them. With `--htsim` (a path to `htsim_uec`) the same permutation runs in both, in
-turns, and a table follows: CPU time a data packet, memory, and the slowest flow. `--speed` prints our half of
+turns, and a table follows: CPU time a data packet, memory, and the slowest flow. "least" is the ratio of
+the least times: other programs on the machine only ever add to a time. `--speed` prints our half of
 that table without htsim. Ends with 1 if a bound is missed; CPU times have none, as they are the machine's.
 """
 
@@ -73,7 +74,8 @@ def permutations(binary: Path | None, sizes: Sequence[int], pairs: int) -> bool:
         f"\npermutation, {GIGABITS} Gbit/s, NSCC; n {pairs}: median [least, most]; us are CPU a data packet"
     )
     title = f"{'hosts':>6} {'':10} {'us':>18} {'events':>7} {'k events/s':>10} {'MB':>5} {'slowest, us':>12}"
-    print(title + (f" {'htsim: us':>18} {'MB':>5} {'slowest':>8} {'CPU, ours/htsim':>18}" if binary else ""))
+    theirs_title = f" {'htsim: us':>18} {'MB':>5} {'slowest':>8} {'CPU, ours/htsim':>18} {'least':>6}"
+    print(title + (theirs_title if binary else ""))
     for hosts in sizes:
         size = round(MEGABYTES.get(hosts, 1.0) * 10**6)
         packets = packets_of(hosts, size)
@@ -97,7 +99,7 @@ def permutations(binary: Path | None, sizes: Sequence[int], pairs: int) -> bool:
                 ratios = [a / b for a, b in zip(us, htsim_us, strict=True)]
                 theirs_us = statistics.median(run.slowest_us for run in other)
                 row += f" {spread(htsim_us):>18} {statistics.median(run.memory_mb for run in other):5.0f} "
-                row += f"{theirs_us:8.1f} {spread(ratios):>18}"
+                row += f"{theirs_us:8.1f} {spread(ratios):>18} {min(us) / min(htsim_us):6.2f}"
                 if abs(slowest / theirs_us - 1) > SLOWEST_WITHIN:
                     agree = False
                     row += f"  slowest flows differ by more than {SLOWEST_WITHIN:.0%}"
