@@ -28,19 +28,19 @@ PURE_VARIABLE = "MRCLAB_PURE"
 COMPILED: Mapping[str, tuple[str, ...]] = {
     "mrclab.hosts.rdma": (
         *("counters", "endpoint", "events", "frames", "headers", "icrc", "memory", "paths", "psn"),
-        *("queue_pair", "reports", "rtt", "scheduler"),
+        *("queue_pair", "rtt", "scheduler"),
     ),
     "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
         *("operations", "port_status", "queue_pair", "receive_queue", "responder", "wire"),
     ),
-    "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
+    "mrclab.hosts.mrc.codec": ("objects", "packets", "values"),
     "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap", "windows"),
     "mrclab.hosts.mrc.evs": ("ev", "ev_set", "ev_sets", "policy", "states"),
     "mrclab.hosts.mrc.outstanding": ("scoreboard", "send_queue"),
     "mrclab.hosts.mrc.sending": (
-        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "send_order"),
-        *("timers", "transport_nak", "window_report"),
+        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "timers"),
+        *("transport_nak", "window_report"),
     ),
     "mrclab.hosts.nic": ("delay_line", "device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),

@@ -11,8 +11,7 @@ from typing import Final, cast
 
 from mrclab.hosts.mrc import counters
 from mrclab.hosts.mrc.codec.objects import ObjectBuilder
-from mrclab.hosts.mrc.codec.packets import PacketBuilder
-from mrclab.hosts.mrc.codec.received import read_data, read_sack, read_stamp
+from mrclab.hosts.mrc.codec.packets import PacketBuilder, read_data, read_sack, read_stamp
 from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.congestion.control import CongestionControl
@@ -41,13 +40,12 @@ from mrclab.hosts.mrc.wire import (
     Probe,
 )
 from mrclab.hosts.rdma.counters import EvCounters
-from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.endpoint import BaseEndpoint, message_view
 from mrclab.hosts.rdma.events import Event, QpError, Status
 from mrclab.hosts.rdma.frames import Flow, Outgoing
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from mrclab.hosts.rdma.psn import PSN_MASK
-from mrclab.hosts.rdma.reports import message_view
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
 """Bytes [SPEC §5.1]."""
@@ -322,7 +320,7 @@ class Endpoint(BaseEndpoint):
         if qp is None:
             return
         now_ns = self.now_ns
-        qp.requester.recovery.heard_ns = now_ns
+        qp.requester.hear(now_ns)
         responder = qp.responder
         whole = not responder.bitmap.bits
         responder.on_data(now_ns, packet, port)
@@ -364,7 +362,7 @@ class Endpoint(BaseEndpoint):
         if qp is None:
             return
         self.port_states[port].received += 1
-        qp.requester.recovery.heard_ns = self.now_ns
+        qp.requester.hear(self.now_ns)
         last_hop = dscp == self.config.dscp.trimmed_lasthop
         qp.responder.on_trimmed(self.now_ns, flags_psn & PSN_MASK, flow.ev, port, last_hop, stamp)
 
@@ -386,7 +384,7 @@ class Endpoint(BaseEndpoint):
             return
         now_ns = self.now_ns
         requester = qp.requester
-        requester.recovery.heard_ns = now_ns
+        requester.hear(now_ns)
         lost = requester.losses.lost
         requester.on_sack(now_ns, sack)
         if requester.losses.lost != lost:
@@ -415,14 +413,14 @@ class Endpoint(BaseEndpoint):
         try:
             if opcode == _NACK:
                 nack = Nack.unpack(body, start)
-                requester.recovery.heard_ns = now_ns
+                requester.hear(now_ns)
                 requester.on_nack(now_ns, nack)
             elif opcode == _PROBE:
-                requester.recovery.heard_ns = now_ns
+                requester.hear(now_ns)
                 qp.responder.on_probe(now_ns, Probe.unpack(body, start), flow.ev, port, ce)
             elif opcode == _ACK:
                 aeth = Aeth.unpack(body, start)
-                requester.recovery.heard_ns = now_ns
+                requester.hear(now_ns)
                 requester.on_transport_ack(now_ns, psn, aeth.syndrome)
             else:
                 self.drops.unknown_opcode += 1

@@ -14,13 +14,14 @@ that fires over unread acknowledgements would infer losses that did not happen.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from mrclab.hosts.rdma.counters import Drops
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Unmade
 from mrclab.hosts.rdma.frames import (
     FLOW_START,
     MIN_LENGTH_AFTER_BTH,
@@ -34,13 +35,71 @@ from mrclab.hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
 from mrclab.hosts.rdma.icrc import RESIDUE, crc32
 from mrclab.hosts.rdma.memory import Access, MemoryRegion, MemoryTable
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
-from mrclab.hosts.rdma.reports import Completion, Reports
 from mrclab.hosts.rdma.scheduler import Scheduler
 
 FIRST_QPN: Final = 0x10
 LAST_QPN: Final = 0xFFFFFF
+ADDRESSES: Final = 1 << 64
+_EVENT_LIMIT: Final = 1 << 16
 _RESERVED_BYTE: Final = 4
 _view: Final = memoryview  # Names of the module are looked up faster than builtins.
+
+
+Completion = SendCompleted | ReceiveCompleted
+
+
+class Reports:
+    """Completions, all of them, and the last 65,536 other events, until the application takes them."""
+
+    __slots__ = ("_completions", "_events", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = False
+        """There may be something to take."""
+        self._events: deque[Event | Unmade] = deque(maxlen=_EVENT_LIMIT)
+        self._completions: deque[Completion] = deque()
+
+    @property
+    def message_waits(self) -> bool:
+        """True while the application has not taken the completion of a message that arrived."""
+        return any(isinstance(completion, ReceiveCompleted) for completion in self._completions)
+
+    def add(self, event: Event) -> None:
+        """Note an event."""
+        self.waiting = True
+        if isinstance(event, (SendCompleted, ReceiveCompleted)):
+            self._completions.append(event)
+        else:
+            self._events.append(event)
+
+    def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        """Note an event that is no completion, and make it when the application takes it."""
+        self.waiting = True
+        self._events.append(Unmade(kind, values))
+
+    def poll(self, limit: int) -> list[Completion]:
+        """Take up to `limit` completions, in the order they came about."""
+        return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
+
+    def next_event(self) -> Event | None:
+        """Take the oldest event, completions among them; None when there is none."""
+        if not self._events:
+            if self._completions:
+                return self._completions.popleft()
+            self.waiting = False
+            return None
+        first = self._events[0]
+        event = first.kind(*first.values) if isinstance(first, Unmade) else first
+        if self._completions and self._completions[0].t_ns < event.t_ns:
+            self._events[0] = event
+            return self._completions.popleft()
+        self._events.popleft()
+        return event
+
+    def drain(self) -> Iterator[Event]:
+        """Take all events, completions among them, oldest first."""
+        while (event := self.next_event()) is not None:
+            yield event
 
 
 class PortState:
@@ -265,3 +324,26 @@ def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:
     copy = bytearray(view[bth:])
     copy[_RESERVED_BYTE] = 0
     return crc32(copy, flow.crc) == RESIDUE
+
+
+def message_view(
+    data: bytes | bytearray | memoryview,
+    imm: int | None,
+    least_bytes: int,
+    most_bytes: int,
+    remote_va: int,
+    rkey: int,
+) -> memoryview:
+    """Return the bytes of a message to write. Raise ValueError on values that no packet can carry."""
+    view = memoryview(data)
+    if view.format != "B" or view.ndim != 1:
+        view = view.cast("B")
+    if not least_bytes <= len(view) <= most_bytes:
+        raise ValueError(f"a message has {least_bytes} to {most_bytes} bytes, not {len(view)}")
+    if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
+        raise ValueError(f"immediate data has 32 bits, not {imm}")
+    if not 0 <= remote_va <= ADDRESSES - len(view):
+        raise ValueError(f"{len(view)} bytes at {remote_va:#x} do not fit into addresses of 64 bits")
+    if not 0 <= rkey <= 0xFFFFFFFF:
+        raise ValueError(f"a memory key has 32 bits, not {rkey:#x}")
+    return view

@@ -6,6 +6,7 @@ Apart from completions nothing here happens per packet on an undisturbed path, s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -99,3 +100,31 @@ class Retransmitted(Event):
     psn: int
     old_ev: int
     new_ev: int
+
+
+Note = Callable[[Callable[..., Event], tuple[object, ...]], None]
+"""Takes an event's class and the values of its fields."""
+
+
+def made_by(emit: Callable[[Event], None]) -> Note:
+    """Return a function that makes each event at once and passes it on."""
+
+    def note(kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        emit(kind(*values))
+
+    return note
+
+
+class Unmade:
+    """The values of an event, from which it is made later.
+
+    The classes of events are not compiled, so that making an event takes as long as sending a packet. After a
+    loss it takes several times as long, since no cache holds that code. The repair of the loss comes first.
+    """
+
+    __slots__ = ("kind", "values")
+
+    def __init__(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        self.kind = kind
+        self.values = values
+        """Of the event's fields, in order."""

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrclab.hosts.rdma.counters import EvCounters, EvState
-from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.endpoint import BaseEndpoint, message_view
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.rdma.frames import Flow, FlowCache
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 from mrclab.hosts.rdma.psn import PSN_MASK
-from mrclab.hosts.rdma.reports import message_view
 from mrclab.hosts.roce.config import RoceConfig
 from mrclab.hosts.roce.connection import Connection, stripes
 from mrclab.hosts.roce.frames import Route

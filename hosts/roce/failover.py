@@ -27,11 +27,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from mrclab.hosts.rdma.counters import EvCounters
+from mrclab.hosts.rdma.endpoint import message_view
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.frames import Flow, Outgoing, seal, traffic_class
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, UDP_LEN
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
-from mrclab.hosts.rdma.reports import message_view
 from mrclab.hosts.roce.connection import Connection, stripes
 from mrclab.hosts.roce.endpoint import LONGEST_MESSAGE, Endpoint, RoceAttributes
 from mrclab.hosts.roce.frames import Route, prefix

@@ -1,7 +1,7 @@
 """Events that are made when the application takes them."""
 
-from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted, Status
-from mrclab.hosts.rdma.reports import Reports, made_by
+from mrclab.hosts.rdma.endpoint import Reports
+from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted, Status, made_by
 
 
 def test_an_event_noted_for_later_comes_in_its_turn() -> None:

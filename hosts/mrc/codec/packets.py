@@ -1,4 +1,4 @@
-"""How an MRC packet becomes a frame. On a packet's way, only this module and `received` handle bytes.
+"""How an MRC packet becomes a frame, and a frame a packet. On a packet's way, only this module handles bytes.
 
 Everything before the BTH is fixed for one path, traffic class and length and is kept with the EV. A data
 packet then costs one `Struct` call for BTH, METH and RETH, one CRC pass over the payload and one copy of it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mrclab.hosts.mrc.codec.values import SackPacket
+from mrclab.hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, DataPacket, SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.frames import FrameOptions
@@ -28,7 +28,17 @@ from mrclab.hosts.mrc.wire import (
     timestamp,
 )
 from mrclab.hosts.rdma.frames import seal, seal_payload, traffic_class
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
+from mrclab.hosts.rdma.headers import (
+    BTH_LEN,
+    BTH_OFFSET,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    RETH_LEN,
+    UDP_LEN,
+    UDP_OFFSET,
+)
 from mrclab.hosts.rdma.psn import PSN_MASK
 
 DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
@@ -41,6 +51,12 @@ _LAST: Final = int(Opcode.WRITE_LAST)
 _LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 _SACK: Final = Opcode.SACK << 24
 _TS_BIT: Final = BTH_TIMESTAMP << 24
+_DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
+_DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
+_TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
+_SACK_END: Final = BTH_OFFSET + SACK_STRUCT.size
+_NOMINAL: Final = ICRC_LEN - UDP_OFFSET + NOMINAL_EXTRA_BYTES
+"""Nominal size of a packet less where its ICRC begins in the frame."""
 
 
 def opcode_of(packet: SentPacket) -> int:
@@ -149,3 +165,88 @@ class PacketBuilder:
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)
+
+
+def read_stamp(view: memoryview, flags_psn: int) -> int | None:
+    """Return the timestamp of a trimmed data packet, of which the headers are left; None without TSETH."""
+    if not flags_psn & _TS_BIT or len(view) < _TSETH_START + 2:
+        return None
+    return view[_TSETH_START] << 8 | view[_TSETH_START + 1]
+
+
+def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
+    """Return the data packet of a frame with a correct ICRC; None if its headers do not fit in.
+
+    `timestamps` says whether a TSETH is likely: the headers are unpacked once if that is right, else twice.
+    """
+    end = len(view) - ICRC_LEN
+    if end < _DATA_END:
+        return None
+    size = end + _NOMINAL
+    stamp = 0
+    start = _DATA_END
+    fields: tuple[int, ...]
+    if not timestamps or end < _DATA_TS_END:
+        fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+        first, qpn, last, message, va, rkey, total = fields
+        timestamps = last & _TS_BIT != 0
+        if timestamps and end < _DATA_TS_END:
+            return None
+    if timestamps:
+        fields = DATA_TS_STRUCT.unpack_from(view, BTH_OFFSET)
+        first, qpn, last, message, stamp, va, rkey, total = fields
+        if last & _TS_BIT:
+            start = _DATA_TS_END
+            stamp >>= 16
+        else:
+            fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+            first, qpn, last, message, va, rkey, total = fields
+            stamp = 0
+    opcode = first >> 24
+    imm: int | None = None
+    if opcode in (_LAST_IMM, _ONLY_IMM):
+        if end - start < IMM_LEN:
+            return None
+        imm = IMM_STRUCT.unpack_from(view, start)[0]
+        start += IMM_LEN
+    end -= first >> 20 & 3
+    if end < start:
+        return None
+    return DataPacket(
+        qpn & 0xFFFFFF,
+        size,
+        opcode,
+        last,
+        message >> 16,
+        message & 0xFFFF,
+        stamp,
+        va,
+        rkey,
+        total,
+        imm,
+        view[start:end],
+        end - start,
+    )
+
+
+def read_sack(view: memoryview) -> SackPacket | None:
+    """Return the SACK of a frame whose ICRC was right; None where the frame is too short for one."""
+    if len(view) - ICRC_LEN < _SACK_END:
+        return None
+    fields: tuple[int, ...] = SACK_STRUCT.unpack_from(view, BTH_OFFSET)
+    _, qpn, _, head, ack, entropy, _, cack, window, base, bitmap, stamp, tail = fields
+    return SackPacket(
+        qpn & 0xFFFFFF,
+        cack & PSN_MASK,
+        entropy,
+        ack,
+        head >> SETH_MARK_SHIFT & 3,
+        head & SETH_PROBE_REPLY != 0,
+        base,
+        bitmap,
+        window & 0xFF,
+        stamp >> 16,
+        tail >> 24 & 0x7F,
+        tail >> 31 != 0,
+        tail & 0xFFFFFF,
+    )

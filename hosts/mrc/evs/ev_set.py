@@ -30,9 +30,8 @@ from mrclab.hosts.mrc.evs.policy import PathPolicy
 from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
 from mrclab.hosts.mrc.wire import EvMark
 from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.events import Event, Note, made_by
 from mrclab.hosts.rdma.paths import RemotePaths
-from mrclab.hosts.rdma.reports import Note, made_by
 
 # Constants of the module, because they are found faster than members of a class: every packet needs them.
 _UNKNOWN: Final = EvState.UNKNOWN

@@ -7,9 +7,8 @@ from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.mrc.sending.recovery import Recovery
-from mrclab.hosts.rdma.events import LossReason, PacketLost
+from mrclab.hosts.rdma.events import LossReason, Note, PacketLost
 from mrclab.hosts.rdma.psn import PSN_MASK
-from mrclab.hosts.rdma.reports import Note
 
 
 class Losses:

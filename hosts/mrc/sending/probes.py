@@ -14,8 +14,8 @@ from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.sending.recovery import Recovery
 from mrclab.hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
+from mrclab.hosts.rdma.events import Note
 from mrclab.hosts.rdma.frames import Outgoing
-from mrclab.hosts.rdma.reports import Note
 
 _OPCODE: Final = int(Opcode.PROBE_REQUEST)
 _TAIL_PROBES_KEPT: Final = 16
@@ -69,11 +69,6 @@ class Probes:
             for ev in self._evs.due_probes(now_ns, self._recovery.rtt.probe_timeout_ns):
                 if (ev, False) not in self.wanted:
                     self.wanted.append((ev, False))
-
-    @property
-    def waiting(self) -> bool:
-        """Probes may have to go out."""
-        return self._recovery.gap or bool(self.wanted)
 
     def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> int:
         """Append up to `limit` probes to `out`; return how many."""

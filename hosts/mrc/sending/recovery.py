@@ -29,9 +29,8 @@ from __future__ import annotations
 from typing import Final
 
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SendOrder, SentPacket
 from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
-from mrclab.hosts.mrc.sending.send_order import SendOrder
 from mrclab.hosts.mrc.sending.timers import AckTimer, TailTimer
 from mrclab.hosts.rdma.rtt import RttEstimator
 
@@ -55,8 +54,8 @@ class Recovery:
         """The oldest packet in flight was overtaken by less than the reordering window."""
         self.progress_ns = -1
         """When something was acknowledged last."""
-        self.heard_ns = -1
-        """When the last valid frame of the peer came in; the endpoint sets it."""
+        self._heard_ns = -1
+        """When the last valid frame of the peer came in."""
         self.order = SendOrder(board, config.mpr)
         """All transmissions; the requester adds them."""
         self._retired_ns = -1
@@ -72,6 +71,10 @@ class Recovery:
         """When to look at the gap again; 0 for never."""
 
     # What happens
+
+    def on_frame(self, now_ns: int) -> None:
+        """Note that a valid frame of the peer came in, of any kind."""
+        self._heard_ns = now_ns
 
     def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
         """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
@@ -208,7 +211,7 @@ class Recovery:
 
         A silent peer proves nothing against a path; a packet of the peer that arrived since the sending does.
         """
-        known = self.heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
+        known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]
 
     def newest_in_flight(self) -> SentPacket | None:

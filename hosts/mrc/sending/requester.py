@@ -28,11 +28,10 @@ from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
 from mrclab.hosts.mrc.sending.window_report import WindowReport
 from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, RCVD_UNIT_BYTES, EvMark, Nack, NackReason
 from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event, LossReason, QpError, Retransmitted, SendCompleted, Status
+from mrclab.hosts.rdma.events import Event, LossReason, Note, QpError, Retransmitted, SendCompleted, Status
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
-from mrclab.hosts.rdma.reports import Note
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
@@ -124,15 +123,19 @@ class Requester:
         """Nothing posted is unfinished."""
         return not self.queue.open
 
+    def hear(self, now_ns: int) -> None:
+        """Note that a valid frame of the peer came in, of any kind."""
+        self.recovery.on_frame(now_ns)
+
     # Sending
 
     def wants_to_send(self, now_ns: int) -> bool:
         """Return whether `emit_frames` might produce something now."""
-        return self.probes.waiting or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
+        return self.wants_to_probe() or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
 
     def wants_to_probe(self) -> bool:
         """Return whether `emit_probes` might produce something now."""
-        return self.probes.waiting
+        return self.recovery.gap or bool(self.probes.wanted)
 
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""
@@ -160,7 +163,7 @@ class Requester:
     ) -> int:
         """Append up to `limit` probes to `out`, which no window holds back; return how many."""
         self.evs.now_ns = now_ns
-        return self.probes.emit(now_ns, out, limit, free_ports) if self.probes.waiting else 0
+        return self.probes.emit(now_ns, out, limit, free_ports) if self.wants_to_probe() else 0
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None

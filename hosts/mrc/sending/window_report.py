@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mrclab.hosts.mrc.congestion.control import CongestionControl
 from mrclab.hosts.mrc.events import WindowChanged
-from mrclab.hosts.rdma.reports import Note
+from mrclab.hosts.rdma.events import Note
 
 
 class WindowReport:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.codec.received import read_sack
+from mrclab.hosts.mrc.codec.packets import read_sack
 from mrclab.hosts.mrc.events import PlaneDown
 from mrclab.hosts.mrc.wire import EndpointOp, EndpointRequest, Opcode, Sack
 from mrclab.hosts.rdma.events import QpError, SendCompleted, Status

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
-from mrclab.hosts.mrc.codec.received import read_sack
+from mrclab.hosts.mrc.codec.packets import read_sack
 from mrclab.hosts.mrc.wire import EvMark, Opcode, Sack
 from mrclab.hosts.rdma.events import SendCompleted
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN

@@ -160,7 +160,7 @@ def test_a_false_timeout_does_not_widen_the_reordering_window():
     pair.b.receive(port, frame, T_SENT + 10_000)
     answers = pair.b.frames_to_send(T_SENT + 10_000, None, 1000)
     requester = pair.a.qps[pair.qpn_a].requester
-    requester.recovery.heard_ns = T_SENT + 64_000  # another packet of the peer, while this answer waits
+    requester.hear(T_SENT + 64_000)  # another packet of the peer, while this answer waits
     requester.recovery.tail.since_ns = 1 << 50
     pair.a.handle_timer(T_SENT + (1024 << 6))
     for answered, sack in answers:

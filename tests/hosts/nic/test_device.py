@@ -231,9 +231,12 @@ def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytes
     monkeypatch.setattr(select, "select", note)
     pair.sender.turn()
     assert completions()
-    pair.sender.turn()
-    assert waits[0] == 0.0
-    assert waits[1] != 0.0
+    assert waits == [0.0]
+    for _ in range(1000):  # on a slow machine a timer is due in the next turns, too
+        pair.sender.turn()
+        if waits[-1] != 0.0:
+            break
+    assert waits[-1] != 0.0
 
 
 def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
