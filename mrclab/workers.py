@@ -16,6 +16,9 @@ from mrclab.linux.system import end_with_parent, is_linux
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
+END_S = 20.0
+"""A task has this time to remove its files, once a signal has ended it."""
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -63,8 +66,15 @@ def begin_worker(parent_pid: int) -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    """End a task by an exception, so that the run under way and its files are removed first."""
+    """End a task by an exception, so that the run under way and its files are removed first.
+
+    Code that drops all exceptions (a finalizer, a callback) may have been interrupted, and the task goes on:
+    the alarm then ends the process.
+    """
     signal.signal(number, signal.SIG_IGN)
+    if is_linux():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, END_S)
     raise signals.Ended(number)
 
 
@@ -73,13 +83,25 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
     A pool would take that exception for the outcome of the task.
     """
-    signal.signal(signal.SIGTERM, _end)
     try:
-        return run(*args, **named)
+        signal.signal(signal.SIGTERM, _end)
+        try:
+            return run(*args, **named)
+        finally:
+            _end_at_once()
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
-    finally:
+
+
+def _end_at_once() -> None:
+    """Let SIGTERM end the process from now on. One that came just before still raises its exception."""
+    if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return
+    # Blocked meanwhile: Python would drop a signal whose handler is replaced before it was called.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def end_workers() -> None:

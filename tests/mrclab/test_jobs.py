@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mrclab import workers
 from mrclab.cli import main
 from mrclab.experiments.result.file import load_result
 from mrclab.experiments.run.outcome import Outcome
@@ -21,7 +24,7 @@ from mrclab.experiments.virtual.engine import run_scenario
 from mrclab.linux.children import environment
 from mrclab.linux.errors import MachineError
 from mrclab.run_jobs import Part, longest, run_in_processes
-from mrclab.workers import copies, run_or_end
+from mrclab.workers import copies, end_workers, run_or_end
 from tests.support.left_processes import processes_with, until
 from tests.support.simulated_runs import INCAST, TOPOLOGY
 
@@ -90,6 +93,28 @@ def test_only_in_its_task_a_worker_handles_sigterm() -> None:
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()
     assert callable(in_task)
     assert outside is signal.SIG_DFL
+
+
+def drop_the_end(said: str) -> None:
+    """A task that loses the exception of the first SIGTERM, as a finalizer would, and goes on."""
+    with contextlib.suppress(SystemExit):
+        Path(said).touch()
+        signal.pause()
+    signal.pause()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere there is no alarm")
+def test_a_task_that_loses_the_signal_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "END_S", 0.2)
+    file = tmp_path / "begun"
+    with copies(1).pool as pool:
+        task = pool.submit(run_or_end, drop_the_end, str(file))
+        until(file.exists)
+        end_workers()
+        with pytest.raises(BrokenProcessPool):
+            task.result()
 
 
 @pytest.mark.slow
