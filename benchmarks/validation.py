@@ -4,9 +4,9 @@
 
 Prints a row for each of the fourteen forms of docs/validation.md: the point that comes nearest to its bound,
 or with `--points` all of them. With `--htsim` (a path to `htsim_uec`) the same permutation runs in both, in
-turns, and a table follows: CPU time a data packet, memory, and the slowest flow. "least" is the ratio of
-the least times: other programs on the machine only ever add to a time. `--speed` prints our half of
-that table without htsim. Ends with 1 if a bound is missed; CPU times have none, as they are the machine's.
+turns, and a table follows: CPU time a data packet, memory, and the slowest flow. "least" is our least time
+over htsim's: other programs on the machine can only make a run slower. `--speed` prints our half of the
+table without htsim. Ends with 1 if a bound is missed; CPU times have none, as they are the machine's.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LOAD_ATTEMPTS = 5
-"""A signal (a profiler's, a debugger's) ends the verifier's work with EAGAIN; libbpf tries so often, too."""
+"""The verifier ends with EAGAIN if a signal interrupts it. libbpf also makes five attempts."""
 _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4

@@ -17,7 +17,7 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 END_S = 20.0
-"""A task has this time to remove its files, once a signal has ended it."""
+"""The time that a task has to remove its files after SIGTERM, s."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ def _nothing() -> None:
 def begin_worker(parent_pid: int) -> None:
     """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed.
 
-    SIGTERM ends a worker at once. Only a task handles it (`run_or_end`): while a worker hands over a result,
-    the pool would catch an exception of ours, and try again, for ever if another worker died in doing so.
+    SIGTERM ends a worker at once, except in a task (`run_or_end`). While a worker sends a result, the pool's
+    own code would catch an exception of ours and send again. It would wait for ever if another worker was
+    killed while it held the lock for sending.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -68,8 +69,8 @@ def begin_worker(parent_pid: int) -> None:
 def _end(number: int, frame: object) -> None:
     """End a task by an exception, so that the run under way and its files are removed first.
 
-    Code that drops all exceptions (a finalizer, a callback) may have been interrupted, and the task goes on:
-    the alarm then ends the process.
+    Python ignores an exception that is raised in a finalizer or in some callbacks. The task would then go on,
+    so an alarm ends the process after ``END_S``.
     """
     signal.signal(number, signal.SIG_IGN)
     if is_linux():
@@ -79,9 +80,9 @@ def _end(number: int, frame: object) -> None:
 
 
 def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kwargs) -> Found:
-    """Run a worker's task. SIGTERM ends the task by an exception, and then the process.
+    """Run a worker's task. SIGTERM raises an exception in the task, and then ends the process.
 
-    A pool would take that exception for the outcome of the task.
+    The process ends here, because the pool would return that exception as the result of the task.
     """
     try:
         signal.signal(signal.SIGTERM, _end)
@@ -94,11 +95,11 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
 
 def _end_at_once() -> None:
-    """Let SIGTERM end the process from now on. One that came just before still raises its exception."""
+    """Let SIGTERM end the process at once. If it came before this call, its exception is still raised."""
     if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return
-    # Blocked meanwhile: Python would drop a signal whose handler is replaced before it was called.
+    # Without the block, Python drops a signal that comes just before its handler is replaced.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

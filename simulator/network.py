@@ -32,7 +32,7 @@ _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
 _MOST_SLOTS: Final = 1 << 20
-"""8 MB of them; 16,384 hosts need half as many."""
+"""They take 8 MB. A fabric of 16,384 hosts needs half of them."""
 _PS_PER_US: Final = 10**6
 
 

@@ -169,7 +169,7 @@ class Packet(Event):
         """On lossless links: how long it waited in its last port because the other end let nothing come."""
 
     def use_again(self, size_bytes: i64, hop: Hop, priority: i64, trim_bytes: i64, markable: bool) -> None:
-        """Let a packet that has arrived, and is not corrupt, stand for another object."""
+        """Use this object, whose packet has arrived and is not corrupt, for another packet."""
         self.size_bytes = size_bytes
         self.hop = hop
         self.priority = priority

@@ -179,8 +179,8 @@ class Scenario(YamlModel):
     )
     rehearse: bool = Field(
         True,
-        description="on a live target, whether rank processes rehearse to find out if the CPUs suffice: "
-        "`no` saves some seconds for each transport, on a machine that is known to keep up",
+        description="before a live run of rank processes, rehearse each transport to find the speed that the "
+        "CPUs can carry; this takes some seconds for each",
     )
 
     virtual: Virtual = Field(

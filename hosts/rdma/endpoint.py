@@ -39,11 +39,10 @@ from mrclab.hosts.rdma.scheduler import Scheduler
 
 FIRST_QPN: Final = 0x10
 LAST_QPN: Final = 0xFFFFFF
-ADDRESSES: Final = 1 << 64
+_ADDRESSES: Final = 1 << 64
 _EVENT_LIMIT: Final = 1 << 16
 _RESERVED_BYTE: Final = 4
 _view: Final = memoryview  # Names of the module are looked up faster than builtins.
-
 
 Completion = SendCompleted | ReceiveCompleted
 
@@ -342,7 +341,7 @@ def message_view(
         raise ValueError(f"a message has {least_bytes} to {most_bytes} bytes, not {len(view)}")
     if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
         raise ValueError(f"immediate data has 32 bits, not {imm}")
-    if not 0 <= remote_va <= ADDRESSES - len(view):
+    if not 0 <= remote_va <= _ADDRESSES - len(view):
         raise ValueError(f"{len(view)} bytes at {remote_va:#x} do not fit into addresses of 64 bits")
     if not 0 <= rkey <= 0xFFFFFFFF:
         raise ValueError(f"a memory key has 32 bits, not {rkey:#x}")

@@ -66,7 +66,7 @@ def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: 
     assert len(result["trials"]) == 4
 
 
-# Any machine keeps up with this rate: no rehearsal, which would bring up another fabric for each transport.
+# Every machine can send at this rate. A rehearsal would bring up another fabric for each transport.
 STREAM = (
     SCENARIO.replace(
         "all-reduce, sizes: [64 KiB], iterations: 20", "stream, rate: 20 Mbit/s, duration: 300 ms"
@@ -100,7 +100,7 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
     overrides = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
     overrides += ["--set", "workload.duration=1500 ms"]
     result = run(mrclab, tmp_path, STREAM, *overrides)
-    # A machine that stands still while the link is dead sends nothing onto it. The run is then not valid.
+    # If the machine stands still while the link is dead, no packet is lost. The run is then not valid.
     missed = [trial["first_loss_reason"] for trial in result["trials"] if not trial["felt"]]
     assert not (missed and result["valid"]), missed
     felt = {trial["transport"]: trial for trial in result["trials"] if trial["felt"]}
@@ -122,7 +122,7 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
 
 @pytest.mark.parametrize("kind", ["request-response", "all-to-all"])
 def test_other_workloads_run(mrclab: Mrclab, tmp_path: Path, kind: str) -> None:
-    # One plane does: how data spreads is not at stake. Any machine keeps up with links this slow.
+    # One plane is enough: the spread of the data is not tested. Every machine can fill links this slow.
     sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]", "--set", "topology.planes=1"]
     sets += ["--set", "rehearse=no", "--set", "topology.links.host.rate=10 Mbit/s"]
     if kind == "request-response":

@@ -87,7 +87,7 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
 
 
 def test_only_in_its_task_a_worker_handles_sigterm() -> None:
-    """A pool catches what a handler raises while a result is handed over, and once waited for ever then."""
+    """While a worker sends a result, the pool catches the exception of a handler; it once waited for ever."""
     with copies(1).pool as pool:
         in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()
@@ -96,7 +96,7 @@ def test_only_in_its_task_a_worker_handles_sigterm() -> None:
 
 
 def drop_the_end(said: str) -> None:
-    """A task that loses the exception of the first SIGTERM, as a finalizer would, and goes on."""
+    """Ignore the exception of the first SIGTERM, as Python does in a finalizer, and go on."""
     with contextlib.suppress(SystemExit):
         Path(said).touch()
         signal.pause()

@@ -1,4 +1,4 @@
-"""How an MRC packet becomes a frame, and a frame a packet. On a packet's way, only this module handles bytes.
+"""Encode MRC packets into frames, and decode frames. On a packet's way, only this module handles bytes.
 
 Everything before the BTH is fixed for one path, traffic class and length and is kept with the EV. A data
 packet then costs one `Struct` call for BTH, METH and RETH, one CRC pass over the payload and one copy of it.
@@ -56,7 +56,7 @@ _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
 _TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
 _SACK_END: Final = BTH_OFFSET + SACK_STRUCT.size
 _NOMINAL: Final = ICRC_LEN - UDP_OFFSET + NOMINAL_EXTRA_BYTES
-"""Nominal size of a packet less where its ICRC begins in the frame."""
+"""Nominal size of a packet minus the offset of its ICRC in the frame."""
 
 
 def opcode_of(packet: SentPacket) -> int:
@@ -230,7 +230,7 @@ def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
 
 
 def read_sack(view: memoryview) -> SackPacket | None:
-    """Return the SACK of a frame whose ICRC was right; None where the frame is too short for one."""
+    """Return the SACK of a frame with a correct ICRC; None if the frame is too short."""
     if len(view) - ICRC_LEN < _SACK_END:
         return None
     fields: tuple[int, ...] = SACK_STRUCT.unpack_from(view, BTH_OFFSET)

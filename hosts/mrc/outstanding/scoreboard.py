@@ -17,7 +17,7 @@ from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
 _FIRST_RING: Final = 64
 """Records that a ring has room for at first; it doubles when more PSNs are unacknowledged."""
 _KEPT: Final = 64
-"""Entries of the past that the order of sending keeps at most, unless more than that many follow them."""
+"""`SendOrder` keeps up to so many entries before its oldest packet in flight, or as many as come after it."""
 
 
 # Nothing that a packet refers to refers back to it, so the garbage collector need not look at it.

@@ -232,7 +232,7 @@ def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytes
     pair.sender.turn()
     assert completions()
     assert waits == [0.0]
-    for _ in range(1000):  # on a slow machine a timer is due in the next turns, too
+    for _ in range(1000):  # on a slow machine a timer may be due in the next turns
         pair.sender.turn()
         if waits[-1] != 0.0:
             break

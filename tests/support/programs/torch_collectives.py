@@ -164,7 +164,7 @@ def main() -> None:
     reductions(rank)
     copies(rank)
     messages(rank)
-    # One write, for all ranks write into the same pipe: with PYTHONUNBUFFERED, print() makes two.
+    # All ranks write into the same pipe. With PYTHONUNBUFFERED, print() would write the line in two parts.
     sys.stdout.write(f"rank {rank} of {dist.get_backend()}: all right\n")
     sys.stdout.flush()
     dist.destroy_process_group()
