@@ -45,7 +45,7 @@ from switch_kit import (  # noqa: E402
 from mrclab.linux import bpf  # noqa: E402
 from mrclab.linux.traffic_control import ifindex_of  # noqa: E402
 from mrclab.switches.ebpf.codegen.compile import compile_json  # noqa: E402
-from mrclab.switches.ebpf.plan.layouts import TableLayout  # noqa: E402
+from mrclab.switches.ebpf.plan import TableLayout  # noqa: E402
 from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: E402
 from mrclab.switches.ebpf.target import EbpfTarget  # noqa: E402
 from mrclab.switches.spec import SwitchSpec  # noqa: E402

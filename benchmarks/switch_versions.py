@@ -27,7 +27,7 @@ from switch_kit import JSON, Namespace, ipv6_frame, ipv6_packet, list_frame, mrc
 from mrclab.linux import bpf  # noqa: E402
 from mrclab.linux.traffic_control import ifindex_of  # noqa: E402
 from mrclab.switches.ebpf.codegen.compile import compile_json  # noqa: E402
-from mrclab.switches.ebpf.plan.layouts import TableLayout  # noqa: E402
+from mrclab.switches.ebpf.plan import TableLayout  # noqa: E402
 from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: E402
 
 FIRST, QUEUED = (

@@ -79,7 +79,7 @@ class SwitchTarget(Protocol):
 
 def select_target(choice: str = "auto") -> SwitchTarget:
     """Return the target of that name, see `target_name`. Raise BadInputError for a name that is none."""
-    from mrclab.switches.bmv2.target import Bmv2Target
+    from mrclab.switches.bmv2 import Bmv2Target
     from mrclab.switches.ebpf.target import EbpfTarget
 
     choice = target_name(choice)

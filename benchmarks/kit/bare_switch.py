@@ -13,8 +13,7 @@ from benchmarks.kit.blaster import Blaster
 from mrclab.linux import bpf
 from mrclab.linux.bpf_types import MapSpec, MapType
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
-from mrclab.switches.ebpf.codegen.backend.elf import section
-from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
+from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 from mrclab.switches.ebpf.codegen.translation import SECTION
 from mrclab.switches.spec import SwitchSpec
 from mrclab.switches.target import select_target

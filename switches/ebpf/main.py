@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrclab.linux.errors import BadInputError, MrclabError
-from mrclab.switches.ebpf.plan.queues import SLOTS
-from mrclab.switches.ebpf.runtime.claims import Claims
-from mrclab.switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
+from mrclab.switches.ebpf.plan import SLOTS
+from mrclab.switches.ebpf.runtime.interfaces import MOST_FRAMES_PER_SECOND, Claims
 from mrclab.switches.spec import SwitchSpec
 
 if TYPE_CHECKING:

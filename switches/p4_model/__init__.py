@@ -5,7 +5,8 @@ nothing with the compiler but the reader of the JSON. It is slow and readable: n
 expressions are evaluated as BMv2 evaluates them, with integers of any size, cut only when stored in a field.
 """
 
-from mrclab.switches.p4_model.entries import (
+from mrclab.switches.p4_model.interpreter import Interpreter
+from mrclab.switches.p4_model.machine import (
     Between,
     CloneSession,
     Exact,
@@ -16,7 +17,6 @@ from mrclab.switches.p4_model.entries import (
     Profile,
     Rule,
 )
-from mrclab.switches.p4_model.interpreter import Interpreter
 
 __all__ = [
     "Between",

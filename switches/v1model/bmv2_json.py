@@ -52,7 +52,7 @@ from mrclab.switches.v1model.expressions import (
     UnionStackHeader,
     Vector,
 )
-from mrclab.switches.v1model.pipeline import (
+from mrclab.switches.v1model.program import (
     ActionCall,
     Conditional,
     ConstEntry,
@@ -64,10 +64,10 @@ from mrclab.switches.v1model.pipeline import (
     Parser,
     ParserState,
     Pipeline,
+    Program,
     Table,
     Transition,
 )
-from mrclab.switches.v1model.program import Program
 
 
 def _number(text: str | int) -> int:

@@ -13,7 +13,7 @@ from mrclab.linux import bpf
 from mrclab.linux.traffic_control import ifindex_of
 from mrclab.switches.ebpf.codegen.compile import compile_json
 from mrclab.switches.ebpf.p4runtime.entities.running import Running
-from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan import Compiled
 from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from mrclab.switches.ebpf.runtime.entries import Action, Entry, full_mask
 from mrclab.switches.ebpf.runtime.transaction import Transaction

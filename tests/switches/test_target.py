@@ -19,7 +19,7 @@ from mrclab.linux.children import Child, inside, python
 from mrclab.linux.errors import BadInputError, SwitchError
 from mrclab.p4src.targets import BMV2_PROGRAM
 from mrclab.shell_environment import shell_python
-from mrclab.switches.bmv2.target import Bmv2Target
+from mrclab.switches.bmv2 import Bmv2Target
 from mrclab.switches.ebpf.main import loopback, parse, read_specs
 from mrclab.switches.ebpf.target import EbpfTarget
 from mrclab.switches.spec import SwitchSpec

@@ -36,8 +36,7 @@ from mrclab.linux.ring_buffer import RECORD_HEADER, RingReader
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYTES
 from mrclab.switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
-from mrclab.switches.ebpf.codegen.backend.elf import section
-from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
+from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 
 RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machine delays the reader
 DRAIN_S = 0.1

@@ -8,7 +8,7 @@ from typing import Any
 from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout
 from mrclab.switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
 from mrclab.switches.ebpf.codegen.expressions import Machine
-from mrclab.switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.plan import (
     COUNTER_BYTES,
     CounterLayout,
     DigestLayout,

@@ -6,14 +6,17 @@ from collections import Counter
 
 from mrclab.linux.bpf import map_marks
 from mrclab.linux.errors import DAMAGE, BadInputError, UnsupportedError, reason
-from mrclab.switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
-from mrclab.switches.ebpf.codegen.backend.debug_info import largest, read_source_map
-from mrclab.switches.ebpf.codegen.backend.elf import section
-from mrclab.switches.ebpf.codegen.backend.stack import LIMIT_BYTES, beyond
-from mrclab.switches.ebpf.codegen.backend.worker import TooLargeError, compile_ir
+from mrclab.switches.ebpf.codegen.backend.asm import SECTION as MARKS
+from mrclab.switches.ebpf.codegen.backend.asm import largest, read_source_map
+from mrclab.switches.ebpf.codegen.backend.worker import (
+    LIMIT_BYTES,
+    TooLargeError,
+    beyond,
+    compile_ir,
+    section,
+)
 from mrclab.switches.ebpf.codegen.translation import SECTION, translate
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.source_map import split_place
+from mrclab.switches.ebpf.plan import Compiled, split_place
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 

@@ -14,7 +14,7 @@ from mrclab.switches.ebpf.codegen.analysis import ranges
 from mrclab.switches.ebpf.codegen.analysis.ranges import Interval
 from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout, VarbitSlot
 from mrclab.switches.ebpf.codegen.backend.asm import Asm, Value, const
-from mrclab.switches.ebpf.plan.layouts import WIDEST
+from mrclab.switches.ebpf.plan import WIDEST
 from mrclab.switches.v1model.expressions import (
     BoolConst,
     Const,

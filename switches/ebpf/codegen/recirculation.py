@@ -13,8 +13,12 @@ from typing import Any
 
 from mrclab.linux.bpf_types import MapSpec, MapType
 from mrclab.linux.errors import UnsupportedError
-from mrclab.switches.ebpf.codegen.analysis.features import program_reenters
-from mrclab.switches.ebpf.codegen.analysis.scratch_layout import SESSION_MASK, TRAILER, Layout
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import (
+    SESSION_MASK,
+    TRAILER,
+    Layout,
+    program_reenters,
+)
 from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value, const
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from mrclab.switches.v1model.program import Program

@@ -20,7 +20,7 @@ from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContex
 from mrclab.switches.ebpf.codegen.deparser import valid_bytes
 from mrclab.switches.ebpf.codegen.expressions import Machine
 from mrclab.switches.ebpf.codegen.recirculation import cut_to, session_of
-from mrclab.switches.ebpf.plan.replication import COPIES, COPY, HEADER, SESSION, replication_map
+from mrclab.switches.ebpf.plan import COPIES, COPY, HEADER, SESSION, replication_map
 from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _AT_A_TIME = COPIES // 32

@@ -10,23 +10,24 @@ from llvmlite import ir
 from mrclab.linux.bpf_types import MMAPABLE, NO_PREALLOC, MapSpec, MapType
 from mrclab.linux.errors import UnsupportedError
 from mrclab.switches.ebpf.codegen.actions import ActionWriter
-from mrclab.switches.ebpf.codegen.analysis.features import (
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import (
+    Layout,
+    make_layout,
     program_clones,
     program_multicasts,
     program_truncates,
+    slot_size,
 )
-from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout, make_layout, slot_size
 from mrclab.switches.ebpf.codegen.backend.asm import I32, PTR, Asm, Helper, MapPool, Value, const
 from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext, Recirculation, key_cell
 from mrclab.switches.ebpf.codegen.deparser import DeparserWriter
 from mrclab.switches.ebpf.codegen.expressions import Evaluator, Machine
-from mrclab.switches.ebpf.codegen.externs.checksums import update_checksums, verify_checksums
 from mrclab.switches.ebpf.codegen.externs.digests import layout_digest, send_digest
-from mrclab.switches.ebpf.codegen.externs.meters import layout_meter
+from mrclab.switches.ebpf.codegen.externs.hashes import update_checksums, verify_checksums
 from mrclab.switches.ebpf.codegen.externs.queues import QUEUE_TIMES, join_queue, layout_queues, look_at_queue
 from mrclab.switches.ebpf.codegen.externs.selectors import layout_profile
-from mrclab.switches.ebpf.codegen.externs.value_sets import layout_value_set
-from mrclab.switches.ebpf.codegen.parser import ParserWriter
+from mrclab.switches.ebpf.codegen.externs.stateful import layout_meter
+from mrclab.switches.ebpf.codegen.parser import ParserWriter, layout_value_set
 from mrclab.switches.ebpf.codegen.recirculation import (
     MARK,
     EntryReason,
@@ -55,7 +56,7 @@ from mrclab.switches.ebpf.codegen.replication import (
     store_lengths,
 )
 from mrclab.switches.ebpf.codegen.tables import TableWriter, layout_table
-from mrclab.switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.plan import (
     DROP_PORT,
     PORTS,
     QDISC_CLASS,
@@ -70,8 +71,7 @@ from mrclab.switches.ebpf.plan.layouts import (
 )
 from mrclab.switches.v1model.declarations import RegisterArray
 from mrclab.switches.v1model.expressions import FieldRef, Source
-from mrclab.switches.v1model.pipeline import ActionCall, Conditional, Pipeline, Table
-from mrclab.switches.v1model.program import Program
+from mrclab.switches.v1model.program import ActionCall, Conditional, Pipeline, Program, Table
 
 SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT

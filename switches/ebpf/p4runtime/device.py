@@ -20,22 +20,22 @@ from mrclab.linux.scheduling import (
     make_at_a_moment,
 )
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
-from mrclab.switches.ebpf.p4runtime.carry_over import carry_over
-from mrclab.switches.ebpf.p4runtime.entities.counters import CounterEntries, DirectCounterEntries
 from mrclab.switches.ebpf.p4runtime.entities.digests import DigestEntries
-from mrclab.switches.ebpf.p4runtime.entities.meters import DirectMeterEntries, MeterEntries
 from mrclab.switches.ebpf.p4runtime.entities.profiles import GroupEntries, MemberEntries
-from mrclab.switches.ebpf.p4runtime.entities.protocol import Entities
-from mrclab.switches.ebpf.p4runtime.entities.registers import RegisterEntries
 from mrclab.switches.ebpf.p4runtime.entities.replication import ReplicationEntries
-from mrclab.switches.ebpf.p4runtime.entities.running import Running
-from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
+from mrclab.switches.ebpf.p4runtime.entities.running import Entities, Running, carry_over
+from mrclab.switches.ebpf.p4runtime.entities.stateful import (
+    CounterEntries,
+    DirectCounterEntries,
+    DirectMeterEntries,
+    MeterEntries,
+    RegisterEntries,
+)
+from mrclab.switches.ebpf.p4runtime.entities.tables import IdleWatch, TableEntries
 from mrclab.switches.ebpf.p4runtime.entities.value_sets import ValueSetEntries
-from mrclab.switches.ebpf.p4runtime.idle import IdleWatch
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.queues import Shape
+from mrclab.switches.ebpf.plan import Compiled, Shape
 from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 from mrclab.switches.spec import SwitchSpec

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from finsy.proto import p4i, p4r, p4t
 
-from mrclab.switches.ebpf.p4runtime.matches import KINDS, read_match, write_match
 from mrclab.switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import decode, encode
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.p4runtime.values import KINDS, decode, encode, read_match, write_match
+from mrclab.switches.ebpf.plan import (
     TO_GROUP,
     TO_MEMBER,
     ActionLayout,
+    Compiled,
     CounterLayout,
     MeterLayout,
     ProfileLayout,
@@ -24,7 +23,7 @@ from mrclab.switches.ebpf.plan.layouts import (
     ValueSetLayout,
 )
 from mrclab.switches.ebpf.runtime.entries import Action, Entry, Ident, Match, Reference
-from mrclab.switches.v1model.pipeline import Table
+from mrclab.switches.v1model.program import Table
 
 # The match kinds that p4c may write into the JSON for a kind of the P4Info.
 _IN_JSON = {"exact": ("exact", "valid"), "optional": ("optional", "ternary"), "lpm": ("lpm", "ternary")}

@@ -18,13 +18,11 @@ from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
 from mrclab.switches.ebpf.p4runtime.device import Device, precedence
 from mrclab.switches.ebpf.p4runtime.entities.digests import digest_list
-from mrclab.switches.ebpf.p4runtime.packet_io import PACKET_IN, PACKET_OUT
+from mrclab.switches.ebpf.p4runtime.packet_io import PACKET_IN, PACKET_OUT, CpuPort
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.layouts import DROP_PORT
-from mrclab.switches.ebpf.runtime.cpu_port import CpuPort
+from mrclab.switches.ebpf.plan import DROP_PORT, Compiled
 from mrclab.switches.ebpf.runtime.datapath import SharedMaps
-from mrclab.switches.ebpf.runtime.qdiscs import QdiscMonitor, drop_queue, set_queue, shapes_of
+from mrclab.switches.ebpf.runtime.interfaces import QdiscMonitor, drop_queue, set_queue, shapes_of
 from mrclab.switches.spec import SwitchSpec
 
 log = logging.getLogger(__name__)

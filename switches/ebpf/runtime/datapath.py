@@ -12,11 +12,15 @@ from mrclab.linux.bpf import Map
 from mrclab.linux.bpf_types import MapSpec
 from mrclab.linux.errors import UnsupportedError
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.layouts import COUNTER_BYTES, RegisterLayout, counter_chunk
-from mrclab.switches.ebpf.plan.queues import Shape
-from mrclab.switches.ebpf.plan.source_map import split_place
-from mrclab.switches.v1model.jumps import loops
+from mrclab.switches.ebpf.plan import (
+    COUNTER_BYTES,
+    Compiled,
+    RegisterLayout,
+    Shape,
+    counter_chunk,
+    split_place,
+)
+from mrclab.switches.v1model.declarations import loops
 from mrclab.switches.v1model.program import Program
 
 # The verifier's words for a loop that is too long or may be endless.

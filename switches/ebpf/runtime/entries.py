@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from mrclab.switches.ebpf.plan.layouts import ActionLayout, TableLayout, round8
+from mrclab.switches.ebpf.plan import ActionLayout, TableLayout, round8
 
 # One element of a key: value and mask, or low and high end of a range.
 Match = tuple[int, int]

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mrclab.switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.plan import (
     METER_BURST,
     METER_COMMITTED,
     METER_CONFIGURED,

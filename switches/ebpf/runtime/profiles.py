@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mrclab.switches.ebpf.plan.layouts import TO_GROUP, TO_MEMBER, ProfileLayout
+from mrclab.switches.ebpf.plan import TO_GROUP, TO_MEMBER, ProfileLayout
 from mrclab.switches.ebpf.runtime.entries import (
     Action,
     ExistsError,

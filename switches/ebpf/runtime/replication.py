@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mrclab.switches.ebpf.plan.replication import COPY, HEADER, VALUE_SIZE
+from mrclab.switches.ebpf.plan import COPY, HEADER, VALUE_SIZE
 from mrclab.switches.ebpf.runtime.entries import ExistsError, NotThereError
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 

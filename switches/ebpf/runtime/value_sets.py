@@ -11,8 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrclab.switches.ebpf.plan.layouts import ValueSetLayout
-from mrclab.switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
+from mrclab.switches.ebpf.plan import PLACES_PER_FIELD, USED_BYTES, ValueSetLayout
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 

@@ -15,7 +15,7 @@ from mrclab.linux import namespaces
 from mrclab.linux.errors import BadInputError, SwitchError
 from mrclab.linux.namespaces import in_thread
 from mrclab.linux.process_deaths import DeathWatch
-from mrclab.switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
+from mrclab.switches.bmv2 import PCAP_VARIABLE, Bmv2Target
 from mrclab.switches.spec import SwitchSpec
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.names import Names

@@ -17,11 +17,10 @@ from mrclab.linux.errors import BadInputError, SwitchError, UnsupportedError
 from mrclab.switches.ebpf.codegen.analysis import ranges
 from mrclab.switches.ebpf.codegen.analysis.ranges import Interval, interval
 from mrclab.switches.ebpf.codegen.analysis.scratch_layout import make_layout, slot_size
-from mrclab.switches.ebpf.codegen.backend.elf import section
-from mrclab.switches.ebpf.codegen.backend.worker import CompilerError, compile_ir
+from mrclab.switches.ebpf.codegen.backend.worker import CompilerError, compile_ir, section
 from mrclab.switches.ebpf.codegen.translation import SECTION, translate
-from mrclab.switches.ebpf.p4runtime.device_config import json_of
-from mrclab.switches.ebpf.plan.layouts import counter_chunk, counter_map
+from mrclab.switches.ebpf.p4runtime.programs import json_of
+from mrclab.switches.ebpf.plan import counter_chunk, counter_map
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.expressions import Const, FieldRef, Op, Param
 from tests.support.switch_kit import DATA, JSON
@@ -199,7 +198,7 @@ def trees(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     field=st.integers(-(1 << 15), (1 << 15) - 1),
 )
 def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], field: int) -> None:
-    from mrclab.switches.p4_model.arithmetic import NUMERIC
+    from mrclab.switches.p4_model.statements import NUMERIC
 
     def leaf(e: Any) -> Interval:
         return ranges.signed(16) if isinstance(e, FieldRef) else ranges.unsigned(NAMES[e.index])

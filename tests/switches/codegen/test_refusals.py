@@ -14,12 +14,11 @@ from mrclab.linux import bpf
 from mrclab.linux.bpf import RefusedError
 from mrclab.linux.errors import UnsupportedError
 from mrclab.switches.ebpf.codegen.actions import ActionWriter
-from mrclab.switches.ebpf.codegen.backend.asm import PTR, const
-from mrclab.switches.ebpf.codegen.backend.debug_info import read_source_map
+from mrclab.switches.ebpf.codegen.backend.asm import PTR, const, read_source_map
 from mrclab.switches.ebpf.codegen.compile import compile_json
 from mrclab.switches.ebpf.codegen.expressions import Evaluator
 from mrclab.switches.ebpf.codegen.parser import ParserWriter
-from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.ebpf.plan import SourceMap
 from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from mrclab.switches.v1model.expressions import Primitive
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
@@ -256,8 +255,7 @@ def test_what_has_no_line_is_refused_with_its_file() -> None:
 
 @pytest.mark.slow
 def test_debug_information_changes_no_instruction(tmp_path: Path) -> None:
-    from mrclab.switches.ebpf.codegen.backend.elf import section
-    from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
+    from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
     from mrclab.switches.ebpf.codegen.translation import SECTION, translate
     from mrclab.switches.v1model.bmv2_json import read_program
 

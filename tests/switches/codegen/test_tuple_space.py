@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.switches.ebpf.codegen.translation import translate
-from mrclab.switches.ebpf.plan.layouts import TUPLES
+from mrclab.switches.ebpf.plan import TUPLES
 from mrclab.switches.ebpf.runtime.entries import Action, Entry, TableFullError
-from mrclab.switches.ebpf.runtime.table_state import TableState
+from mrclab.switches.ebpf.runtime.table_state import TableState, prefixes
 from mrclab.switches.ebpf.runtime.transaction import Transaction
-from mrclab.switches.ebpf.runtime.tuple_space import prefixes
 from mrclab.switches.p4_model import Between, Exact, Masked, Prefix, Rule
 from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_bench import Bench, bench_of

@@ -22,8 +22,7 @@ from mrclab.switches.ebpf.codegen.translation import translate
 from mrclab.switches.ebpf.main import loopback
 from mrclab.switches.ebpf.p4runtime import programs
 from mrclab.switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, Device
-from mrclab.switches.ebpf.p4runtime.device_config import json_of
-from mrclab.switches.ebpf.p4runtime.programs import SPARE, Programs
+from mrclab.switches.ebpf.p4runtime.programs import SPARE, Programs, json_of
 from mrclab.switches.ebpf.p4runtime.schema import bind
 from mrclab.switches.ebpf.p4runtime.server import P4RuntimeServer
 from mrclab.switches.ebpf.p4runtime.status import (
@@ -33,8 +32,7 @@ from mrclab.switches.ebpf.p4runtime.status import (
     P4RuntimeError,
     batch_status,
 )
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.ebpf.plan import Compiled, SourceMap
 from mrclab.switches.spec import SwitchSpec
 from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import DATA, read_p4info

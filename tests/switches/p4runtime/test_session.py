@@ -8,7 +8,7 @@ from typing import Any
 from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter
-from mrclab.switches.ebpf.p4runtime.session import Session
+from mrclab.switches.ebpf.p4runtime.server import Session
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING
 

@@ -13,8 +13,7 @@ from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
 from mrclab.switches.ebpf.p4runtime.server import wait_of
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
 from mrclab.switches.ebpf.p4runtime.values import decode, encode
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.ebpf.plan import Compiled, SourceMap
 from mrclab.switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
 from mrclab.switches.ebpf.runtime.table_state import TableState
 from mrclab.switches.ebpf.runtime.transaction import Transaction

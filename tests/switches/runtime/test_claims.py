@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mrclab.linux.errors import BadInputError
-from mrclab.switches.ebpf.runtime.claims import Claims
+from mrclab.switches.ebpf.runtime.interfaces import Claims
 
 
 def test_a_second_claim_is_refused_and_free_again_after_the_first() -> None:

@@ -17,8 +17,8 @@ from finsy.proto import p4r
 from mrclab.linux.errors import BadInputError
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.switches.ebpf.main import parse, port_queues
-from mrclab.switches.ebpf.plan.queues import Shape
-from mrclab.switches.ebpf.runtime.qdiscs import shapes_of
+from mrclab.switches.ebpf.plan import Shape
+from mrclab.switches.ebpf.runtime.interfaces import shapes_of
 from mrclab.switches.spec import SwitchSpec
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, ROOT, Client, Namespace, read_p4info, receive, three_ports

@@ -15,7 +15,7 @@ from finsy.proto import p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.switches.ebpf.plan.layouts import ActionLayout, ProfileLayout
+from mrclab.switches.ebpf.plan import ActionLayout, ProfileLayout
 from mrclab.switches.ebpf.runtime.entries import Action, Entry, NotThereError, TableFullError
 from mrclab.switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
 from mrclab.switches.ebpf.runtime.transaction import Transaction

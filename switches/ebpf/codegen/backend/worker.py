@@ -1,15 +1,54 @@
-"""The worker process: LLVM IR text in, a BPF object file out.
+"""The worker process: LLVM IR text in, a BPF object file out; and what is read from that file.
 
 It is a separate process because LLVM terminates its process on an error in the back end, and to release
-the memory of the library when the program is compiled.
+the memory of the library when the program is compiled. Read from the object file are the bytes of a section
+(64-bit little-endian, elf(5)), and from its code the use of the stack, of which a program has 512 bytes
+(Documentation/bpf/verifier.rst).
 """
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 
 from mrclab.linux.errors import SwitchError
+
+
+def section(data: bytes, name: str) -> bytes:
+    """Return the content of section `name`. Raises SwitchError if the file is no such ELF or lacks it."""
+    try:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise SwitchError("not a 64-bit little-endian ELF file")
+        (table,) = struct.unpack_from("<Q", data, 40)
+        size, count, names = struct.unpack_from("<HHH", data, 58)
+        headers = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
+        strings = headers[names][4]
+        for name_at, _, _, _, offset, length in headers:
+            end = data.index(b"\0", strings + name_at)
+            if data[strings + name_at : end] == name.encode():
+                return data[offset : offset + length]
+    except (struct.error, IndexError, ValueError) as exc:
+        raise SwitchError(f"damaged ELF file: {exc}") from exc
+    raise SwitchError(f"no section {name} in the object file")
+
+
+LIMIT_BYTES = 512
+_FRAME = 10  # r10, which points behind the stack
+_ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # by class: LDX, ST, STX
+
+
+def beyond(code: bytes) -> list[int]:
+    """Return the instructions that access memory below the stack's limit."""
+    found = []
+    for at in range(0, len(code), 8):
+        opcode, registers, offset = struct.unpack_from("<BBh", code, at)
+        side = _ADDRESS.get(opcode & 7)
+        base = registers >> 4 if side == "source" else registers & 15
+        if side is not None and base == _FRAME and offset < -LIMIT_BYTES:
+            found.append(at // 8)
+    return found
+
 
 CPU = "v3"
 # Without this, unaligned fields of a map value are read byte by byte.

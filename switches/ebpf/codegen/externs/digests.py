@@ -6,7 +6,7 @@ from mrclab.linux.errors import UnsupportedError
 from mrclab.switches.ebpf.codegen.analysis.scratch_layout import CHUNK
 from mrclab.switches.ebpf.codegen.backend.asm import Helper, const
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
-from mrclab.switches.ebpf.plan.layouts import DIGEST_HEADER, DigestLayout, round8
+from mrclab.switches.ebpf.plan import DIGEST_HEADER, DigestLayout, round8
 from mrclab.switches.v1model.declarations import DigestList
 from mrclab.switches.v1model.expressions import FieldRef, Source
 from mrclab.switches.v1model.program import Program

@@ -12,8 +12,7 @@ from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout
 from mrclab.switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
 from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
-from mrclab.switches.ebpf.plan.layouts import PORTS
-from mrclab.switches.ebpf.plan.queues import (
+from mrclab.switches.ebpf.plan import (
     CELL_BURST,
     CELL_BYTE_COST,
     CELL_COUNT,
@@ -26,6 +25,7 @@ from mrclab.switches.ebpf.plan.queues import (
     CELL_SIZE,
     CELL_WHOLE,
     COST_FRACTION_BITS,
+    PORTS,
     QUEUE_FIELDS,
     SLOTS,
     SLOTS_LOG,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from mrclab.linux.errors import UnsupportedError
-from mrclab.switches.ebpf.codegen.action_values import layout_action, value_size_of
 from mrclab.switches.ebpf.codegen.backend.asm import I32, Helper, MapPool, Value, const
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
 from mrclab.switches.ebpf.codegen.externs.hashes import HashWriter
-from mrclab.switches.ebpf.plan.layouts import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, ProfileLayout, round8
+from mrclab.switches.ebpf.plan import (
+    GROUP_LIMIT,
+    TO_GROUP,
+    VALUE_HEADER,
+    ProfileLayout,
+    layout_action,
+    round8,
+    value_size_of,
+)
 from mrclab.switches.v1model.declarations import Action, ActionProfile
 from mrclab.switches.v1model.program import Program
 

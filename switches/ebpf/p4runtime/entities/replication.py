@@ -10,7 +10,7 @@ from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 from mrclab.switches.ebpf.p4runtime.values import decode
-from mrclab.switches.ebpf.plan.replication import CLASSES, COPIES, GROUPS
+from mrclab.switches.ebpf.plan import CLASSES, COPIES, GROUPS
 from mrclab.switches.ebpf.runtime.entries import ExistsError, NotThereError
 from mrclab.switches.ebpf.runtime.replication import Replica, Replication
 from mrclab.switches.ebpf.runtime.transaction import Transaction

@@ -1,19 +1,24 @@
-"""A running program of one switch: its datapath, and the server's view of its maps."""
+"""A running program of one switch: its datapath, the server's view of its maps, and moving its state.
+
+The state moves from one program to another with RECONCILE_AND_COMMIT. Counters of the kernel only count up,
+so the start of those that clients set is kept here. `Entities` is the interface of the modules for each
+kind of entity.
+"""
 
 from __future__ import annotations
 
 import errno
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from finsy.proto import p4r
 
 from mrclab.linux.bpf import ANY, LOCK, Prepared
 from mrclab.linux.ring_buffer import RingReader
-from mrclab.switches.ebpf.p4runtime.entities.cells import CounterCells
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.plan.compiled import Compiled
-from mrclab.switches.ebpf.plan.layouts import DROP_PORT, RING_SIZE
-from mrclab.switches.ebpf.plan.replication import SESSION
+from mrclab.switches.ebpf.plan import DROP_PORT, METER_COLOURS, RING_SIZE, SESSION, Compiled, MeterLayout
 from mrclab.switches.ebpf.runtime.datapath import Datapath
 from mrclab.switches.ebpf.runtime.digests import DigestQueue, ReadyList
 from mrclab.switches.ebpf.runtime.meters import MeterState
@@ -22,6 +27,67 @@ from mrclab.switches.ebpf.runtime.replication import ReplicationState
 from mrclab.switches.ebpf.runtime.table_state import TableState
 from mrclab.switches.ebpf.runtime.transaction import Change, Transaction
 from mrclab.switches.ebpf.runtime.value_sets import ValueSetState
+
+
+class Entities(Protocol):
+    """Writes and reads entities of one kind."""
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Plan an update. Raise P4RuntimeError."""
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """Yield everything that an entity asks for; unset fields are wildcards. Raise P4RuntimeError."""
+
+
+Counts = tuple[int, int]  # packets, bytes
+_COLOURS = ("green", "yellow", "red")
+
+
+class CounterCells:
+    """Reads and sets cells of counter maps."""
+
+    def __init__(self, datapath: Datapath) -> None:
+        self._datapath = datapath
+        self._base: dict[tuple[int, int], Counts] = {}
+
+    def set(self, index: int, cells: int, cell: int, counts: Counts, tx: Transaction) -> None:
+        """Let a cell of counter map `index`, of `cells` cells, continue from given counts."""
+        packets, octets = self._datapath.cell(index, cells, cell)
+        key, before = (index, cell), self._base.get((index, cell))
+        self._base[key] = (packets - counts[0], octets - counts[1])
+
+        def undo() -> None:
+            if before is None:
+                self._base.pop(key, None)
+            else:
+                self._base[key] = before
+
+        tx.on_undo(undo)
+
+    def set_colours(self, meter: MeterLayout, cell: int, data: p4r.MeterCounterData, tx: Transaction) -> None:
+        """Let the counts of each colour of a meter's cell continue from given counts."""
+        for colour, name in enumerate(_COLOURS):
+            counts = getattr(data, name)
+            place = METER_COLOURS * cell + colour
+            self.set(meter.counter_map, meter.counters, place, (counts.packet_count, counts.byte_count), tx)
+
+    def read_colours(self, meter: MeterLayout, cell: int) -> p4r.MeterCounterData:
+        """Return the counts of a meter's cell for each colour."""
+        first = METER_COLOURS * cell
+        counts = [self.read(meter.counter_map, meter.counters, first + i) for i in range(len(_COLOURS))]
+        return p4r.MeterCounterData(green=counts[0], yellow=counts[1], red=counts[2])
+
+    def read(self, index: int, cells: int, cell: int) -> p4r.CounterData:
+        """Return the counts of a cell."""
+        return self._shown(index, cell, self._datapath.cell(index, cells, cell))
+
+    def read_all(self, index: int, cells: int) -> list[p4r.CounterData]:
+        """Return what all cells have counted."""
+        return [self._shown(index, at, raw) for at, raw in enumerate(self._datapath.cells(index, cells))]
+
+    def _shown(self, index: int, cell: int, raw: Counts) -> p4r.CounterData:
+        packets, octets = self._base.get((index, cell), (0, 0))
+        return p4r.CounterData(packet_count=raw[0] - packets, byte_count=raw[1] - octets)
 
 
 class Running:
@@ -157,3 +223,62 @@ class Running:
         self.multicast.link_changed(port, tx)
         self.clones.link_changed(port, tx)
         self.apply(tx)
+
+
+def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
+    """Yield what to read and how to write it again, in an order that respects references."""
+    insert, modify = p4r.Update.INSERT, p4r.Update.MODIFY
+    for kind, name in (
+        (insert, "packet_replication_engine_entry"),
+        (modify, "value_set_entry"),
+        (insert, "action_profile_member"),
+        (insert, "action_profile_group"),
+        (modify, "table_entry"),
+        (insert, "table_entry"),
+        (modify, "counter_entry"),
+        (modify, "meter_entry"),
+        (modify, "register_entry"),
+        (insert, "digest_entry"),
+    ):
+        entity = p4r.Entity()
+        getattr(entity, name).SetInParent()
+        if name == "table_entry" and kind == modify:
+            entity.table_entry.is_default_action = True
+        elif name == "table_entry":
+            entity.table_entry.counter_data.SetInParent()
+            entity.table_entry.meter_config.SetInParent()
+        yield kind, entity
+
+
+def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
+    """Write everything that `old` reads to `new`, which is that of `running`. Raise P4RuntimeError."""
+    for kind, wanted in _wanted():
+        name = wanted.WhichOneof("entity")
+        assert name is not None
+        if name not in old:
+            continue
+        for entity in old[name].read(wanted):
+            if entity.table_entry.is_const or not _differs(entity, new[name]):
+                continue
+            tx = Transaction()
+            new[name].write(p4r.Update(type=kind, entity=entity), tx)
+            running.apply(tx)
+
+
+def _differs(entity: p4r.Entity, there: Entities) -> bool:
+    """Return True if the new program does not have an entity from the start, such as a default."""
+    if entity.table_entry.is_default_action:
+        key = p4r.Entity()
+        key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True
+    elif entity.HasField("counter_entry"):
+        return entity.counter_entry.data != p4r.CounterData()
+    elif entity.HasField("meter_entry"):
+        return entity.meter_entry.HasField("config")
+    elif entity.HasField("register_entry"):
+        return entity.register_entry.data.bitstring != b"\0"
+    else:
+        return True
+    try:
+        return entity not in list(there.read(key))
+    except P4RuntimeError:
+        return True

@@ -1,4 +1,4 @@
-"""TableEntry (specification, section 9.1)."""
+"""TableEntry (specification, section 9.1), and idle timeouts of entries (sections 9.1.8 and 16.4)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from mrclab.switches.ebpf.p4runtime.entities.one_shots import read_one_shot
-from mrclab.switches.ebpf.p4runtime.entities.rates import read_rates, write_rates
+from mrclab.switches.ebpf.p4runtime.entities.profiles import read_one_shot
 from mrclab.switches.ebpf.p4runtime.entities.running import Running
 from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import read_rates, write_rates
 from mrclab.switches.ebpf.runtime.entries import (
     Action,
     Entry,
@@ -373,3 +373,37 @@ def _check_times(table: TableSchema, message: p4r.TableEntry) -> None:
         raise _bad(f"table {table.name} has no idle timeout")
     if message.idle_timeout_ns < 0:
         raise _bad("an idle timeout cannot be negative")
+
+
+class IdleWatch:
+    """Finds idle entries of a running program, each at most once per timeout."""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.running = running
+        self._reported: dict[tuple[int, Ident], int] = {}  # table id and entry -> when it was last reported
+
+    @property
+    def needed(self) -> bool:
+        """True if any entry has a timeout."""
+        return any(state.timed for state in self.running.tables.values())
+
+    def expired(self, now_ns: int) -> list[p4r.TableEntry]:
+        """Return the entries that have become idle. `now_ns` is CLOCK_MONOTONIC."""
+        out: list[p4r.TableEntry] = []
+        reported: dict[tuple[int, Ident], int] = {}
+        for table in self.schema.tables.values():
+            state, hits = self.running.tables[table.name], table.layout.hit_map
+            if hits is None:
+                continue
+            for ident in state.timed:
+                entry = state.entries[ident]
+                last = self._reported.get((table.id, ident), 0)
+                idle = min(self.running.idle_ns(hits, entry.cell), now_ns - last)
+                if idle >= entry.timeout_ns:
+                    last = now_ns
+                    out.append(table.write_entry(entry))
+                if last:
+                    reported[table.id, ident] = last
+        self._reported = reported
+        return out

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.entities.running import Running
-from mrclab.switches.ebpf.p4runtime.matches import KINDS, read_match, write_match
 from mrclab.switches.ebpf.p4runtime.schema import Schema, ValueSetSchema
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from mrclab.switches.ebpf.p4runtime.values import need_modify
+from mrclab.switches.ebpf.p4runtime.values import KINDS, need_modify, read_match, write_match
 from mrclab.switches.ebpf.runtime.entries import Match, full_mask
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 from mrclab.switches.ebpf.runtime.value_sets import Ends

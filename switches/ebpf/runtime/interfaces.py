@@ -1,7 +1,10 @@
-"""The rates of interfaces: reading their qdiscs and classes from rtnetlink(7), and setting a queue.
+"""The interfaces of ports: claims on them, and the rates of their queues.
 
-A port's queue is known where the root of its interface is a `tbf`, or an `htb` whose first class keeps the
-rate (as `tc`, Mininet's TCLink and `testbed/links.py` set it). All other interfaces have no known queue.
+A claim keeps two switch servers from programming the same interface. It is a name among the abstract Unix
+sockets of the network namespace: the kernel gives it up with the process, however that ends.
+Rates are read from qdiscs and classes by rtnetlink(7). A port's queue is known where the root of its
+interface is a `tbf`, or an `htb` whose first class keeps the rate (as `tc`, Mininet's TCLink and
+`testbed/links.py` set it). All other interfaces have no known queue.
 """
 
 from __future__ import annotations
@@ -9,12 +12,49 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from mrclab.linux.errors import BadInputError
-from mrclab.linux.traffic_control import TrafficControl, attribute, attributes
-from mrclab.switches.ebpf.plan.queues import Shape
+from mrclab.linux.traffic_control import TrafficControl, attribute, attributes, ifindex_of
+from mrclab.switches.ebpf.plan import Shape
+
+
+class Claims:
+    """Claims on interfaces of this network namespace. A context manager that gives them up."""
+
+    def __init__(self, interfaces: Iterable[str]) -> None:
+        """Claim all. Raise BadInputError if one is claimed already, or missing."""
+        self._held = ExitStack()
+        try:
+            for interface in interfaces:
+                self._claim(interface)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _claim(self, interface: str) -> None:
+        claim = self._held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        try:
+            claim.bind(f"\0mrclab-switch-port-{ifindex_of(interface)}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise BadInputError(
+                f"interface {interface} is a port of another simple_switch_ebpf: end that one first"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
 
 _NEWQDISC, _DELQDISC, _GETQDISC, _NEWCLASS, _DELCLASS, _GETCLASS = 36, 37, 38, 40, 41, 42
 _CREATE, _EXCL = 0x400, 0x200

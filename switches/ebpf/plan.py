@@ -1,14 +1,40 @@
-"""The plan of a compiled program: its maps, and the layout of entries in them.
+"""The plan of a compiled program: its maps, the layout of entries in them, and constants.
 
-Everything here is a plain value that can be pickled, so that one compilation serves any number of switches.
+Everything here is a plain value that the compiler and the runtime share and that can be pickled, so that one
+compilation serves any number of switches. There is a part each for tables and actions, the cells of queues
+(the server fills them in, the program updates them), multicast groups and clone sessions, parser value
+sets, and the place in the P4 program that an instruction comes from (for errors of the kernel's verifier).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.v1model.declarations import Action
+from mrclab.switches.v1model.expressions import Source
+from mrclab.switches.v1model.program import Program
+
+
+@dataclass(frozen=True)
+class SourceMap:
+    """Pairs of an instruction and the place that begins there, in order; empty if LLVM gave none."""
+
+    places: tuple[tuple[int, str], ...] = ()
+
+    def place_at(self, instruction: int) -> str | None:
+        """Return the place that an instruction comes from, None if it is not known."""
+        return next((name for first, name in reversed(self.places) if first <= instruction), None)
+
+
+def split_place(place: str) -> tuple[str, str]:
+    """Split a place into its name and its position in the P4 source, empty if unknown."""
+    what, _, where = place.partition(" (")
+    return what, where.removesuffix(")")
+
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
 COUNTER_CHUNK = 1024
@@ -229,3 +255,97 @@ def counter_map(name: str, cells: int) -> MapSpec:
 def counter_chunk(cells: int) -> int:
     """Return the cells in one value of a counter map, a power of two."""
     return min(COUNTER_CHUNK, 1 << max(cells - 1, 0).bit_length())
+
+
+# The standard metadata of a queue; egress_global_timestamp is when a frame leaves its queue.
+QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+
+SLOTS = 1024  # frames with a computed time of departure; the depth is at most one less
+SLOTS_LOG = SLOTS.bit_length() - 1
+# Offsets in a cell; a lock comes first. The cost of a byte is in 2^-20 ns.
+CELL_COUNT, CELL_BYTE_COST, CELL_BURST, CELL_LIMIT = 4, 8, 16, 24
+CELL_LEAST, CELL_OVERHEAD, CELL_WHOLE = 28, 32, 36
+CELL_ROOM, CELL_HORIZON, CELL_LEAVE = 40, 48, 56
+CELL_SIZE = CELL_LEAVE + 8 * SLOTS
+COST_FRACTION_BITS = 20
+FOREVER_NS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The parameters of a queue.
+
+    Frames leave at `rate` bytes a second, each counted with `overhead` bytes more and as `least` bytes at
+    least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of a
+    frame, else for some of it. A frame is lost if `limit` frames wait, or if the wait would exceed `room_ns`.
+    """
+
+    rate: int
+    burst_ns: int
+    whole: bool = True
+    limit: int = SLOTS - 1
+    room_ns: int = FOREVER_NS
+    overhead: int = 0
+    least: int = 0
+
+    def encode(self) -> bytes:
+        """Return the cell of an empty queue."""
+        out = bytearray(CELL_SIZE)
+        struct.pack_into(
+            "=QQIIII",
+            out,
+            CELL_BYTE_COST,
+            (10**9 << COST_FRACTION_BITS) // max(self.rate, 1),
+            self.burst_ns,
+            min(self.limit, SLOTS - 1),
+            self.least,
+            self.overhead,
+            self.whole,
+        )
+        struct.pack_into("=Q", out, CELL_ROOM, self.room_ns)
+        return bytes(out)
+
+
+COPIES = 256  # of one group or session
+HEADER, COPY = 16, 8
+VALUE_SIZE = HEADER + COPIES * COPY
+GROUPS = SESSIONS = 1 << 15  # numbers from 1 up to, but not with, this one, as in BMv2
+SESSION = 1 << 31
+CLASSES = 8  # of service
+
+
+def replication_map(name: str) -> MapSpec:
+    """Return the map of groups and sessions."""
+    return MapSpec(name, MapType.HASH, 4, VALUE_SIZE, GROUPS + SESSIONS, NO_PREALLOC)
+
+
+USED_BYTES = 8  # bytes before the fields of a member: 1 if there is one
+PLACES_PER_FIELD = 3  # of each field: its mask, then the lowest and the highest value under it
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity
+class Compiled:
+    """A program, its BPF instructions with marks in place of map descriptors, and its plan."""
+
+    program: Program
+    plan: Plan
+    code: bytes
+    source_map: SourceMap
+
+
+def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
+    """Lay out the parameters of an action in an entry's value. Raises UnsupportedError."""
+    params, offset = [], VALUE_HEADER
+    for p in action.params:
+        if p.width > WIDEST:
+            what = f"parameter {p.name} of {p.width} bits in action {action.name}"
+            raise UnsupportedError(what, str(where))
+        size = round8((p.width + 7) // 8)
+        params.append(ParamSlot(p.name, p.width, offset, size))
+        offset += size
+    return ActionLayout(action.name, action.id, number, tuple(params))
+
+
+def value_size_of(actions: Sequence[ActionLayout]) -> int:
+    """Return the bytes that hold any of these actions."""
+    return max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])
