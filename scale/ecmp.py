@@ -14,7 +14,6 @@ from mrclab.scale.fabric import Built
 from mrclab.scale.shares import TOLERANCE, Shares
 
 Ints = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
 
 _TRIES = 64
 

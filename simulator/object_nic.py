@@ -17,7 +17,7 @@ from mrclab.simulator.headers import ClassMap
 from mrclab.simulator.nic import Nic
 from mrclab.simulator.port import CONTROL, Hop, Packet, Port
 
-HOP_LIMIT: Final = 64
+FIRST_HOP_LIMIT: Final = 64
 
 
 class ObjectNic(Nic):
@@ -94,5 +94,5 @@ class ObjectNic(Nic):
         found = self._numbers.get((plane, outer_dst))
         if found is None:
             found = self._numbers[plane, outer_dst] = len(self._routes)
-            self._routes.append(Hop(outer_dst, HOP_LIMIT, self.ports[plane], 0, True))
+            self._routes.append(Hop(outer_dst, FIRST_HOP_LIMIT, self.ports[plane], 0, True))
         return found

@@ -11,7 +11,8 @@ from mrclab.experiments.measure.evidence import RouteChange, Sample
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
 from mrclab.hosts.transports.table import Transport
-from mrclab.topologies import Fabric, Path
+from mrclab.topologies import Fabric
+from mrclab.topologies import Path as FabricPath
 from mrclab.topologies.structured import structured_paths
 
 OBLIVIOUS = "not applicable: it retires no path and goes on using broken ones"
@@ -48,7 +49,7 @@ def retirements_of_ranks(hosts: Sequence[str], samples: Sequence[Sample]) -> dic
     return found
 
 
-Ways = Mapping[tuple[str, str], Sequence[Path]]
+Ways = Mapping[tuple[str, str], Sequence[FabricPath]]
 """The paths between hosts that send to one another, each with its EV."""
 
 

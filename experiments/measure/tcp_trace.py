@@ -20,14 +20,15 @@ from mrclab.experiments.measure.trace import (
     rank,
     unwrap_flows,
 )
-from mrclab.topologies import Fabric, Path
+from mrclab.topologies import Fabric
+from mrclab.topologies import Path as FabricPath
 
 SEQUENCE_BITS = 32
 Segments = npt.NDArray[np.void]
 
 
 def build_tcp_trace(
-    sender: Segments, receiver: Segments, paths: Sequence[Path], clock: ClockMap, fabric: Fabric
+    sender: Segments, receiver: Segments, paths: Sequence[FabricPath], clock: ClockMap, fabric: Fabric
 ) -> Trace:
     """Put two captures of segments together: the data from the paths' sender to their receiver.
 

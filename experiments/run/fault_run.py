@@ -21,7 +21,6 @@ from mrclab.linux.process_deaths import Death
 REVIVE_AFTER_NS = 100_000_000
 """How long a switch that ended by itself stays away."""
 
-Clock = Callable[[], int]
 
 
 class TimedSource:

@@ -19,11 +19,9 @@ from typing import Final
 
 try:
     # The same function, ten times as fast: what zlib needs for 4 KiB is a quarter of all a packet costs here.
-    from zlib_ng.zlib_ng import crc32
+    from zlib_ng.zlib_ng import crc32 as crc32
 except ImportError:
-    from zlib import crc32
-
-__all__ = ["RESERVED_FIX", "RESIDUE", "crc32", "packet_icrc", "prefix_crc"]
+    from zlib import crc32 as crc32
 
 _POLYNOMIAL: Final = 0xEDB88320
 RESIDUE: Final = 0x2144DF1C

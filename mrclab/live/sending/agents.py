@@ -11,7 +11,7 @@ from typing import Any
 from mrclab.hosts.compiled import in_use as compiled_in_use
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
-from mrclab.hosts.transports.table import TRANSPORTS
+from mrclab.hosts.transports import TRANSPORTS
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
 from mrclab.testbed.network import FabricNetwork
