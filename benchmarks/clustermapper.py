@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.faults.model import Direction, Fault
+from mrclab.faults.kinds import Direction, Fault
 from mrclab.testbed.clustermapper import ClustermapperProcess
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.names import Names

@@ -33,8 +33,8 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.forgeries import CLASSES, forged  # noqa: E402
 from mrclab.hosts.nic.ports import ETH_P_IPV6  # noqa: E402
-from mrclab.hosts.remote import RemoteAgent  # noqa: E402
 from mrclab.hosts.streams.stream import StreamPlan  # noqa: E402
+from mrclab.hosts.worker import RemoteAgent  # noqa: E402
 from mrclab.linux import namespaces  # noqa: E402
 from mrclab.testbed.network import FabricNetwork  # noqa: E402
 from tests.support.agents import Incast, incast  # noqa: E402

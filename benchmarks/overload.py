@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
-from mrclab.linux.socket_filter import attach_filter  # noqa: E402
+from mrclab.linux.bpf import attach_filter  # noqa: E402
 from mrclab.p4src.contract import CONTROL_DSCP, FRAME_OVERHEAD_BYTES, TRIMMABLE_DSCP, Drop  # noqa: E402
 from mrclab.topologies import LinkProfile  # noqa: E402
 from tests.support.merge import Merge, marks_between  # noqa: E402

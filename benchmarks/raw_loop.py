@@ -34,12 +34,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.results import head, machine, row  # noqa: E402
-from mrclab.hosts.mrc.frames import FrameOptions, prefix  # noqa: E402
+from mrclab.hosts.mrc.packets import FrameOptions, prefix  # noqa: E402
 from mrclab.hosts.mrc.wire import METH_LEN  # noqa: E402
 from mrclab.hosts.nic.ports import Receiver, TransmitPort, sharpen_timers  # noqa: E402
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths  # noqa: E402
-from mrclab.hosts.rdma.frames import traffic_class  # noqa: E402
-from mrclab.hosts.rdma.headers import BTH_LEN, ICRC_LEN, RETH_LEN, UDP_LEN, UDP_PORT  # noqa: E402
+from mrclab.hosts.rdma.frames import (  # noqa: E402
+    BTH_LEN,
+    ICRC_LEN,
+    RETH_LEN,
+    UDP_LEN,
+    UDP_PORT,
+    traffic_class,
+)
 from mrclab.linux.scheduling import take_cpu  # noqa: E402
 from mrclab.testbed.names import PREFIX_VARIABLE, Names  # noqa: E402
 from mrclab.testbed.network import FabricNetwork  # noqa: E402

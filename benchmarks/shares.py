@@ -29,10 +29,9 @@ def measure(pattern: str, nics: int, dead: int, spread: str) -> dict[str, float]
     """Compute shares once and return seconds, steps, the peak of memory, and the shares."""
     import numpy as np
 
-    from mrclab.scale.ecmp import ecmp_permutation
     from mrclab.scale.fabric import smallest_design
     from mrclab.scale.parts import Parts
-    from mrclab.scale.shares import Fabric, all_to_all, max_min, permutation
+    from mrclab.scale.shares import Fabric, all_to_all, ecmp_permutation, max_min, permutation
 
     parts, rng = Parts(), np.random.default_rng(1)
     began = time.perf_counter()

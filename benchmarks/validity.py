@@ -43,18 +43,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from mrclab.experiments.live import repetition as runs  # noqa: E402
+from mrclab.experiments.live.disturbances import by_switch  # noqa: E402
 from mrclab.experiments.live.drivers.spray import SprayDriver  # noqa: E402
 from mrclab.experiments.live.fabrics import bring_up  # noqa: E402
-from mrclab.experiments.live.switch_deaths import by_switch  # noqa: E402
 from mrclab.experiments.measure.repetition import measure  # noqa: E402
 from mrclab.experiments.measure.validity import kept_up  # noqa: E402
 from mrclab.experiments.spec.scenario import load_scenario  # noqa: E402
-from mrclab.faults.model import Fault, Moment  # noqa: E402
+from mrclab.faults.kinds import Fault, Moment  # noqa: E402
 from mrclab.linux import scheduling  # noqa: E402
 from mrclab.linux.errors import MachineError  # noqa: E402
-from mrclab.linux.life.stalls import FROZEN, STOPPED, state_of  # noqa: E402
-from mrclab.testbed.claim import claimed  # noqa: E402
+from mrclab.linux.process_watch import FROZEN, STOPPED, state_of  # noqa: E402
 from mrclab.testbed.names import Names  # noqa: E402
+from mrclab.testbed.ownership import claimed  # noqa: E402
 
 OFF = 0.25
 SHORT_WAIT_NS = 1_000_000

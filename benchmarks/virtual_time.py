@@ -34,11 +34,16 @@ from mrclab.hosts.mrc import Endpoint  # noqa: E402
 from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss  # noqa: E402
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths  # noqa: E402
 from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config  # noqa: E402
-from mrclab.hosts.rdma.counters import EvState  # noqa: E402
-from mrclab.hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted  # noqa: E402
+from mrclab.hosts.rdma.events import (  # noqa: E402
+    Event,
+    EvState,
+    PacketLost,
+    Retransmitted,
+    SendCompleted,
+)
 from mrclab.hosts.rdma.memory import MemoryRegion  # noqa: E402
 from mrclab.hosts.transports import DEPLOYED, merged  # noqa: E402
-from mrclab.linux.huge_pages import use_huge_pages  # noqa: E402
+from mrclab.linux.system import use_huge_pages  # noqa: E402
 from mrclab.simulator.clock import PS_PER_NS  # noqa: E402
 from mrclab.simulator.faults import NetworkFaults  # noqa: E402
 from mrclab.simulator.network import Network  # noqa: E402

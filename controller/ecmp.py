@@ -23,11 +23,11 @@ from typing import Any
 
 import finsy as fy
 
-from mrclab.controller.reading import read_all
+from mrclab.controller.telemetry import read_all
 from mrclab.linux.errors import InputError
 from mrclab.p4src.contract import ROUTE_TABLE, UPLINK_TABLE, WAYS_PROFILE
 from mrclab.topologies import Fabric, Switch
-from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
+from mrclab.topologies.ev_paths import FIXED_BITS, UPLINK_BITS
 
 SEND_TO = "send_to"
 READ_EV = "read_ev"

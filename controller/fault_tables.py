@@ -22,7 +22,7 @@ from finsy.proto import p4r, p4r_grpc, rpc_status
 
 from mrclab.controller.pipeline import Pipeline, shipped_pipeline
 from mrclab.controller.queues import byte_time
-from mrclab.faults.model import Direction, Fault, Moment
+from mrclab.faults.kinds import Direction, Fault, Moment
 from mrclab.linux.scheduling import chosen_wait_ns
 from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch

@@ -1,17 +1,32 @@
-"""What the switches count."""
+"""Reading from switches: entities of one kind, and what the switches count."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
-from typing import cast
+from typing import TypeVar, cast
 
 import finsy as fy
 
-from mrclab.controller.reading import read_all
 from mrclab.p4src.contract import DROP_COUNT, MY_SID_TABLE, NEXT_HOP_TABLE, TICKS_PER_US, Drop
 from mrclab.topologies import Switch
+
+E = TypeVar(
+    "E",
+    bound=fy.P4TableEntry
+    | fy.P4CounterEntry
+    | fy.P4RegisterEntry
+    | fy.P4ActionProfileMember
+    | fy.P4ActionProfileGroup,
+)
+
+
+async def read_all(switch: fy.Switch, wanted: Iterable[E]) -> list[E]:
+    """Return the switch's entries of the wanted tables. Raise finsy.P4ClientError."""
+    # finsy declares the overloads of read() as coroutines; it is an asynchronous generator.
+    answers = cast(AsyncIterator[E], switch.read(wanted))
+    return [entity async for entity in answers]
 
 
 @dataclass(frozen=True, slots=True)

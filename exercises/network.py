@@ -1,24 +1,25 @@
-"""A running exercise: hosts and links in network namespaces, a switch process for each switch."""
+"""A running exercise: hosts and links in namespaces, a process for each switch, pings of all pairs."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from mrclab.exercises.runtime import read_runtime
 from mrclab.exercises.topology import End, Link, Topology
-from mrclab.linux import namespaces, offloads, rtnetlink
-from mrclab.linux.children import Child, environment, inside, python, stop_all
+from mrclab.linux import namespaces, rtnetlink
 from mrclab.linux.errors import MachineError, SwitchError
 from mrclab.linux.life import signals
-from mrclab.linux.processes import Process
+from mrclab.linux.processes import Child, Process, environment, inside, python, stop_all
 from mrclab.p4src.targets import BMV2_PROGRAM
 from mrclab.testbed import state
 from mrclab.testbed.clean import remove
@@ -166,17 +167,17 @@ def _lay(exercise: Exercise) -> None:
             rtnetlink.send(route, requests, "cannot make links")
         for namespace, here in ends.items():
             namespaces.enter(namespace)
-            with offloads.opened() as ethtool:
-                offloads.switch_off(ethtool, [interface(end) for _, end, _ in here])
+            with rtnetlink.opened_ethtool() as ethtool:
+                rtnetlink.switch_off(ethtool, [interface(end) for _, end, _ in here])
             with rtnetlink.opened() as route:
                 for index, _, link in here:
                     _shape(route, index, link, exercise.plan.target)
                 rtnetlink.send(route, [rtnetlink.up(index) for index, _, _ in here], "cannot bring links up")
         for namespace, here in ends.items():
             namespaces.enter(namespace)
-            with offloads.opened() as ethtool:
+            with rtnetlink.opened_ethtool() as ethtool:
                 for _, end, _ in here:
-                    offloads.settle(ethtool, interface(end))
+                    rtnetlink.settle(ethtool, interface(end))
     finally:
         for fd in fds.values():
             os.close(fd)
@@ -280,3 +281,31 @@ def _prepare_hosts(exercise: Exercise) -> None:
             if done.returncode:
                 said = (done.stdout.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
                 exercise.warnings.append(f"{host.name}: '{command}' failed: {said}")
+
+
+COUNT, WAIT_S = 3, 2
+_LIMIT_S = 60.0
+
+
+def ping_all(up: Exercise) -> dict[tuple[str, str], bool]:
+    """Return for each ordered pair of hosts whether a ping was answered; all pairs at the same time.
+
+    Three requests are sent to each host, for the first one may wait for ARP or for a controller.
+    """
+    addresses = {host.name: ipaddress.ip_interface(host.ip).ip for host in up.plan.topology.hosts}
+    running = {
+        (src, dst): up.start(
+            src,
+            f"exec ping -n -q -c {COUNT} -i 0.5 -W {WAIT_S} {addresses[dst]}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for src, dst in permutations(addresses, 2)
+    }
+    try:
+        return {pair: child.wait(_LIMIT_S) == 0 for pair, child in running.items()}
+    finally:
+        for child in running.values():
+            child.kill()
+            child.wait()

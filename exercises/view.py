@@ -10,8 +10,7 @@ from mininet.topo import Topo
 
 from mrclab.exercises.network import Exercise, interface
 from mrclab.exercises.topology import End
-from mrclab.testbed.nodes import FabricIntf, FabricLink, FabricSwitch, MrcHost
-from mrclab.testbed.prompt import FabricCLI
+from mrclab.testbed.mininet_classes import FabricCLI, FabricIntf, FabricLink, FabricSwitch, MrcHost
 
 
 class _Topo(Topo):  # type: ignore[misc]

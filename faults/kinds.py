@@ -1,16 +1,211 @@
-"""The table of the kinds of faults. A new kind is a row here and an implementation of its kind.
+"""A fault as a value, its check, and the table of all kinds of faults.
 
-A kind with ``phases`` needs no implementation: it is made of other kinds, live and in virtual time.
+A fault has a type, parameters, a place and a moment. A new kind is a row of the table and an implementation
+of its kind. A kind with ``phases`` needs no implementation: it is made of other kinds, live and in virtual
+time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Literal
 
-from mrclab.faults.model import Button, Draw, Fault, Kind, Phase, Place, check_parameters, resolved_place
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
+
+MIN_PERIOD_NS = 10_000_000
+
+Direction = Literal["both", "up", "down"]
+"""The direction of frames over a link: ``up`` is away from the hosts."""
+DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
+
+
+class Place(Enum):
+    """The kinds of place that a fault can break, and how to write each."""
+
+    LINK = "link, such as p0-t0-0:p0-t1-1"
+    NIC_PORT = "NIC port, such as h0-eth1"
+    SWITCH = "switch, such as p0-t1-0"
+    PLANE = "plane, such as p0"
+
+    @property
+    def short(self) -> str:
+        """Return the name of the place on the live page: link, port, switch or plane."""
+        return {Place.NIC_PORT: "port"}.get(self, self.name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault to make. A parameter that its kind does not take keeps its default.
+
+    ``direction`` is that of the frames it takes: ``up`` is away from the hosts. ``ratio`` is above 0 and at
+    most 1: the share of frames lost or corrupted (kept to 2^-32), or of the link's rate that is left.
+    ``delay_ns`` is added each way. ``period_ns`` and ``down_ns`` are those of a fault that comes and goes;
+    ``of`` is the kind that a flap makes; a reboot takes ``down_ns``.
+    """
+
+    kind: str
+    where: str
+    direction: Direction = "both"
+    ratio: float = 1.0
+    delay_ns: int = 1_000_000
+    period_ns: int = 1_000_000_000
+    down_ns: int = 500_000_000
+    of: str = "blackhole"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something took effect: between two stamps of CLOCK_MONOTONIC, and who read the clock."""
+
+    t_before_ns: int
+    t_after_ns: int
+    stamped_by: Literal["switch", "controller", "testbed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Once down and, unless that is still to come, up again."""
+
+    down: Moment
+    up: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a fault that comes and goes: another kind, for ``length_ns`` from ``start_ns`` on."""
+
+    kind: str
+    start_ns: int
+    length_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of faults: its field in `Fault`, the form of its value, and a sentence for ``--help``."""
+
+    name: str
+    form: Literal["ratio", "time", "direction", "kind"]
+    help: str
+
+    @property
+    def key(self) -> str:
+        """Return the name in a scenario, without the unit."""
+        return self.name.removesuffix("_ns")
+
+    @property
+    def flag(self) -> str:
+        """Return the option of the command line."""
+        return "--" + self.key
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter("direction", "direction", "The direction of the frames; up is away from the hosts (both)."),
+        Parameter(
+            "ratio",
+            "ratio",
+            "The share of frames that is lost or corrupted, or of the rate that is left (1).",
+        ),
+        Parameter("delay_ns", "time", "The delay added to the link, each way (1 ms)."),
+        Parameter("period_ns", "time", "The time from the start of one cycle to the next (1 s)."),
+        Parameter("down_ns", "time", "The time down in a cycle, or until a switch boots (500 ms)."),
+        Parameter("of", "kind", "The kind of fault that a flap makes: blackhole or carrier (blackhole)."),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button of the live page: the key that presses it, its label, and parameters of the fault."""
+
+    key: str
+    label: str
+    params: Mapping[str, float | int | str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How often random faults are of a kind, relative to others, and the ratios to choose from."""
+
+    weight: int
+    ratios: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A row of the table of kinds.
+
+    ``does`` is a sentence for people, ``words`` a few words about one fault, with its fields in braces, and
+    ``takes`` names its parameters. ``phases`` returns one cycle of a fault that comes and goes: it is then
+    made of other kinds. ``lets_through`` is True if frames pass the place by the kind's nature: changed,
+    late, or because the place works at times. ``silences`` is True if no hello of a routing protocol passes.
+    ``routed`` is True if routers can have it, too; ``lossless_only``, if only a simulated fabric with
+    lossless links can.
+    """
+
+    name: str
+    place: Place
+    does: str
+    words: str
+    takes: tuple[str, ...] = ()
+    phases: Callable[[Fault], tuple[Phase, ...]] | None = None
+    lets_through: bool = False
+    silences: bool = False
+    routed: bool = False
+    lossless_only: bool = False
+    buttons: tuple[Button, ...] = ()
+    random: Draw | None = None
+
+
+_DEFAULTS = Fault("", "")
+_OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"))
+
+
+def check_parameters(kind: Kind, fault: Fault) -> None:
+    """Raise InputError if a parameter has a value that makes no sense, or that the kind does not take."""
+    for name in _OPTIONS:
+        if name not in kind.takes and getattr(fault, name) != getattr(_DEFAULTS, name):
+            takes = ", ".join(PARAMETERS[taken].flag for taken in kind.takes) or "no options"
+            raise InputError(f"{kind.name} has no use for {PARAMETERS[name].flag}: it takes {takes}")
+    if fault.direction not in DIRECTIONS:
+        raise InputError(f"a direction is both, up or down, not '{fault.direction}'")
+    if not 0 < fault.ratio <= 1:
+        raise InputError(f"a ratio is above 0 and at most 1, not {fault.ratio}")
+    if "delay_ns" in kind.takes and fault.delay_ns <= 0:
+        raise InputError("a delay is longer than nothing")
+    if "down_ns" in kind.takes and fault.down_ns <= 0:
+        raise InputError("the time down is longer than nothing")
+    if "period_ns" in kind.takes and (fault.period_ns < MIN_PERIOD_NS or fault.down_ns >= fault.period_ns):
+        raise InputError(f"a {kind.name}'s period is 10 ms or longer, and longer than the time down in it")
+
+
+def resolved_place(fabric: Fabric, place: Place, where: str) -> str | None:
+    """Return a place as the fabric writes it; None if the fabric has no such place."""
+    if place is Place.LINK:
+        a, _, b = where.partition(":")
+        return fabric.link(a, b).name if fabric.has_link(a, b) else None
+    return where if where in all_places(fabric, place) else None
+
+
+def all_places(fabric: Fabric, place: Place) -> list[str]:
+    """Return all places of a sort, in the fabric's order."""
+    if place is Place.LINK:
+        return [link.name for link in fabric.links]
+    if place is Place.NIC_PORT:
+        return [port.ifname for host in fabric.hosts for port in host.ports]
+    if place is Place.SWITCH:
+        return [switch.name for switch in fabric.switches]
+    return [f"p{plane}" for plane in range(fabric.planes)]
+
+
+def switches_at(fabric: Fabric, where: str) -> tuple[str, ...]:
+    """Return the switches of a place: the switch itself, or all of a plane."""
+    return tuple(s.name for s in fabric.switches if where in (s.name, f"p{s.plane}"))
+
 
 FLAP_OF = ("blackhole", "carrier")
 

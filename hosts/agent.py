@@ -43,7 +43,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.clustermapper.denylist import apply_denylist
 from mrclab.hosts.eventlog import EventLog
 from mrclab.hosts.mrc import Endpoint
@@ -54,11 +53,11 @@ from mrclab.hosts.nic.device import LINGER_NS, Device
 from mrclab.hosts.nic.routes import ask_endpoints, paths_for
 from mrclab.hosts.observation import RecentEvents, flow_state, path_states
 from mrclab.hosts.profile_socket import HostProfiles
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event, SendCompleted
+from mrclab.hosts.rdma.events import Event, EvState, SendCompleted
 from mrclab.hosts.streams.rounds import Beat, Connection, Rounds
 from mrclab.hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from mrclab.hosts.transports import DEFAULT, make_config, random_of
+from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu

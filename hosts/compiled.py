@@ -26,27 +26,16 @@ from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
 COMPILED: Mapping[str, tuple[str, ...]] = {
-    "mrclab.hosts.rdma": (
-        *("counters", "endpoint", "events", "frames", "headers", "icrc", "memory", "paths", "psn"),
-        *("queue_pair", "rtt", "scheduler"),
-    ),
+    "mrclab.hosts.rdma": ("endpoint", "events", "frames", "memory", "paths", "rtt", "scheduler"),
     "mrclab.hosts.mrc": (
-        *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
-        *("operations", "port_status", "queue_pair", "receive_queue", "responder", "wire"),
+        *("codec", "config", "congestion", "connection", "endpoint", "events", "nscc", "operations"),
+        *("outstanding", "packets", "port_status", "queue_pair", "received", "responder", "wire"),
     ),
-    "mrclab.hosts.mrc.codec": ("objects", "packets", "values"),
-    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap", "windows"),
-    "mrclab.hosts.mrc.evs": ("ev", "ev_set", "ev_sets", "policy", "states"),
-    "mrclab.hosts.mrc.outstanding": ("scoreboard", "send_queue"),
-    "mrclab.hosts.mrc.sending": (
-        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "timers"),
-        *("transport_nak", "window_report"),
-    ),
-    "mrclab.hosts.nic": ("delay_line", "device", "ports"),
+    "mrclab.hosts.mrc.evs": ("ev", "ev_set"),
+    "mrclab.hosts.mrc.sending": ("answers", "losses", "recovery", "requester"),
+    "mrclab.hosts.nic": ("device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),
-    "mrclab.simulator": (
-        *("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),
-    ),
+    "mrclab.simulator": ("clock", "flow_control", "nic", "port", "served", "switch"),
 }
 """The compiled modules, by package: all code that a packet meets between an application and the network."""
 CONSTANTS = "mrclab/p4src/contract.py"
@@ -123,8 +112,8 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Whether this process runs the compiled core."""
-    psn = import_module("mrclab.hosts.rdma.psn")  # a package that itself imports this module
-    return not str(psn.__file__).endswith(".py")
+    frames = import_module("mrclab.hosts.rdma.frames")  # a package that itself imports this module
+    return not str(frames.__file__).endswith(".py")
 
 
 def describe() -> str:

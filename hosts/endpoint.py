@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
-from mrclab.hosts.rdma.counters import Drops, EvCounters
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.events import Drops, EvCounters, Event
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 
@@ -45,7 +44,7 @@ class Endpoint(Protocol):
     def local_attributes(self, qpn: int) -> Any:
         """Return the attributes that the peer needs to connect.
 
-        `mrclab.hosts.attributes` converts them to JSON and back.
+        `mrclab.hosts.transports.kinds` converts them to JSON and back.
         """
 
     def connect(self, qpn: int, remote: Any, paths: RemotePaths) -> None:

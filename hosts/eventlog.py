@@ -1,8 +1,14 @@
-"""The event log: what an endpoint did and when, written during the run. docs/event-log.md has the format.
+"""The event log: what an endpoint did and when, written during the run.
+
+docs/event-log.md has the format.
 
 The NIC's process neither formats nor writes events. It sends them in small batches to a process that does
 both (``python -m mrclab.hosts.eventlog``), over a non-blocking socket. Events wait in a bounded buffer while
 that process is behind. When the buffer is full, events are lost; the log's last line has their number.
+
+Events are dictionaries in the manner of qlog (draft-ietf-quic-qlog-main-schema): time, name, data. The file
+has a `header` and then one `record` per line ("JSON-SEQ" without the separator bytes, so that every
+JSON-lines tool reads it). Times are ms since `reference_ns`, as qlog wants.
 """
 
 from __future__ import annotations
@@ -20,9 +26,79 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, get_type_hints
 
-from mrclab.hosts.mrc import qlog
-from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
+from mrclab.hosts.mrc import events
+from mrclab.hosts.rdma.events import (
+    Event,
+    PacketLost,
+    QpError,
+    ReceiveCompleted,
+    Retransmitted,
+    SendCompleted,
+)
 from mrclab.linux.scheduling import stand_back
+
+CATEGORY: dict[type[Event], str] = {
+    SendCompleted: "application",
+    ReceiveCompleted: "application",
+    QpError: "connectivity",
+    events.PlaneDown: "connectivity",
+    events.PlaneUp: "connectivity",
+    events.PortStatusUnanswered: "connectivity",
+    events.EndpointAnswered: "connectivity",
+    events.EvRetired: "path",
+    events.EvReplaced: "path",
+    events.EvRestored: "path",
+    events.EvSkipped: "path",
+    events.EvProbed: "path",
+    events.ProbeSent: "recovery",
+    events.ProbeAnswered: "recovery",
+    PacketLost: "recovery",
+    Retransmitted: "recovery",
+    events.SpuriousLoss: "recovery",
+    events.WindowChanged: "congestion",
+}
+
+
+def header(title: str, vantage_point: str, reference_ns: int) -> dict[str, Any]:
+    """Return a log's first record. `vantage_point` names the NIC; `reference_ns` is the time called 0."""
+    return {
+        "qlog_version": "0.4",
+        "qlog_format": "JSON-SEQ",
+        "title": title,
+        "trace": {
+            "vantage_point": {"name": vantage_point},
+            "common_fields": {"time_format": "relative", "reference_time_ns": reference_ns},
+        },
+    }
+
+
+def record(event: Event, reference_ns: int = 0) -> dict[str, Any]:
+    """Return one event: `time` in ms, `name` as `mrc:category:event_class`, its other fields as `data`."""
+    name, keys = _SHAPES[type(event)]
+    data: dict[str, Any] = {}
+    for key in keys:
+        value = getattr(event, key)
+        data[key] = value.name.lower() if isinstance(value, Enum) else value
+    return {"time": (event.t_ns - reference_ns) / 1e6, "name": name, "data": data}
+
+
+def lost_record(count: int) -> dict[str, Any]:
+    """Return the last line of a log that misses `count` events because nobody could write them in time."""
+    return {"name": "mrc:log:events_lost", "data": {"count": count}}
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+_SHAPES = {
+    kind: (
+        f"mrc:{category}:{_snake(kind.__name__)}",
+        tuple(field.name for field in fields(kind) if field.name != "t_ns"),
+    )
+    for kind, category in CATEGORY.items()
+}
+
 
 BUFFER_EVENTS = 1 << 16
 BATCH_EVENTS = 32
@@ -40,7 +116,7 @@ def _hints(kind: type[Event]) -> dict[str, Any]:
     return get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
 
-_KINDS: tuple[type[Event], ...] = tuple(sorted(qlog.CATEGORY, key=lambda kind: kind.__name__))
+_KINDS: tuple[type[Event], ...] = tuple(sorted(CATEGORY, key=lambda kind: kind.__name__))
 _ENUMS: dict[type[Event], dict[int, type[Enum]]] = {
     kind: {
         number: hint
@@ -180,7 +256,7 @@ class LogFile:
 
     def __init__(self, path: Path, host: str, reference_ns: int, keep_bytes: int = 0) -> None:
         self._path = path
-        self._header = json.dumps(qlog.header("mrclab", host, reference_ns)) + "\n"
+        self._header = json.dumps(header("mrclab", host, reference_ns)) + "\n"
         self._reference_ns = reference_ns
         self._limit = keep_bytes // 2
         self._size = 0
@@ -194,8 +270,8 @@ class LogFile:
     def write(self, batch: Iterable[Event]) -> None:
         """Write events and flush the file."""
         for event in batch:
-            record = qlog.record(event, self._reference_ns)
-            self._size += self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            line = record(event, self._reference_ns)
+            self._size += self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self._file.flush()
         if self._limit and self._size >= self._limit:
             self._file.close()
@@ -205,7 +281,7 @@ class LogFile:
     def close(self, lost: int = 0) -> None:
         """Complete the log. The last line has the number of ``lost`` events, if any."""
         if lost:
-            self._file.write(json.dumps(qlog.lost_record(lost)) + "\n")
+            self._file.write(json.dumps(lost_record(lost)) + "\n")
         self._file.close()
 
 

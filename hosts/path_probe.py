@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from mrclab.hosts.nic.ports import ETH_P_IPV6
-from mrclab.linux.socket_filter import attach_filter, udp_filter
+from mrclab.linux.bpf import attach_filter, udp_filter
 from mrclab.p4src.contract import (
     CONTROL_DSCP,
     PROBE_HEADER,

@@ -55,9 +55,7 @@ from mrclab.hosts.mrc.wire import (
     join_ev,
     split_ev,
 )
-from mrclab.hosts.rdma.frames import traffic_class
-from mrclab.hosts.rdma.headers import ICRC_LEN, NEXT_UDP, UDP_LEN, UDP_PORT
-from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.rdma.frames import ICRC_LEN, NEXT_UDP, UDP_LEN, UDP_PORT, packet_icrc, traffic_class
 
 __all__ = [
     "AETH",

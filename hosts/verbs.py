@@ -20,7 +20,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.endpoint import NicDevice
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
@@ -31,6 +30,7 @@ from mrclab.hosts.nic.routes import ask_endpoints, paths_for
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.transports import Config
+from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.topologies import Fabric
 
 __all__ = [

@@ -1,21 +1,37 @@
-"""The main loop of a process on a host that works and takes requests at the same time, as an agent does.
+"""A process on a host that works and takes requests at the same time: main loop and remote end.
 
-Such a process is started as ``python -m MODULE CONTROL_FD`` with one end of a socket pair;
-`mrclab.hosts.remote` has the other end. The form of requests and answers is that of `mrclab.linux.requests`.
+Such a process, an agent for instance, is started in the host's namespace as ``python -m MODULE CONTROL_FD``
+with one end of a socket pair; `RemoteAgent`, in the experiment, has the other end. The form of requests and
+answers is that of `mrclab.linux.requests`.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
 from typing import Any, Protocol
 
 import psutil
 
-from mrclab.linux.requests import REQUEST_BYTES, Request, TooLongError, carry_out, encode, read_line, refusal
+from mrclab.linux.errors import MrclabError
+from mrclab.linux.processes import ending
+from mrclab.linux.requests import (
+    ANSWER_BYTES,
+    REQUEST_BYTES,
+    Request,
+    TooLongError,
+    carry_out,
+    encode,
+    read_line,
+    refusal,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -84,3 +100,89 @@ def freeze_heap() -> None:
 def resident_bytes() -> int:
     """Return the memory that this process holds."""
     return int(psutil.Process().memory_info().rss)
+
+
+TIMEOUT_S = 30.0
+LEAVE_S = 5.0
+
+Spawn = Callable[..., "subprocess.Popen[Any]"]
+
+
+class AgentError(MrclabError, RuntimeError):
+    """An agent refused a request, or ended."""
+
+
+class RemoteAgent:
+    """An agent process in a host's namespace. As a context manager it ends the agent on exit.
+
+    ``spawn(argv, **popen_options)`` starts a process in the host's namespace. ``module`` is the module that
+    the process runs: ``mrclab.hosts.agent``, or another module built on `mrclab.hosts.worker`.
+    """
+
+    def __init__(
+        self, host: str, spawn: Spawn, stderr: Any = None, module: str = "mrclab.hosts.agent"
+    ) -> None:
+        self.host = host
+        ours, theirs = socket.socketpair()
+        argv: Sequence[str] = [sys.executable, "-m", module, str(theirs.fileno())]
+        with theirs:
+            self._process = spawn(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=stderr)
+        self._socket = ours
+        self._lines = ours.makefile("rb")
+
+    @property
+    def pid(self) -> int:
+        """The agent's process ID."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when an answer is here or the agent is gone."""
+        return self._socket.fileno()
+
+    def __enter__(self) -> RemoteAgent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, within_s: float = LEAVE_S) -> None:
+        """Close the socket, which ends the agent. Kill it if it is not gone ``within_s`` seconds later."""
+        self._lines.close()
+        self._socket.close()
+        try:
+            self._process.wait(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def send(self, do: str, **arguments: Any) -> None:
+        """Send a request. `receive` returns its answer, and reports an agent that is gone."""
+        with suppress(OSError):
+            self._socket.settimeout(TIMEOUT_S)
+            self._socket.sendall(encode({"do": do, **arguments}))
+
+    def receive(self, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
+        """Return the answer to the oldest request. ``timeout_s`` None waits without limit.
+
+        Raise AgentError if there is no answer, or a refusal.
+        """
+        self._socket.settimeout(timeout_s)
+        try:
+            line = read_line(self._lines, ANSWER_BYTES)
+        except ConnectionError:
+            line = b""
+        except (OSError, TooLongError) as error:
+            raise AgentError(f"the agent on {self.host} does not answer: {error}") from None
+        if not line:
+            raise AgentError(f"the agent on {self.host} (process {self.pid}) {ending(self._process.wait())}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise AgentError(f"the agent on {self.host}: {answer['error']}")
+        return answer
+
+    def call(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request and return its answer. Raise AgentError if the agent refuses, or is gone."""
+        self.send(do, **arguments)
+        return self.receive()

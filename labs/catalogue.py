@@ -1,16 +1,106 @@
-"""The labs that are installed."""
+"""The labs that are installed, and what a lab and the outcome of a check are."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mrclab.labs.model import Lab, LabSpec
 from mrclab.linux.errors import InputError
+
+SCHEMA = 1
+"""Of the result in a hand-in."""
+
+
+class LabSpec(BaseModel):
+    """The file ``lab.yaml`` of a lab."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str = Field(description="what it is about, in a few words")
+    aim: str = Field(description="what a student can do afterwards, in one line")
+    minutes: int = Field(gt=0, description="how long it takes most students")
+    files: tuple[str, ...] = Field(description="what the student works on: all of them are handed in")
+    modules: tuple[str, ...] = Field(
+        default=(), description="Python modules that it needs beyond mrclab's own"
+    )
+    programs: tuple[str, ...] = Field(default=(), description="programs on the PATH that help, not demanded")
+    topology: str | None = Field(default=None, description="the fabric that `start` brings up")
+    optional_fabric: bool = Field(default=False, description="the lab can be done without that fabric, too")
+    next_steps: tuple[str, ...] = Field(default=(), description="commands to type first, in the lab's folder")
+    check_limit_s: float = Field(default=120.0, gt=0, description="the longest that one check may take")
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab: its number, its short name, and its ``lab.yaml``."""
+
+    number: int
+    name: str
+    spec: LabSpec
+
+    @property
+    def folder(self) -> str:
+        """Its folder among the labs, such as ``04-spray``."""
+        return f"{self.number:02d}-{self.name}"
+
+    @property
+    def student_folder(self) -> str:
+        """The student's folder, unless another one is given."""
+        return f"lab-{self.folder}"
+
+    def called(self, word: str) -> bool:
+        """Return true if a word means this lab: ``4``, ``04``, ``spray``, ``04-spray``."""
+        return word.casefold() in (str(self.number), f"{self.number:02d}", self.name, self.folder)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one check.
+
+    ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first. ``measured`` has
+    the results of a part of a score (`mrclab.labs.judge`), by their names.
+    """
+
+    check: str
+    passed: bool
+    hint: str = ""
+    tried: bool = True
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+def passed(outcomes: Sequence[Outcome]) -> bool:
+    """Return true if there are checks and all passed."""
+    return bool(outcomes) and all(outcome.passed for outcome in outcomes)
+
+
+def document(
+    lab: Lab, outcomes: Sequence[Outcome], files: dict[str, str], when: str, version: str, student: str = ""
+) -> dict[str, Any]:
+    """Return the result of a hand-in in JSON's types.
+
+    ``files`` are names with the SHA-256 of their content, ``when`` is a time in ISO 8601, ``student`` the
+    number that drew the variant, "" if none did.
+    """
+    return {
+        "schema": SCHEMA,
+        "lab": lab.number,
+        "name": lab.name,
+        "mrclab": version,
+        "time": when,
+        "student": student,
+        "passed": passed(outcomes),
+        "checks_passed": sum(outcome.passed for outcome in outcomes),
+        "checks": [asdict(outcome) for outcome in outcomes],
+        "files": files,
+    }
+
 
 ROOT = Path(__file__).parent
 INSTRUCTORS = "MRCLAB_LABS"

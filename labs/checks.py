@@ -26,10 +26,10 @@ from typing import Any
 
 import yaml
 
-from mrclab.labs.model import Outcome
+from mrclab.labs.catalogue import Outcome
 from mrclab.labs.sandbox import files
 from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
-from mrclab.labs.variants import Variant, variant_in
+from mrclab.labs.student import Variant, variant_in
 from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
@@ -74,7 +74,7 @@ class RemoteModule:
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
-        """Make an object of a class of the file, behind an adapter of `mrclab.labs.sandbox.adapters`."""
+        """Make an object of a class of the file, behind an adapter of `mrclab.labs.sandbox.child`."""
         return self._code.make(self._file, name, adapter, args)
 
 
@@ -185,7 +185,7 @@ def unanswered(text: str) -> list[str]:
 
 
 Check = Callable[[Student], Mapping[str, float] | None]
-"""A check of a student's work. Parts of a score return results by name (`mrclab.labs.grading.scores`)."""
+"""A check of a student's work. Parts of a score return results by name (`mrclab.labs.judge`)."""
 
 
 @dataclass(frozen=True)

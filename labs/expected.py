@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mrclab.labs.catalogue import all_labs, find, folder_of
-from mrclab.labs.model import Lab
+from mrclab.labs.catalogue import Lab, all_labs, find, folder_of
 from mrclab.labs.student import solution, start
 from mrclab.linux.errors import MrclabError
 

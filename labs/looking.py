@@ -13,10 +13,9 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from mrclab.p4src.contract import Drop
-from mrclab.simulator.headers import HOP_LIMIT, OUTER_END, ClassMap, destination, packet_of
 from mrclab.simulator.network import Network
 from mrclab.simulator.port import Hop
-from mrclab.simulator.switch import Switch
+from mrclab.simulator.switch import HOP_LIMIT, OUTER_END, ClassMap, Switch, destination, packet_of
 from mrclab.topologies import Fabric, load_fabric
 
 _IPV6 = 0x86DD

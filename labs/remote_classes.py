@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 from mrclab.labs.checks import Hint, RemoteModule
-from mrclab.labs.sandbox.adapters import FIELDS
+from mrclab.labs.sandbox.child import FIELDS
 
 
 def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:

@@ -13,12 +13,11 @@ from typing import Any
 
 from mrclab.controller.queues import QueuePolicy
 from mrclab.hosts.mrc import Endpoint, MrcConfig
-from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths
 from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
 from mrclab.hosts.rdma.events import Event, PacketLost, SendCompleted
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.faults import NetworkFaults
 from mrclab.simulator.network import Network

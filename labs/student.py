@@ -1,22 +1,237 @@
-"""A student's folder: started from a skeleton, and packed for handing in."""
+"""A student's folder: the variant drawn from the student's number, the start, and the hand-in.
+
+``mrclab lab start N --student ID`` writes the number into the folder and the variant into ``yours.md`` and
+the skeleton. Checks draw the same values again. Without a number all values are those of the lab's page.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from mrclab.labs.catalogue import folder_of, part_of
-from mrclab.labs.model import Lab, Outcome, document
+from mrclab.labs.catalogue import Lab, Outcome, all_labs, document, folder_of, part_of
 from mrclab.labs.sandbox import files
-from mrclab.labs.variants import MARKER, USUAL, Variant, personalise, variant_in
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import is_root
+from mrclab.topologies import Path as FabricPath
+from mrclab.topologies import load_fabric
+
+T = TypeVar("T")
+MARKER = ".mrclab-lab"
+"""The file that says which lab a folder belongs to, and in a second line the student's number, if any."""
+_STUDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_SEEDS = range(1_000, 1_000_000)
+_TINY = "tiny"
+
+
+def student_number(text: str) -> str:
+    """Return a student's number in small letters. Raise InputError if it has other characters."""
+    found = text.strip().casefold()
+    if not _STUDENT.fullmatch(found):
+        raise InputError(
+            f"--student: '{text}' is no student's number: up to 64 letters, digits and any of . _ @ + -"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The values of one student, "" for those of the lab's page."""
+
+    student: str = ""
+
+    def choose(self, what: str, usual: T, choices: Sequence[T]) -> T:
+        """Return one of the choices, the same for each ``what`` and student; ``usual`` without a student."""
+        if not self.student:
+            return usual
+        digest = hashlib.sha256(f"{what} {self.student}".encode()).digest()
+        return choices[int.from_bytes(digest[:8]) % len(choices)]
+
+    def seed(self, what: str, usual: int) -> int:
+        """Return a seed of the student's own."""
+        return self.choose(f"seed of {what}", usual, _SEEDS)
+
+
+USUAL = Variant()
+"""The values of the page."""
+
+
+def variant_in(folder: Path) -> Variant:
+    """Return the variant of a student's folder: that of the page if the folder has no valid number."""
+    try:
+        lines = files.read(folder / MARKER, 200).decode("utf-8", errors="replace").splitlines()
+        return Variant(student_number(lines[1]))
+    except (OSError, InputError, IndexError):
+        return USUAL
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path between the two racks of the lab's fabric: hosts, plane, and the number of the T1."""
+
+    src: str
+    dst: str
+    plane: int
+    t1: int
+
+    def __str__(self) -> str:
+        return f"from {self.src} to {self.dst} in plane {self.plane}, over T1 number {self.t1}"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of all nodes, hosts included."""
+        plane = self.plane
+        return (self.src, f"p{plane}-t0-0", f"p{plane}-t1-{self.t1}", f"p{plane}-t0-1", self.dst)
+
+    def path(self) -> FabricPath:
+        """Return the fabric's path."""
+        paths = load_fabric(_TINY).paths(self.src, self.dst)
+        return next(path for path in paths if {*self.nodes[1:-1]} <= {*path.nodes})
+
+
+_ROUTES = tuple(
+    Route(src, dst, plane, t1)
+    for src in ("h0", "h1")
+    for dst in ("h2", "h3")
+    for plane in (0, 1)
+    for t1 in (0, 1)
+    if (src, dst, plane) != ("h0", "h2", 0)  # the page's examples
+)
+
+
+def followed_route(variant: Variant) -> Route:
+    """Return the path that the student follows hop by hop (lab 1)."""
+    return variant.choose("followed", Route("h1", "h3", 1, 1), _ROUTES)
+
+
+def packet_route(variant: Variant) -> Route:
+    """Return the path of the packet that the student makes (lab 1): never the followed one."""
+    choices = [route for route in _ROUTES if route != followed_route(variant)]
+    return variant.choose("packet", Route("h0", "h3", 1, 1), choices)
+
+
+def dead_plane(variant: Variant) -> str:
+    """Return the plane that dies (lab 7)."""
+    return variant.choose("plane", "p1", ("p0", "p1", "p2", "p3"))
+
+
+def dead_port(variant: Variant) -> str:
+    """Return the NIC port that dies (lab 7)."""
+    return variant.choose("port", "h1-eth1", tuple(f"h{h}-eth{p}" for h in range(4) for p in range(4)))
+
+
+def wanted_nics(variant: Variant) -> int:
+    """Return the number of NICs that a design must have room for (lab 8)."""
+    return variant.choose("nics", 50_000, range(40_000, 60_001, 500))
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A lab's variant as the student reads it, and the lines of the skeleton that differ, old and new."""
+
+    page: str
+    changes: Mapping[str, Sequence[tuple[str, str]]]
+
+
+def _look_around(variant: Variant) -> Mine:
+    followed, packet, page = followed_route(variant), packet_route(variant), followed_route(USUAL)
+    names = [(f"sent_by_{page.src}", f"sent_by_{followed.src}")]
+    names += [
+        (f"behind_{old.replace('-', '_')}:", f"behind_{new.replace('-', '_')}:")
+        for old, new in zip(page.nodes[1:-1], followed.nodes[1:-1], strict=True)
+    ]
+    text = [
+        (f"A packet {page}", f"A packet {followed}"),
+        *names,
+        *(
+            (f"as {old} sends", f"as {new} sends")
+            for old, new in zip(page.nodes, followed.nodes, strict=True)
+        ),
+        (f"as {page.dst} receives", f"as {followed.dst} receives"),
+    ]
+    return Mine(
+        f"Step 3: follow a packet {followed}, and fill in its addresses in answers.yaml.\n\n"
+        f"Step 4: make a packet {packet}, and save it as packet.pcap.",
+        {"answers.yaml": text},
+    )
+
+
+def _kill_links(variant: Variant) -> Mine:
+    seed = variant.seed("cuts", 4)
+    return Mine(
+        f"Your cuts.yaml has the seed {seed}. Leave it as it is: the numbers of your run depend on it.",
+        {"cuts.yaml": [("seed: 4", f"seed: {seed}")]},
+    )
+
+
+def _all_reduce(variant: Variant) -> Mine:
+    plane, port = dead_plane(variant), dead_port(variant)
+    seeds = variant.seed("plane", 1), variant.seed("port", 2)
+    return Mine(
+        f"In your plane.yaml the plane {plane} dies, and in your port.yaml the port {port}; both have seeds "
+        "of your own. Leave them as they are: your numbers differ a little from those of the page.",
+        {
+            "plane.yaml": [("where: p1,", f"where: {plane},"), ("seed: 1", f"seed: {seeds[0]}")],
+            "port.yaml": [("where: h1-eth1,", f"where: {port},"), ("seed: 2", f"seed: {seeds[1]}")],
+        },
+    )
+
+
+def _design(variant: Variant) -> Mine:
+    nics = f"{wanted_nics(variant):,}"
+    return Mine(
+        f"Your fabric needs room for {nics} NICs instead of 50,000. "
+        f"The numbers in choice.yaml are for {nics} NICs.",
+        {"choice.yaml": [("For 50,000 NICs", f"For {nics} NICs")]},
+    )
+
+
+_MINE = {1: _look_around, 6: _kill_links, 7: _all_reduce, 8: _design}
+PAGE = "yours.md"
+
+
+def skeleton_text(lab: int, name: str, variant: Variant) -> str:
+    """Return a file of a lab's skeleton as the student of a variant got it."""
+    found = next(one for one in all_labs() if one.number == lab)
+    text = (folder_of(found) / "start" / name).read_text(encoding="utf-8")
+    return _changed(text, _MINE[lab](variant).changes[name])
+
+
+def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
+    """Replace all at once, so that nothing new is taken for something old."""
+    for number, (old, _) in enumerate(changes):
+        text = text.replace(old, f"\0{number}\0")
+    for number, (_, new) in enumerate(changes):
+        text = text.replace(f"\0{number}\0", new)
+    return text
+
+
+def personalise(lab: int, folder: Path, variant: Variant) -> bool:
+    """Write a student's variant of a lab into a fresh folder; return whether the lab has variants.
+
+    The other labs ask for programs, which are checked with values that nobody knows before.
+    """
+    made = _MINE.get(lab)
+    if made is None or not variant.student:
+        return False
+    mine = made(variant)
+    for name, changes in mine.changes.items():
+        path = folder / name
+        text = _changed(path.read_text(encoding="utf-8"), changes)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    page = f"# Your values, {variant.student}\n\nThey take the place of those in README.md.\n\n{mine.page}\n"
+    (folder / PAGE).write_text(page, encoding="utf-8", newline="\n")
+    return True
+
 
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mrclab.labs.checks import Checks, Student, run_all
-from mrclab.labs.variants import Variant
+from mrclab.labs.student import Variant
 from mrclab.linux.system import end_with_parent, is_linux
 
 

@@ -1,7 +1,11 @@
-"""The bpf(2) system call by ctypes: maps, program loading, test runs.
+"""The bpf(2) system call by ctypes (maps, program loading, test runs), and classic BPF for sockets.
 
 Struct layouts are those of `union bpf_attr` in linux/bpf.h. All functions raise OSError with the errno of
 the call, or MachineError where the errno says that the machine lacks something.
+
+With a filter on a socket the kernel wakes no process for a frame that the filter drops. Filters are not
+compiled with what drives the core: compiled code lets go of a buffer after its last mention, before the
+kernel has read it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import mmap
 import os
 import platform
 import re
+import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -331,3 +336,30 @@ def run_once(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[
     code, _, size = struct.unpack_from("=III", attr, 4)
     (duration,) = struct.unpack_from("=I", attr, 36)
     return code, out.raw[:size], duration
+
+
+SO_ATTACH_FILTER = 26
+
+
+Instructions = tuple[tuple[int, int, int, int], ...]
+"""A classic BPF program: code, jump if true, jump if false, constant."""
+
+
+def udp_filter(port: int, size: int) -> Instructions:
+    """Return a filter for the first `size` bytes of each IPv6 frame with UDP to this port."""
+    return (
+        (0x30, 0, 0, 20),
+        (0x15, 0, 3, socket.IPPROTO_UDP),
+        (0x28, 0, 0, 56),
+        (0x15, 0, 1, port),
+        (0x06, 0, 0, size),
+        (0x06, 0, 0, 0),
+    )
+
+
+def attach_filter(to: socket.socket, program: Instructions) -> None:
+    """Make a socket receive only the frames that a classic BPF program accepts."""
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("HL", len(program), ctypes.addressof(buffer))
+    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)

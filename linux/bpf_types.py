@@ -1,10 +1,13 @@
-"""Plain values that describe BPF maps, and the marks that stand for maps in compiled code.
+"""BPF in plain values: descriptions of maps, marks that stand for maps in code, and instructions.
 
-Nothing here calls the kernel, so a compiler may use it on any machine.
+Nothing here calls the kernel, so a compiler may use it on any machine. Instructions are for programs of a
+dozen of them that no compiler is worth starting for. Each is eight bytes: opcode, destination and source
+register, offset, immediate [RFC 9669, section 3].
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -46,3 +49,56 @@ class MapSpec:
     shared: bool = False
     lock: bool = False  # also with more behind the lock: then it can be updated under it
     initial: bytes | None = None
+
+
+INSN_BYTES = 8
+CONTEXT = 1
+"""The register that holds the frame at the start."""
+RESULT = 0
+"""The register of the return value, of a call and of the program."""
+GET_PRANDOM_U32, REDIRECT, SET_HASH_INVALID = 7, 23, 41
+"""Helpers, by their numbers in linux/bpf.h."""
+
+
+def _insn(code: int, dst: int = 0, src: int = 0, offset: int = 0, imm: int = 0) -> bytes:
+    return struct.pack("<BBhI", code, src << 4 | dst, offset, imm & 0xFFFFFFFF)
+
+
+def put(register: int, value: int) -> bytes:
+    """``register = value``, a signed number of 32 bits."""
+    return _insn(0xB7, register, imm=value)
+
+
+def copy(to: int, register: int) -> bytes:
+    """``to = register``."""
+    return _insn(0xBF, to, register)
+
+
+def load_word(to: int, base: int, offset: int) -> bytes:
+    """``to = *(u32 *)(base + offset)``."""
+    return _insn(0x61, to, base, offset)
+
+
+def store_word(base: int, offset: int, register: int) -> bytes:
+    """``*(u32 *)(base + offset) = register``."""
+    return _insn(0x63, base, register, offset)
+
+
+def unless_equal(register: int, value: int, body: bytes) -> bytes:
+    """``body`` where the register's lower half is another value."""
+    return _insn(0x16, register, offset=len(body) // INSN_BYTES, imm=value) + body
+
+
+def if_below(register: int, value: int, body: bytes) -> bytes:
+    """``body`` where the register's lower half, unsigned, is less than a value."""
+    return _insn(0x36, register, offset=len(body) // INSN_BYTES, imm=value) + body
+
+
+def call(helper: int) -> bytes:
+    """Call a helper: it takes registers 1 to 5, which are lost, and answers in `RESULT`."""
+    return _insn(0x85, imm=helper)
+
+
+def leave(value: int | None = None) -> bytes:
+    """End the program with a value, by default that of `RESULT`."""
+    return (b"" if value is None else put(RESULT, value)) + _insn(0x95)

@@ -1,4 +1,12 @@
-"""Features that only Linux has. On other systems mrclab can simulate, report and teach, but run no fabric."""
+"""This process on Linux: its rights, its end with its parent, its environment, its huge pages.
+
+Features that only Linux has are here. On other systems mrclab can simulate, report and teach, but run no
+fabric.
+
+Huge pages are for present memory. A run in virtual time goes through hundreds of megabytes in no order, so
+with pages of 4 KiB most of its reads miss the processor's address cache. Pages of 2 MiB have 512 times its
+reach.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,11 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 from mrclab.linux.errors import MachineError
 
@@ -45,3 +57,59 @@ def end_with_parent(number: int | None = None) -> None:
     Without ``number`` it is SIGKILL, which Python has no name for on Windows.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if number is None else number, 0, 0, 0)
+
+
+HUGE_BYTES: Final = 1 << 21
+_MADV_COLLAPSE: Final = 25
+"""Linux 6.1 and later [madvise(2)]."""
+_MAPS: Final = Path("/proc/self/maps")
+
+
+def own_memory(maps: str) -> list[tuple[int, int]]:
+    """Return the whole huge pages in a process's own memory as (address, bytes), from its `maps` file.
+
+    Only private, writable mappings that belong to no file count.
+    """
+    found = []
+    for line in maps.splitlines():
+        words = line.split()
+        if words[1] != "rw-p" or words[4] != "0" or (len(words) > 5 and words[5] != "[heap]"):
+            continue
+        first, last = (int(address, 16) for address in words[0].split("-"))
+        begin = -(-first // HUGE_BYTES) * HUGE_BYTES
+        size = last // HUGE_BYTES * HUGE_BYTES - begin
+        if size > 0:
+            found.append((begin, size))
+    return found
+
+
+def use_huge_pages() -> bool:
+    """Move this process's memory into huge pages as far as it is in use; return whether any was moved.
+
+    It changes how fast the process is, and nothing else. If the kernel cannot do it, nothing happens.
+    Memory that the process gets later has pages of the usual size.
+    """
+    if not is_linux():
+        return False
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    moved = False
+    for address, size in own_memory(_MAPS.read_text(encoding="utf-8")):
+        for page in range(address, address + size, HUGE_BYTES):
+            moved |= madvise(page, HUGE_BYTES, _MADV_COLLAPSE) == 0
+    return moved
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the length of a ``with``, then restore their former values."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

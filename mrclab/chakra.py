@@ -13,9 +13,9 @@ from rich.table import Table
 
 from mrclab.hosts.workloads.chakra import write_rank
 from mrclab.hosts.workloads.graph import groups_of
-from mrclab.hosts.workloads.llm import LlmStep, llm_graph
+from mrclab.hosts.workloads.player import summary_of
 from mrclab.hosts.workloads.sources import source_of, trace_source
-from mrclab.hosts.workloads.summary import summary_of
+from mrclab.hosts.workloads.training_steps import LlmStep, llm_graph
 from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 

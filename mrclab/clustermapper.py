@@ -12,12 +12,11 @@ from typing import Any
 from rich.live import Live
 
 from mrclab.linux.errors import InputError
-from mrclab.terminal import terminal
+from mrclab.terminal import offset_ns, terminal, time_of_day
 from mrclab.testbed import state
 from mrclab.testbed.clustermapper import denylist_file, probe
 from mrclab.testbed.names import Names, require_root
 from mrclab.topologies.units import option_value, time_ns
-from mrclab.wall_clock import offset_ns, time_of_day
 
 MIN_INTERVAL_NS = 100_000
 

@@ -23,7 +23,7 @@ import finsy as fy
 import grpc
 
 from mrclab.controller.programs import pipeline_of
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.linux import namespaces
 from mrclab.linux.errors import BadInputError, InputError, MachineError, SwitchError
 from mrclab.linux.life import signals

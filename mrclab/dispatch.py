@@ -25,7 +25,7 @@ def soak(args: argparse.Namespace) -> int:
     from mrclab.experiments.spec.shipped import SCENARIOS
 
     SCENARIOS.text(args.soak)
-    from mrclab.soak import soak
+    from mrclab.run import soak
 
     return soak(args)
 
@@ -46,13 +46,13 @@ def execute(args: argparse.Namespace) -> int:
     """Carry out ``mrclab exec``, on one host or on all, with a recording or without."""
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if args.all:
-        from mrclab.exec_all import run_everywhere
+        from mrclab.exec import run_everywhere
 
         # argparse takes the first word after -- for the host.
         given = [word for word in (args.host, *words) if word is not None]
         return run_everywhere(given, args.user, args.record)
     if args.record is not None:
-        from mrclab.exec_record import record_program
+        from mrclab.exec import record_program
 
         return record_program(args.host, words, args.user, args.record)
     from mrclab.exec import run_program
@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 def exercise(args: argparse.Namespace) -> int:
     """Carry out ``mrclab exercise``, for one exercise or for a course."""
     if args.all:
-        from mrclab.exercise_all import exercise_all
+        from mrclab.exercise import exercise_all
 
         if args.topology is not None or args.build is not None:
             raise InputError(

@@ -1,4 +1,8 @@
-"""``mrclab exec``: run a program on a host of the running fabric, with the host's NIC ``mrc0``."""
+"""``mrclab exec``: a program on one host or on all, with the host's NIC ``mrc0``, recorded or not.
+
+Each process has its rank, the number of ranks and the first host's address in its environment, under the
+names of PyTorch (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) and Open MPI.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,21 @@ import os
 import pwd
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+from mrclab.hosts.service import addresses
+from mrclab.hosts.workloads.recorded import header
 from mrclab.linux.errors import InputError
+from mrclab.linux.processes import first_to_end
 from mrclab.native.build import VERBS, libraries
 from mrclab.testbed import state
 from mrclab.testbed.names import require_root
 from mrclab.testbed.network import FabricNetwork
-from mrclab.testbed.programs import management, nic, view
+from mrclab.testbed.programs import nic, view
+from mrclab.topologies import Fabric
 
 SOCKET_VARIABLE = "MRCLAB_NIC"
 HOST_VARIABLE = "MRCLAB_HOST"
@@ -23,7 +35,7 @@ def run_program(host: str | None, words: list[str], user_name: str | None) -> in
     host, network, user = checked(host, words, user_name, "h0 -- ib_write_bw")
     fabric, names = network.fabric, network.names
     built = libraries()
-    management.provide(names, fabric)
+    view.provide_management(names, fabric)
     socket_path = nic.provide(network, host)
     if user is not None:
         nic.allow(socket_path, user.pw_uid)
@@ -73,3 +85,120 @@ def _user(name: str) -> pwd.struct_passwd:
 
 def _prepend(environment: dict[str, str], name: str, value: str) -> None:
     environment[name] = f"{value}:{environment[name]}" if environment.get(name) else value
+
+
+def record_program(host: str | None, words: list[str], user: str | None, file: Path) -> int:
+    """Run a program on a host; return its exit code, 128 and the signal's number for a signal.
+
+    The requests of the host's programs go to ``file`` while it runs. Raise InputError for a bad host,
+    user, program or file.
+    """
+    host, network, _ = checked(host, words, user, "--record FILE h0 -- ib_write_bw")
+    libraries()
+    try:
+        out = file.open("wb", buffering=0)
+    except OSError as error:
+        raise InputError(f"--record: cannot write '{file}': {error.strerror}") from None
+    with out:
+        out.write(header(network.fabric, host).encode())
+        with nic.recorded(nic.provide(network, host), out.fileno()):
+            options = [] if user is None else ["--user", user]
+            argv = [sys.executable, "-m", "mrclab", "exec", *options, host, "--", *words]
+            return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
+    """Run a command in the foreground: signals for this process are passed on to it."""
+    with subprocess.Popen(argv) as child:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: child.send_signal(number))
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)  # the terminal sends them to the program as well
+        code = child.wait()
+    return 128 - code if code < 0 else code
+
+
+def part(file: Path, host: str) -> Path:
+    """Return the file of one host's part of a recording."""
+    return file.with_name(f"{file.name}.{host}")
+
+
+def join(file: Path, parts: list[Path]) -> None:
+    """Put parts together into one recording, and remove them. Raise InputError if it cannot be written."""
+    try:
+        with file.open("wb") as out:
+            for each in parts:
+                with each.open("rb") as source:
+                    shutil.copyfileobj(source, out)
+                each.unlink()
+    except OSError as error:
+        raise InputError(f"--record: cannot write '{file}': {error.strerror}") from None
+
+
+MASTER_PORT = "29500"
+GRACE_S = 10.0
+WAIT_S = 3600.0
+
+
+def rank_environment(fabric: Fabric, rank: int) -> dict[str, str]:
+    """Return the variables of a rank; rank n runs on the fabric's host number n."""
+    size = str(len(fabric.hosts))
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": str(addresses.ipv4(fabric, fabric.hosts[0].name)),
+        "MASTER_PORT": MASTER_PORT,
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": size,
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    }
+
+
+def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = None) -> int:
+    """Run a program on every host and return 0 once all have succeeded.
+
+    If one fails, end the others and return its exit code, 128 and the signal's number for a signal. ``file``
+    gets what all of them requested of their NICs.
+    """
+    if not words:
+        raise InputError("exec needs a program: mrclab exec --all -- PROGRAM")
+    require_root("exec ...")
+    network = FabricNetwork.attached()
+    fabric = network.fabric
+    libraries()
+    view.provide_management(network.names, fabric)
+    options = [] if user is None else ["--user", user]
+    parts = {} if file is None else {host.name: part(file, host.name) for host in fabric.hosts}
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for rank, host in enumerate(fabric.hosts):
+            more = [*options, "--record", str(parts[host.name])] if parts else options
+            child = subprocess.Popen(
+                [sys.executable, "-m", "mrclab", "exec", *more, host.name, "--", *words],
+                env=os.environ | rank_environment(fabric, rank),
+                stdin=None if rank == 0 else subprocess.DEVNULL,
+            )
+            running[child.pid] = child
+        while running:
+            pid = first_to_end(list(running), WAIT_S)
+            if pid is not None and (code := running.pop(pid).wait()):
+                return 128 - code if code < 0 else code
+        return 0
+    finally:
+        _end(list(running.values()))
+        if file is not None:
+            join(file, [path for path in parts.values() if path.exists()])
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End children: SIGTERM, and SIGKILL to the ones still running after a grace time."""
+    for child in children:
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

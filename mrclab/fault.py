@@ -11,15 +11,13 @@ from typing import Any
 from rich.table import Table
 
 from mrclab.control import call
-from mrclab.faults.kinds import KINDS, kind_named
-from mrclab.faults.model import PARAMETERS, Fault
+from mrclab.faults.kinds import KINDS, PARAMETERS, Fault, kind_named
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import require_linux
-from mrclab.terminal import terminal
+from mrclab.terminal import moment, offset_ns, terminal
 from mrclab.testbed.names import Names
 from mrclab.testbed.ownership import require_ours
 from mrclab.topologies.units import option_value, time_ns
-from mrclab.wall_clock import moment, offset_ns
 
 
 def fault(args: argparse.Namespace) -> int:

@@ -1,32 +1,130 @@
-"""``mrclab lab``: hand out a lab, check it, pack it."""
+"""``mrclab lab``: hand out a lab, check it, pack it, and grade a class's hand-ins."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.util
 import json
 import os
 import shutil
+import sys
+import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
 
-from mrclab.lab_grade import grade_command
 from mrclab.labs import student
-from mrclab.labs.catalogue import all_labs, find, folder_of
-from mrclab.labs.grading.scores import require_score, score_of, score_parts, table
-from mrclab.labs.judge import judge
-from mrclab.labs.model import Lab, Outcome, passed
-from mrclab.labs.variants import MARKER, PAGE, USUAL, Variant, student_number
+from mrclab.labs.catalogue import Lab, Outcome, all_labs, find, folder_of, passed
+from mrclab.labs.grading import handins, tables
+from mrclab.labs.grading.grade import Graded, grade, require_sandbox
+from mrclab.labs.grading.tables import rubric_of
+from mrclab.labs.judge import judge, require_score, score_of, score_parts, score_table
+from mrclab.labs.measuring import CACHE
+from mrclab.labs.student import MARKER, PAGE, USUAL, Variant, student_number
 from mrclab.linux.errors import InputError, MachineError, MrclabError
 from mrclab.linux.system import is_root
 from mrclab.terminal import terminal
 from mrclab.testbed.names import by_sudo
 from mrclab.version import version
+
+_ALIKE = 0.8
+
+
+def grade_command(args: argparse.Namespace) -> int:
+    """Grade the hand-ins of a folder; return 0. Raise InputError, and MachineError without a sandbox."""
+    lab = find(args.lab)
+    due = _time(args.due)
+    jobs = args.jobs if args.jobs is not None else os.cpu_count() or 1
+    if jobs < 1:
+        raise InputError("--jobs must be 1 or more")
+    found = handins.find(Path(args.folder), lab)
+    roster = handins.read_roster(Path(args.roster)) if args.roster else []
+    if args.variants:
+        if not args.roster:
+            raise InputError("--variants needs --roster FILE, which has the students' numbers")
+        found = handins.with_students(roster, found)
+    if not args.unconfined:
+        require_sandbox()
+    lock, done = threading.Lock(), []
+
+    def report(one: Graded) -> None:
+        with lock:
+            done.append(one)
+            print(f"{len(done)} of {len(found)}: {_line(one)}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="mrclab-runs-") as runs:
+        before = os.environ.get(CACHE)
+        os.environ[CACHE] = before or runs
+        try:
+            graded = grade(lab, found, due, jobs, report)
+        finally:
+            if before is None:
+                del os.environ[CACHE]
+    graded += [Graded(person, note="missing") for person in handins.missing(roster, found)]
+    table = tables.moodle(graded) if args.format == "moodle" else tables.plain(lab, graded)
+    if args.csv:
+        _write(Path(args.csv), table)
+    else:
+        print(table, end="")
+    if args.answers:
+        _write(Path(args.answers), tables.answers(graded, rubric_of(lab)))
+    if args.gradescope:
+        _write_gradescope(Path(args.gradescope), graded)
+    _class_summary(graded)
+    return 0
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"--due: '{text}' is no time such as 2026-11-30T18:00+01:00") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _line(one: Graded) -> str:
+    name = "".join(c if c.isprintable() else " " for c in one.person.name)
+    late = ", late" if one.late else ""
+    return (
+        f"{name}: {one.passed} of {len(one.outcomes)} checks pass{late}"
+        if one.outcomes
+        else f"{name}: {one.note}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _write_gradescope(folder: Path, graded: Sequence[Graded]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make {folder}: {error.strerror or error}") from None
+    for number, one in enumerate(graded, 1):
+        name = one.person.number or f"{number}"
+        _write(folder / f"{name}.json", json.dumps(tables.gradescope(one), indent=1) + "\n")
+
+
+def _class_summary(graded: Sequence[Graded]) -> None:
+    missing = sum(one.note == "missing" for one in graded)
+    late = sum(one.late for one in graded)
+    alike = sum(one.similarity >= _ALIKE or bool(one.same_files) for one in graded)
+    print(
+        f"{len(graded) - missing} hand-ins, {missing} missing, {late} late, {alike} much like another one",
+        file=sys.stderr,
+    )
+
 
 _WIDTH = 78
 
@@ -134,7 +232,7 @@ def _score(args: argparse.Namespace) -> int:
         sums = dict(score.sums) if score else None
         print(json.dumps({"lab": found.number, "score": sums, "parts": [asdict(part) for part in parts]}))
     else:
-        print(table(parts))
+        print(score_table(parts))
         last = f"Your score: {score} (lower is better)" if score else "No score, as a part has no result."
         print(f"\n{last}")
     return 0 if score else 1
@@ -171,7 +269,7 @@ def _submit(args: argparse.Namespace) -> int:
     if out.is_dir():
         raise InputError(f"{out} is a folder: name a file")
     outcomes = list(_shown(_judged(found, folder)))
-    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    when = datetime.now(UTC).isoformat(timespec="seconds")
     result = student.pack(found, folder, out, outcomes, when, version())
     print(f"\n{result['checks_passed']} of {len(outcomes)} checks pass; the hand-in says so.")
     print(f"handed in: {out}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mrclab.hosts.mrc.profiles.cc_profile import NSCC
+from mrclab.hosts.mrc.profiles.profile import NSCC
 from mrclab.hosts.profile_socket import ask, sockets_here
 from mrclab.linux.errors import InputError
 from mrclab.linux.namespaces import inside

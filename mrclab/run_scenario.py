@@ -50,7 +50,7 @@ def resume_scenario(out: Path, jobs: int = 1) -> int:
     Raise InputError if the directory has no run, one that is finished, or one whose scenario means
     something else today.
     """
-    from mrclab.commands import parser
+    from mrclab.cli import parser
     from mrclab.experiments.report.run_file import load_run
 
     run = load_run(out)
@@ -179,7 +179,7 @@ def _detail_of(scenario: Scenario, out: Path) -> Detail:
     if not isinstance(scenario.workload, Transformer):
         return lambda _seconds: ""
     from mrclab.experiments.run.outcome import repetition_directory
-    from mrclab.experiments.run.progress import words_of
+    from mrclab.experiments.run.training import words_of
 
     steps, times = scenario.workload.steps, scenario.repetitions
     directories = {

@@ -1,4 +1,4 @@
-"""Commands on a testbed that stays up: up, down, cli, clean.
+"""Commands on this machine and its testbed that stays up: up, down, cli, clean, doctor.
 
 ``python -m mrclab.running PREFIX STATE_DIR RUN_ID`` takes it down after the end of what needed it.
 """
@@ -16,20 +16,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mrclab.control import call
-from mrclab.linux.children import ending
+from mrclab.hosts import compiled
 from mrclab.linux.errors import InputError, MachineError, SwitchError
 from mrclab.linux.life import signals
-from mrclab.linux.processes import Process
+from mrclab.linux.processes import Process, ending
 from mrclab.switches.target import require_target
 from mrclab.testbed import clean as cleaning
 from mrclab.testbed import state
-from mrclab.testbed.claim import take_claimed
-from mrclab.testbed.doctor import require_machine
+from mrclab.testbed.doctor import Check, report, require_machine
+from mrclab.testbed.doctor import doctor as checks
 from mrclab.testbed.names import Names, require_root
 from mrclab.testbed.network import attach
-from mrclab.testbed.ownership import Watchdog, command, require_ours, take
+from mrclab.testbed.ownership import Watchdog, command, require_ours, take, take_claimed
 from mrclab.topologies import load_fabric
-from mrclab.topologies.limits import require_live
+from mrclab.topologies.model import require_live
 
 DOWN_TIMEOUT_S = 60.0
 
@@ -161,7 +161,7 @@ def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
 
 def cli(_args: argparse.Namespace) -> int:
     """Open Mininet's prompt on the running testbed."""
-    from mrclab.testbed.prompt import FabricCLI
+    from mrclab.testbed.mininet_classes import FabricCLI
 
     net = attach()
     try:
@@ -188,6 +188,13 @@ def clean(args: argparse.Namespace) -> int:
         print(f"  {line}")
     state.taken_file(names).unlink(missing_ok=True)
     return 0
+
+
+def doctor(_args: argparse.Namespace) -> int:
+    """Print every check and return the exit code: 3 if something required is missing."""
+    found = (*checks(), Check("MRC core", compiled.in_use(), False, compiled.describe()))
+    print(report(found))
+    return MachineError.exit_code if any(check.required and not check.ok for check in found) else 0
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 from mrclab.control import call
-from mrclab.linux.children import inside
 from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.processes import inside
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
 from mrclab.testbed.names import Names
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mrclab.hosts.service.layout import header
+from mrclab.hosts.service.shared_memory import header
 from mrclab.linux.errors import MachineError
 
 SOURCE = Path(__file__).parent

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from mrclab.scale.blast import Blast, blast_radius
-from mrclab.scale.fabric import Built, Design
+from mrclab.scale.fabric import Blast, Built, Design, blast_radius
 from mrclab.scale.parts import Parts
 
 Outcome = Literal["reproduced", "contradicted", "on a condition"]

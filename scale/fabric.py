@@ -1,9 +1,14 @@
-"""A fabric of any size as numbers: switches, links, modules, paths, hops, power and cost.
+"""A fabric of any size as numbers: parts, paths, power, cost, and the blast radius of a failure.
 
 A plane is a folded Clos of L tiers of switches with k ports each, non-blocking: half of a switch's ports lead
 down, and half up, but in the top tier all lead down. It has room for 2 (k/2)^L NIC ports and (2L - 1) N / k
 switches (paper, section 2, figure 1, for L = 2 and 3; the rest by the same arithmetic). A chip of capacity C
 has k = C P / R ports for NICs of rate R on P planes.
+
+Blast radius is the loss of capacity by one failure of each kind, the hosts that it hits, and its effect on a
+synchronous job. Shares are of the fabric as it was. A sender on MRC keeps its planes equally loaded, so a
+plane that can carry less holds back all of them: a dead uplink costs the T0's hosts its share of one plane,
+and not a P-th of that (paper, section 4).
 """
 
 from __future__ import annotations
@@ -183,3 +188,59 @@ def smallest_design(nics: int, planes: int, parts: Parts) -> Design:
         if design.most_nics >= nics:
             return design
     raise InputError(f"{nics:,} NICs need more than {MAX_TIERS} tiers at {planes} planes: take more planes")
+
+
+@dataclass(frozen=True, slots=True)
+class Blast:
+    """One kind of failure: ``count`` parts can fail so; each failure touches ``nics`` NICs.
+
+    ``of_each`` is the share of bandwidth that each of them loses at most, ``of_fabric`` the share of the
+    capacity at the tier of the failure, over all planes. ``note`` says what else there is to know.
+    """
+
+    kind: str
+    count: int
+    nics: int
+    of_each: float
+    of_fabric: float
+    note: str = ""
+
+
+def blast_radius(built: Built) -> tuple[Blast, ...]:
+    """Return what each kind of failure takes, the smallest parts first."""
+    planes, tiers = built.design.planes, built.design.tiers
+    half = built.nics_per_t0
+    on_t0 = min(half, built.nics)
+    per_module = min(built.ports_per_module, planes)
+    split = min(built.ports_per_module, on_t0)
+    rows = [
+        Blast("NIC-T0 link", built.host_links, 1, 1 / planes, 1 / built.host_links),
+        Blast(
+            "module at a T0, to NICs",
+            -(-built.host_links // built.ports_per_module),
+            split,
+            1 / planes,
+            split / built.host_links,
+            "each of its ports leads to another NIC" if split > 1 else "",
+        ),
+        Blast(
+            "module at a NIC",
+            built.nics * -(-planes // built.ports_per_module),
+            1,
+            per_module / planes,
+            per_module / built.host_links,
+            "all ports of the NIC: its queue pairs end" if per_module == planes else "",
+        ),
+    ]
+    for tier in range(1, tiers):
+        # A T0 reaches (k/2)^i switches of tier i above it; such a switch has (k/2)^(i+1) NICs below.
+        links, size = built.links_per_tier, built.tier_sizes[tier]
+        below = min(half**tier, built.nics)
+        under = built.nics if tier == tiers - 1 else min(half ** (tier + 1), built.nics)
+        rows.append(Blast(f"T{tier - 1}-T{tier} link", links, below, 1 / half**tier, 1 / links))
+        if tier == 1:
+            rows.append(Blast("T0", built.tier_sizes[0] * planes, on_t0, 1 / planes, half / links))
+        reached = min(half**tier, size)
+        rows.append(Blast(f"T{tier}", size * planes, under, 1 / reached, 1 / (size * planes)))
+    rows.append(Blast("plane", planes, built.nics, 1 / planes, 1 / planes))
+    return tuple(rows)

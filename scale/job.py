@@ -1,4 +1,4 @@
-"""What failures make of a synchronous job: its speed, its stalls, its restarts, its goodput.
+"""What failures make of a synchronous job: speed, stalls, restarts, goodput; in one life and many.
 
 A synchronous job is as fast as its slowest NIC. With a share f of each step spent on the network, and a
 share c of the slowest NIC's bandwidth left, it runs at 1 / (1 - f + f / c) of its speed. ``c`` is the product
@@ -6,20 +6,32 @@ of what dead ports leave (1 - ports out / planes) and of what dead links above t
 uplinks of that T0 in that plane, since planes are kept equal).
 
 Goodput is the product of three shares that are counted separately: the time that is not spent on restarts
-and repeated work, the time that is not stalled, and the mean speed.
+and repeated work, the time that is not stalled, and the mean speed. Many lives are drawn on one fabric, next
+to closed forms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mrclab.experiments.measure import life
 from mrclab.scale.fabric import Built
-from mrclab.scale.failures import Floats, Outages, by_name, covered_hours, most_of_a_group, out_at
-from mrclab.scale.parts import Job
+from mrclab.scale.failures import (
+    Floats,
+    Kind,
+    Outages,
+    by_name,
+    covered_hours,
+    draw,
+    kinds_of,
+    most_at_once,
+    most_of_a_group,
+    out_at,
+)
+from mrclab.scale.parts import Job, Parts
 
 HOUR_NS = 3600 * 10**9
 
@@ -169,3 +181,136 @@ def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
     """Return the same for crashes at random, in closed form (`mrclab.experiments.measure.life`)."""
     pause_hours = (job.timeout_ns + job.restart_ns) / HOUR_NS
     return life.useful_share(crashes_per_hour, job.checkpoint_ns / HOUR_NS, pause_hours)
+
+
+INSTANTS = 400
+"""Moments of a life at which capacity and failures are counted."""
+DAYS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The failures of a kind in a job: how many, how many out at once, next to the closed forms."""
+
+    kind: Kind
+    events: float
+    events_expected: float
+    out_mean: float
+    out_expected: float
+    out_p99: float
+    out_most: float
+
+
+@dataclass(frozen=True)
+class Study:
+    """A summary of the lives of a job. ``lives`` are those runs, in order."""
+
+    name: str
+    built: Built
+    sprays: bool
+    hours: float
+    counts: tuple[Count, ...]
+    lives: tuple[Life, ...]
+    restarts_expected: float
+    useful_expected: float
+    links_out: Floats
+    """Share of the time with 0, 1, 2, ... links between switches out."""
+
+    @property
+    def restarts(self) -> Floats:
+        """Restarts of each life."""
+        return np.array([life.restarts for life in self.lives], np.float64)
+
+    @property
+    def goodput(self) -> Floats:
+        """Goodput of each life, of failures in the network alone."""
+        return np.array([life.goodput for life in self.lives])
+
+    @property
+    def goodput_with_others(self) -> Floats:
+        """Goodput of each life, with interruptions of other causes."""
+        return np.array([life.goodput_with_others for life in self.lives])
+
+    @property
+    def useful(self) -> Floats:
+        """Share of each life that was not lost to restarts."""
+        return np.array([life.useful for life in self.lives])
+
+    @property
+    def stalled(self) -> Floats:
+        """Share of each life that was stalled."""
+        return np.array([life.stalled for life in self.lives])
+
+    @property
+    def capacity(self) -> Floats:
+        """The slowest NIC's share of its bandwidth, at all instants of all lives."""
+        return np.concatenate([life.capacity for life in self.lives])
+
+
+def study(
+    name: str, built: Built, parts: Parts, *, sprays: bool, runs: int, seed: int, days: float = DAYS
+) -> Study:
+    """Draw so many lives of a job over all NICs of a fabric. The same seed gives the same study."""
+    lives, tallies = [], []
+    hours = 24.0 * days
+    kinds = kinds_of(built, parts.failures)
+    for rng in _generators(seed, runs):
+        instants = np.sort(rng.uniform(0, hours, INSTANTS))
+        outages = {kind.name: draw(kind, hours, rng) for kind in kinds}
+        tallies.append(
+            [
+                (
+                    int((outage.start >= 0).sum()),
+                    np.bincount(out_at(outage, instants)[0], minlength=INSTANTS),
+                    most_at_once(outage, hours),
+                )
+                for outage in outages.values()
+            ]
+        )
+        lives.append(live(built, outages, parts.job, sprays=sprays, hours=hours, instants=instants, rng=rng))
+    counts = tuple(
+        Count(
+            kind=kind,
+            events=float(np.mean([tally[place][0] for tally in tallies])),
+            events_expected=kind.per_hour * hours,
+            out_mean=float(np.mean([tally[place][1] for tally in tallies])),
+            out_expected=kind.mean_out,
+            out_p99=float(np.percentile([tally[place][1] for tally in tallies], 99)),
+            out_most=float(np.mean([tally[place][2] for tally in tallies])),
+        )
+        for place, kind in enumerate(kinds)
+    )
+    crashes = restarts_per_hour(built, kinds, parts.job, sprays=sprays)
+    links = [place for place, kind in enumerate(kinds) if kind.name.startswith("fabric_link")]
+    out = [sum((tally[place][1] for place in links), np.zeros(INSTANTS, np.int64)) for tally in tallies]
+    return Study(
+        name,
+        built,
+        sprays,
+        hours,
+        counts,
+        tuple(lives),
+        crashes * hours,
+        useful_share_expected(crashes, parts.job),
+        np.bincount(np.concatenate(out)) / (INSTANTS * runs),
+    )
+
+
+def restarts_per_hour(built: Built, kinds: tuple[Kind, ...], job: Job, *, sprays: bool) -> float:
+    """Return how often the network ends a job, in closed form."""
+    hour_ns = 3600e9
+    limit = job.timeout_ns / hour_ns
+    total = 0.0
+    for kind in kinds:
+        if kind.name == "nic":
+            total += kind.per_hour
+        elif kind.name in PORT_KINDS and built.design.planes == 1:
+            total += kind.per_hour * float(np.exp(-limit / kind.repair_hours))
+        else:
+            total += kind.per_hour * (stall_ns(job, kind.name, sprays=sprays) > job.timeout_ns)
+    return total
+
+
+def _generators(seed: int, number: int) -> Iterator[np.random.Generator]:
+    for child in np.random.SeedSequence(seed).spawn(number):
+        yield np.random.Generator(np.random.PCG64(child))

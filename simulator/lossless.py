@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mrclab.simulator.clock import PS_PER_NS
-from mrclab.simulator.credits import UPDATE_BYTES, CreditInlet, CreditPort
-from mrclab.simulator.pfc import PAUSE_BYTES, RESPONSE_NS, XON_FRAMES, PfcInlet, PfcPort, headroom_bytes
+from mrclab.simulator.flow_control import (
+    PAUSE_BYTES,
+    RESPONSE_NS,
+    UPDATE_BYTES,
+    XON_FRAMES,
+    CreditInlet,
+    CreditPort,
+    PfcInlet,
+    PfcPort,
+    headroom_bytes,
+)
 from mrclab.simulator.port import Node, Port
 from mrclab.simulator.served import Inlet, ServedPort
 

@@ -1,11 +1,14 @@
-"""A fabric in virtual time: its switches and links, and the NICs that are attached to it."""
+"""A fabric in virtual time: its switches and links, when they mark, and the attached NICs.
+
+Switches mark frames by UEC's depths, as the switch program does, or by DCQCN's own.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting, shape_of
@@ -13,18 +16,47 @@ from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.endpoint import BaseEndpoint
 from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.simulator.clock import LEAST_SLOTS, NEVER_PS, PS_PER_NS, Clock
-from mrclab.simulator.headers import ClassMap
 from mrclab.simulator.lossless import Lossless, join
-from mrclab.simulator.marking import USUAL, Marking
-from mrclab.simulator.nic import Nic
-from mrclab.simulator.object_nic import ObjectNic
+from mrclab.simulator.nic import Nic, ObjectNic
 from mrclab.simulator.port import UNLIMITED, Bucket, Depths, Node, Packet, Port
 from mrclab.simulator.served import ServedPort
-from mrclab.simulator.switch import SID_BYTES, Switch, Tables
+from mrclab.simulator.switch import SID_BYTES, ClassMap, Switch, Tables
 from mrclab.topologies import Fabric, LinkProfile, PortRef
 from mrclab.topologies import Switch as SwitchPlan
-from mrclab.topologies.limits import STRUCTURED_MEND, require_two_tiers
-from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
+from mrclab.topologies.ev_paths import FIXED_BITS, UPLINK_BITS
+from mrclab.topologies.model import STRUCTURED_MEND, require_two_tiers
+
+Marks = Literal["uec", "dcqcn"]
+DCQCN_FROM_NS: Final = 1_000
+DCQCN_TO_NS: Final = 40_000
+DCQCN_MOST: Final = 0.01
+"""Kmin 5 kB, Kmax 200 kB and Pmax 1 % on links of 40 Gbit/s, as waiting times, so that they suit any rate.
+[Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """The marks of a fabric's switches."""
+
+    marks: Marks = "uec"
+    last_hop: bool = False
+    """Mark in front of NICs as well: then marks report an incast, of which the path is innocent."""
+
+    def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
+        """Return a port's depths with these marks; ``before_last`` are those of the same port in front of a
+        switch, from which a last hop takes its marks."""
+        if last_hop and not self.last_hop:
+            return depths
+        if self.marks == "uec":
+            span_ps = before_last.mark_span_ps
+            return replace(depths, mark_from_ps=before_last.mark_from_ps, mark_span_ps=span_ps)
+        from_ps = DCQCN_FROM_NS * PS_PER_NS
+        span_ps = DCQCN_TO_NS * PS_PER_NS - from_ps
+        return replace(depths, mark_from_ps=from_ps, mark_span_ps=span_ps, mark_most=DCQCN_MOST)
+
+
+USUAL: Final = Marking()
+
 
 Choice = Literal["hash", "destination", "ev", "adaptive", "flowlet"]
 """How a T0 chooses the uplink of a frame without a segment list: by fields of the frame, or by loads."""

@@ -2,8 +2,8 @@
 
 The other end of such a link has a buffer and says when nothing more fits. So nobody can know on arrival when
 a frame will leave, as `mrclab.simulator.port` does; here frames wait in a queue of each class until the port
-is free and the other end has room. `mrclab.simulator.pfc` and `mrclab.simulator.credits` are the two ways to
-say so.
+is free and the other end has room. `mrclab.simulator.flow_control` has the two
+ways to say so.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mrclab.linux import namespaces
-from mrclab.linux.children import Child, environment, first_to_end, inside, python, stop_all
 from mrclab.linux.errors import BadInputError, MachineError, SwitchError
-from mrclab.linux.process_deaths import wait_exiting
+from mrclab.linux.process_watch import wait_exiting
+from mrclab.linux.processes import Child, environment, first_to_end, inside, python, stop_all
 from mrclab.linux.system import is_root
 from mrclab.p4src.contract import PRIORITY_CONTROL
 from mrclab.p4src.targets import BMV2_PROGRAM, CAPABILITIES

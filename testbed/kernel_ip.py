@@ -1,8 +1,9 @@
-"""The kernel's own IPv6 on hosts' ports: for TCP and MPTCP, and for other programs that a user runs there.
+"""The kernel's own IPv6 and MPTCP on hosts' ports, for TCP and for programs that a user runs there.
 
-The testbed keeps the kernel's IPv6 off, since a transport in user space wants the ports to itself. This
-gives each port its address and one way out of it, without neighbour discovery: every address of the port's
-plane lies behind its T0.
+The testbed keeps the kernel's IPv6 off, since a transport in user space wants the ports to itself. This gives
+each port its address and one way out of it, without neighbour discovery: every address of the port's plane
+lies behind its T0. For MPTCP each host announces the addresses of all its ports, so that a connection has a
+subflow in every plane. The kernel keeps that state per network namespace, and drops it with the namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
-from pyroute2 import IPRoute
+from pyroute2 import MPTCP, IPRoute
 
 from mrclab.linux import namespaces, rtnetlink
 from mrclab.topologies import Fabric, NicPort
@@ -81,3 +82,23 @@ def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
         for key, value in (_SILENT | ({"addr_gen_mode": 0} if link_local else {})).items():
             (_CONF / ifname / key).write_text(str(value))
         (_CONF / ifname / "disable_ipv6").write_text("0")
+
+
+_SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which then open a subflow to it
+
+
+def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
+    """Make every host announce its ports' addresses, which it must have already (kernel_ip).
+
+    ``places`` has the namespace of each host. Raise OSError if the kernel refuses.
+    """
+
+    def work() -> None:
+        for host in fabric.hosts:
+            namespaces.enter(places[host.name])
+            with rtnetlink.refusals(f"cannot set up MPTCP on {host.name}"), MPTCP() as mptcp:
+                mptcp.limits("set", subflows=fabric.planes, rcv_add_addrs=fabric.planes)
+                for port in host.ports:
+                    mptcp.endpoint("add", addr6=str(port.address), flags=_SIGNAL)
+
+    namespaces.in_thread(work)

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from mrclab.controller.fabric import ControllerThread
 from mrclab.controller.fault_tables import FaultTables
 from mrclab.controller.pipeline import Pipeline
 from mrclab.controller.queues import MIN_QUEUE_FRAMES, QUEUE_NS
-from mrclab.controller.thread import ControllerThread
 from mrclab.linux import namespaces
 from mrclab.linux.life import signals
-from mrclab.linux.life.environment import environment
+from mrclab.linux.system import environment
 from mrclab.p4src.targets import Capabilities
 from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 from mrclab.switches.target import SwitchTarget, select_target
-from mrclab.testbed.faults.lab_mechanisms import lab_faults
+from mrclab.testbed.faults import lab_faults
 from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
 from mrclab.testbed.network import FabricNetwork
 from mrclab.testbed.running import Say

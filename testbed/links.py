@@ -15,7 +15,7 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from mrclab.controller.queues import Shape, bytes_of, queue_setting, shape_of
-from mrclab.linux import namespaces, offloads, rtnetlink
+from mrclab.linux import namespaces, rtnetlink
 from mrclab.linux.errors import MachineError
 from mrclab.linux.rtnetlink import Request
 from mrclab.linux.scheduling import ABOVE_AGENTS, before_others
@@ -87,7 +87,7 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
     If the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
     nothing else bounds their queues. When it returns, a frame put in at one end comes out at the other.
-    Delays are kept if the kernel has netem; else `mrclab.testbed.delays.lengthen` keeps them.
+    Delays are kept if the kernel has netem; else `mrclab.testbed.delays.long_wire` keeps them.
     Raise MachineError if the kernel lacks something that a link needs, OSError if it refuses.
     """
     plan = cables(fabric, names, routers=routers)
@@ -105,16 +105,16 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
             _make(plan, names.fabric, fds)
         for namespace, here in ends.items():
             namespaces.enter(namespace)
-            with offloads.opened() as ethtool:
-                offloads.switch_off(ethtool, (end.ifname for end, _ in here))
+            with rtnetlink.opened_ethtool() as ethtool:
+                rtnetlink.switch_off(ethtool, (end.ifname for end, _ in here))
             with rtnetlink.opened() as route:
                 (_shape_ports if namespace == names.fabric else _shape)(route, here)
                 rtnetlink.send(route, [rtnetlink.up(end.index) for end, _ in here], "cannot bring links up")
         for namespace, here in ends.items():
             namespaces.enter(namespace)
-            with offloads.opened() as ethtool:
+            with rtnetlink.opened_ethtool() as ethtool:
                 for end, _ in here:
-                    offloads.settle(ethtool, end.ifname)
+                    rtnetlink.settle(ethtool, end.ifname)
 
     namespaces.in_thread(work)
 
@@ -258,8 +258,8 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
         carrier = True
         for namespace, ifname in ends:
             namespaces.enter(namespace)
-            with offloads.opened() as ethtool:
-                carrier = offloads.settle(ethtool, ifname) and carrier
+            with rtnetlink.opened_ethtool() as ethtool:
+                carrier = rtnetlink.settle(ethtool, ifname) and carrier
         return carrier
 
     return namespaces.in_thread(work)

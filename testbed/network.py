@@ -18,17 +18,17 @@ from mrclab.linux.namespaces import Markers
 from mrclab.linux.processes import Process
 from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed import ownership, state
-from mrclab.testbed.claim import refuse_claimed
 from mrclab.testbed.clean import Removed, end_keepers, remove, removed_on_error
 from mrclab.testbed.doctor import require_machine
 from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
+from mrclab.testbed.ownership import refuse_claimed
 from mrclab.testbed.state import State
 from mrclab.topologies import Fabric
 from mrclab.topologies.build import refusal_of_name
 
 if TYPE_CHECKING:
     from mrclab.testbed.delays.long_wire import LongWires
-    from mrclab.testbed.nodes import FabricMininet
+    from mrclab.testbed.mininet_classes import FabricMininet
 
 REAP_S = 5.0
 MAX_RATE_BPS = 10**11
@@ -86,7 +86,7 @@ class FabricNetwork:
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
         from mrclab.testbed import links
-        from mrclab.testbed.delays.lengthen import lengthen
+        from mrclab.testbed.delays.long_wire import lengthen
         from mrclab.topologies import fabric_text
 
         with state.locked(names):
@@ -251,7 +251,7 @@ class FabricNetwork:
     def mininet(self) -> FabricMininet:
         """The same testbed as a Mininet object. Its shells start when they are used."""
         if self._mininet is None:
-            from mrclab.testbed.nodes import FabricMininet
+            from mrclab.testbed.mininet_classes import FabricMininet
 
             self._mininet = FabricMininet(self.fabric, self.names, self.run_id, self.target)
         return self._mininet

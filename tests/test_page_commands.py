@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mrclab.cli import main
-from mrclab.commands import parser
+from mrclab.cli import main, parser
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.sweep.spec import parse_sweep
 from mrclab.testbed.names import PREFIX_VARIABLE

@@ -11,7 +11,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from mrclab.live.training.follow import Follower
+from mrclab.live.training import Follower
 from mrclab.play.replays import TRAINING
 
 TITLE = "A training under faults: MRC, RoCEv2, and a control without faults"

@@ -4,8 +4,7 @@ A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which
 testbed follows (table entries, the Mininet network, the paths that a sender may spray over).
 """
 
-from mrclab.topologies.build import build_fabric
-from mrclab.topologies.derive import fabric_from_text, fabric_text, one_plane
+from mrclab.topologies.build import build_fabric, fabric_from_text, fabric_text, one_plane
 from mrclab.topologies.model import Fabric, Host, Link, NicPort, Path, PortRef, Switch, SwitchPort
 from mrclab.topologies.shipped import load_fabric, shipped_topologies
 from mrclab.topologies.spec import LinkProfile, Tier

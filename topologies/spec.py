@@ -1,7 +1,7 @@
 """What defines a fabric: the few values from which all its nodes, links and addresses follow.
 
 A topology file gives a :class:`FabricSpec`; ``mrclab.topologies.build`` makes a fabric of it;
-``mrclab.topologies.derive`` gets it back from a fabric, to derive another from it.
+``mrclab.topologies.build`` gets it back from a fabric, to derive another from it.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.experiments.measure.clock import ClockMap
 from mrclab.experiments.measure.events import EventLog
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import Opcode, Packets
+from mrclab.experiments.measure.recording import ClockMap
 from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Span, taken
 from mrclab.experiments.measure.trace import NEVER, PSN_BITS, IntArray, Trace
 

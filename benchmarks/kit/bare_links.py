@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from mrclab.simulator.clock import Clock
+from mrclab.simulator.flow_control import PfcInlet, headroom_bytes
 from mrclab.simulator.lossless import Lossless, join
-from mrclab.simulator.pfc import PfcInlet, headroom_bytes
 from mrclab.simulator.port import DATA, UNLIMITED, Depths, Hop, Node, Packet, Port
 from mrclab.simulator.served import ServedPort
 

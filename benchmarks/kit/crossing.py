@@ -15,10 +15,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.experiments.measure.clock import ClockMap, OffsetSample
 from mrclab.experiments.measure.events import load_events
 from mrclab.experiments.measure.pcap import Opcode, Packets, read_pcap
-from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample, load_recording
 from mrclab.experiments.measure.repetition import Repetition
 
 Target = Literal["ebpf", "sim"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mrclab.hosts.mrc.wire import Opcode
-from mrclab.hosts.rdma.headers import BTH_OFFSET, ETH_LEN
+from mrclab.hosts.rdma.frames import BTH_OFFSET, ETH_LEN
 from tests.support.mrc_pair import reseal
 from tests.support.mrc_sim import trim
 

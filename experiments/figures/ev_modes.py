@@ -13,8 +13,7 @@ from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import MRC_PORT
 from mrclab.experiments.result.statistics import median_interval
 from mrclab.topologies import Fabric
-from mrclab.topologies.hashed import hashed_path
-from mrclab.topologies.structured import structured_paths
+from mrclab.topologies.ev_paths import hashed_path, structured_paths
 
 PAPER = (
     "sections 2.1 and 2.3: an EV is hashed by switches or stands for a segment list; what loses is retired"

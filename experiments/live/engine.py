@@ -25,13 +25,13 @@ from mrclab.experiments.measure.repetition import Repetition, load_repetition, s
 from mrclab.experiments.run.outcome import Outcome, repetition_directory
 from mrclab.experiments.spec.model import Scenario
 from mrclab.hosts.transports.table import Transport
-from mrclab.linux.children import ending
 from mrclab.linux.errors import InputError, MachineError, MrclabError, reason
 from mrclab.linux.life import signals
+from mrclab.linux.processes import ending
 from mrclab.linux.scheduling import go_before_ordinary
 from mrclab.linux.system import end_with_parent
-from mrclab.testbed.claim import claimed
 from mrclab.testbed.names import Names
+from mrclab.testbed.ownership import claimed
 from mrclab.testbed.running import Say
 
 Step = Callable[[int], None]
@@ -201,9 +201,8 @@ def _run(
     send: Callable[[str, object], None],
 ) -> None:
     from mrclab.controller.programs import pipeline_of
-    from mrclab.experiments.live.attempts import Attempts
     from mrclab.experiments.live.fabrics import bring_up
-    from mrclab.experiments.live.repetition import RepetitionRunner, drop_captures
+    from mrclab.experiments.live.repetition import Attempts, RepetitionRunner, drop_captures
     from mrclab.experiments.measure.repetition import measure
     from mrclab.topologies import one_plane
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.program_workload import Program
-from mrclab.hosts.training.xla import require_jax
+from mrclab.hosts.training.model import require_jax
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import MachineError
 

@@ -1,4 +1,8 @@
-"""One repetition on a fabric that is up: the workload, its faults, and the evidence of both."""
+"""One repetition on a fabric that is up: the workload, its faults, and the evidence of both.
+
+A repetition gets a second attempt after one slow start, or after a moment of a busy machine, so that neither
+costs the run.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +15,93 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mrclab.experiments.live.attempts import StartError
 from mrclab.experiments.live.captures.recorder import CaptureSource, Recorder, tcpdump_at
 from mrclab.experiments.live.captures.tap import TapSource
-from mrclab.experiments.live.drivers.driver import Driver, Setting
+from mrclab.experiments.live.disturbances import Strangers, SwitchDeaths, by_switch
+from mrclab.experiments.live.drivers.driver import Driver, Setting, sleep_until
 from mrclab.experiments.live.drivers.mesh import MeshDriver
 from mrclab.experiments.live.drivers.programs import ProgramDriver
 from mrclab.experiments.live.drivers.ranks import RankDriver
 from mrclab.experiments.live.drivers.spray import SprayDriver
-from mrclab.experiments.live.routing import Reaction
-from mrclab.experiments.live.strangers import Strangers
-from mrclab.experiments.live.switch_deaths import SwitchDeaths, by_switch
-from mrclab.experiments.live.waiting import sleep_until
-from mrclab.experiments.measure.clock import measure_offset
+from mrclab.experiments.live.fabrics import Reaction
 from mrclab.experiments.measure.evidence import Collected, Evidence
 from mrclab.experiments.measure.faults import save_faults
 from mrclab.experiments.measure.load import Load
-from mrclab.experiments.run.alone import TRANSFORMER
+from mrclab.experiments.measure.recording import measure_offset
+from mrclab.experiments.measure.repetition import Repetition, disturbed, in_place_of
 from mrclab.experiments.run.course import Course
 from mrclab.experiments.run.fault_run import FaultRun, TimedSource
 from mrclab.experiments.run.injection import Injector
-from mrclab.experiments.run.link_meter import LinkMeter
-from mrclab.experiments.run.progress import COURSE, CourseLog
-from mrclab.experiments.run.traffic import busiest_link, bytes_sent
+from mrclab.experiments.run.link_bytes import LinkMeter, busiest_link, bytes_sent
+from mrclab.experiments.run.training import COURSE, TRANSFORMER, CourseLog
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults
 from mrclab.experiments.spec.links import metered
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.workloads import AGENT_KINDS
-from mrclab.faults.kinds import KINDS
-from mrclab.faults.model import Fault, Place
-from mrclab.hosts.remote import AgentError, RemoteAgent
+from mrclab.faults.kinds import KINDS, Fault, Place
 from mrclab.hosts.transports.table import Transport
-from mrclab.linux.errors import SwitchError, reason
+from mrclab.hosts.worker import AgentError, RemoteAgent
+from mrclab.linux.errors import MrclabError, SwitchError, reason
 from mrclab.linux.life.signals import Ended
 from mrclab.linux.scheduling import usable_cpus
 from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.running import RunningFabric, Say
+
+
+class StartError(MrclabError, RuntimeError):
+    """A process of the workload did not start in time, or ended before anything was measured."""
+
+
+class Attempts:
+    """Makes repetitions, some of them a second time.
+
+    ``make`` makes and measures the repetition of a number; ``left`` is the greatest number of second attempts
+    in all. Before each, ``spent`` is called and ``say`` gets a line if the start failed.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], Repetition],
+        left: int,
+        say: Callable[[str], None],
+        spent: Callable[[], None],
+    ) -> None:
+        self._make = make
+        self._left = left
+        self._say = say
+        self._spent = spent
+
+    def repetition(self, number: int, *, trials: bool) -> Repetition:
+        """Return a repetition; with ``trials`` these are made again one by one, and not the whole.
+
+        A disturbed first attempt is kept beside the second. Raise StartError if processes do not start and no
+        attempt is left, and whatever ``make`` raises.
+        """
+        found = self._started(number)
+        if trials or not self._left or not disturbed(found):
+            return found
+        self._spend()
+        second = self._started(number)
+        return found if second.interrupted is not None else in_place_of(found, second)
+
+    def _started(self, number: int) -> Repetition:
+        """Make a repetition, and begin once more if its processes do not start."""
+        try:
+            return self._make(number)
+        except StartError as error:
+            if not self._left:
+                raise
+            again = f"repetition {number} began again: {error}"
+        self._say(again)
+        self._spend()
+        found = self._make(number)
+        return replace(found, validity=replace(found.validity, notes=(*found.validity.notes, again)))
+
+    def _spend(self) -> None:
+        self._left -= 1
+        self._spent()
+
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
 

@@ -4,7 +4,7 @@ All times are counted from the middle of the fault's interval:
 
 * first loss: when the first packet that the fault took was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
-  (`mrclab.experiments.measure.detection`);
+  (`mrclab.experiments.measure.events`);
 * rerouted: when the last data packet was sent onto a path that the fault broke;
 * recovered: when the last byte that the fault took has arrived, and not before a sender detected the fault.
 

@@ -12,32 +12,30 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from mrclab.experiments.measure.account import (
-    Course,
-    Steps,
-    account_of,
-    course_under,
-    steps_of,
-    transformer_metrics,
-)
-from mrclab.experiments.measure.clock import STEP_NS
-from mrclab.experiments.measure.detection import (
+from mrclab.experiments.measure.events import (
+    EventLog,
     detected,
+    load_events,
+    path_events,
     retirements_of_log,
     retirements_of_ranks,
     retires_paths,
     ways_between,
 )
-from mrclab.experiments.measure.events import EventLog, load_events, path_events
 from mrclab.experiments.measure.evidence import Evidence, Sample
 from mrclab.experiments.measure.faults import FaultRecord
-from mrclab.experiments.measure.goodput import captured_mbps, completed_mbps
 from mrclab.experiments.measure.load import Load, in_trial, unnoticed_ns
 from mrclab.experiments.measure.metrics import (
     BUS_FACTOR,
+    Course,
     Metrics,
+    Steps,
+    account_of,
+    captured_mbps,
     collective_metrics,
+    completed_mbps,
     completion_metrics,
+    course_under,
     delivered_series,
     flow_control_metrics,
     flow_metrics,
@@ -45,11 +43,14 @@ from mrclab.experiments.measure.metrics import (
     graph_metrics,
     late_messages,
     request_metrics,
+    steps_of,
     training_metrics,
+    transformer_metrics,
 )
 from mrclab.experiments.measure.pcap import read_pcap
 from mrclab.experiments.measure.pictures import pictures_of
 from mrclab.experiments.measure.program_output import missing_bytes, program_metrics
+from mrclab.experiments.measure.recording import STEP_NS
 from mrclab.experiments.measure.recovery import (
     BY_LATE_MESSAGES,
     NO_RULE,
@@ -62,12 +63,19 @@ from mrclab.experiments.measure.recovery import (
     times_of_messages,
     times_unknown,
 )
-from mrclab.experiments.measure.standstill import Standstills, chosen_aside, standstills_of
-from mrclab.experiments.measure.tcp_capture import read_segments
-from mrclab.experiments.measure.tcp_trace import build_tcp_trace
+from mrclab.experiments.measure.tcp import build_tcp_trace, read_segments
 from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
 from mrclab.experiments.measure.trial import Scene, trial_of, us
-from mrclab.experiments.measure.validity import Validity, by_chance, judge, kept_up, overloads
+from mrclab.experiments.measure.validity import (
+    Standstills,
+    Validity,
+    by_chance,
+    chosen_aside,
+    judge,
+    kept_up,
+    overloads,
+    standstills_of,
+)
 from mrclab.experiments.spec.graph_workloads import FLOW_GRAPHS, GRAPHS
 from mrclab.experiments.spec.json_files import read_form, write_whole
 from mrclab.hosts.options import idle_rtt_ns, link_bps

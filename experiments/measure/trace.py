@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.experiments.measure.clock import ClockMap
 from mrclab.experiments.measure.pcap import FIRST_DATA, MRC_PORT, Opcode, Packets
+from mrclab.experiments.measure.recording import ClockMap
 from mrclab.topologies import Fabric, Path
-from mrclab.topologies.hashed import hashed_path
-from mrclab.topologies.structured import structured_paths
+from mrclab.topologies.ev_paths import hashed_path, structured_paths
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

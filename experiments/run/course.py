@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Protocol
 
 from mrclab.experiments.measure.evidence import Collected, Evidence, RouteChange
-from mrclab.experiments.run.fault_run import FaultRun, SwitchWatch, TimedSource
-from mrclab.experiments.run.injection import Injector
-from mrclab.experiments.run.link_meter import LinkMeter
-from mrclab.experiments.run.profile_changes import Change, ProfileSource
-from mrclab.experiments.run.sequence import Deaths, Marks, Pace, Paths, SequenceSource
+from mrclab.experiments.run.fault_run import (
+    Deaths,
+    FaultRun,
+    Marks,
+    Pace,
+    Paths,
+    SequenceSource,
+    SwitchWatch,
+    TimedSource,
+)
+from mrclab.experiments.run.injection import Change, Injector, ProfileSource
+from mrclab.experiments.run.link_bytes import LinkMeter
 from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from mrclab.experiments.spec.faults import RandomFaults, SequentialFaults
 from mrclab.experiments.spec.model import Scenario

@@ -22,8 +22,7 @@ from mrclab.experiments.spec.faults import (
     boots_again,
     repeats,
 )
-from mrclab.faults.kinds import ALL_KINDS, phase_fault
-from mrclab.faults.model import Fault, Place, all_places
+from mrclab.faults.kinds import ALL_KINDS, Fault, Place, all_places, phase_fault
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import InputError
 from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of

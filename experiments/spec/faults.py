@@ -18,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from mrclab.faults.kinds import ALL_KINDS
-from mrclab.faults.model import PARAMETERS, Fault
+from mrclab.faults.kinds import ALL_KINDS, PARAMETERS, Fault
 from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from mrclab.hosts.options import link_bps
-from mrclab.hosts.workloads.ddp import DdpStep
-from mrclab.hosts.workloads.llm import LlmStep
 from mrclab.hosts.workloads.schedules import SCHEDULES
 from mrclab.hosts.workloads.sources import (
     arrivals_source,
@@ -24,6 +22,7 @@ from mrclab.hosts.workloads.sources import (
     trace_source,
 )
 from mrclab.hosts.workloads.traffic import Arrivals
+from mrclab.hosts.workloads.training_steps import DdpStep, LlmStep
 from mrclab.topologies import Fabric
 from mrclab.topologies.yaml_model import Number, Size, Time, WholeNumber, YamlModel, wrong
 

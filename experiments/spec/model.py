@@ -29,14 +29,14 @@ from mrclab.experiments.spec.placement import Placement, place
 from mrclab.experiments.spec.profiles import ProfileChange
 from mrclab.experiments.spec.transports import TransportEntry, require_simulated
 from mrclab.experiments.spec.workloads import MRC_KINDS, Workload
-from mrclab.hosts.collectives.open_channels import check_options
+from mrclab.hosts.collectives.verbs_channel import check_options
 from mrclab.hosts.transports.table import Transport
 from mrclab.linux.errors import InputError
 from mrclab.p4src.targets import target_name
 from mrclab.simulator.lossless import LEAST_FRAMES
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 from mrclab.topologies.file import Classes, switch_map
-from mrclab.topologies.limits import STRUCTURED_MEND, require_live, require_two_tiers
+from mrclab.topologies.model import STRUCTURED_MEND, require_live, require_two_tiers
 from mrclab.topologies.shipped import TOPOLOGIES
 from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 

@@ -21,7 +21,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The ranks' ``hosts``, in order, and the job that they do, for ``mrclab.hosts.collectives.jobs``."""
+    """The ranks' ``hosts``, in order, and the job that they do, for ``mrclab.hosts.collectives.rank``."""
 
     hosts: tuple[str, ...]
     job: str
@@ -81,7 +81,9 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
-    from mrclab.hosts.collectives.flows import Flow  # it imports numpy, and scenarios are read without that
+    from mrclab.hosts.collectives.message_jobs import (
+        Flow,  # it imports numpy, and scenarios are read without that
+    )
 
     hosts, pairs = _flows(kind, params, fabric, seed)
     second, every_ns = kind == "join", params.get("join_every_ns", 0)  # earlier results do not have it

@@ -9,8 +9,7 @@ from itertools import combinations
 
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import RandomFaults
-from mrclab.faults.kinds import ALL_KINDS
-from mrclab.faults.model import Place
+from mrclab.faults.kinds import ALL_KINDS, Place
 from mrclab.topologies import Fabric
 
 KINDS = tuple(

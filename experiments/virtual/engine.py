@@ -1,22 +1,275 @@
-"""Runs a scenario in virtual time: transport after transport, in this process.
+"""Runs a scenario in virtual time: transport after transport, repetition after repetition.
 
-`mrclab.run_jobs` runs the repetitions in several processes.
+All is in this process; `mrclab.run_jobs` runs the repetitions in several. A repetition has the workload, its
+faults, and the same evidence as of a live run.
 """
 
 from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from mrclab.experiments.measure.evidence import Collected, Evidence, RouteChange
+from mrclab.experiments.measure.faults import FaultRecord, save_faults
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import Repetition, measure, save_repetition
+from mrclab.experiments.run.course import LONGEST_WAIT_NS, Course
+from mrclab.experiments.run.fault_run import TimedSource
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.late_detection import LateDetection
+from mrclab.experiments.run.link_bytes import PERIOD_NS, LinkMeter, busiest_link
 from mrclab.experiments.run.outcome import Outcome, repetition_directory
+from mrclab.experiments.spec.faults import BUSIEST, RandomFaults
+from mrclab.experiments.spec.graph_workloads import GRAPHS
+from mrclab.experiments.spec.links import metered
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.transports import require_simulated
-from mrclab.experiments.virtual.repetition import VirtualRepetition
+from mrclab.experiments.virtual.fabric import (
+    CHOICES,
+    MakeWorkload,
+    VirtualFabric,
+    VirtualSetting,
+    VirtualWorkload,
+)
+from mrclab.experiments.virtual.meters import FlowMeter, PcapRecorder, QueueMeter, recording_of
+from mrclab.experiments.virtual.ranks import VirtualRanks
+from mrclab.experiments.virtual.spray import VirtualSpray
+from mrclab.faults.kinds import Fault
 from mrclab.hosts.transports.table import Transport
+from mrclab.linux.system import use_huge_pages
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric, one_plane
+
+WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
+UNLOADED = Load(0, None, None, None, None, None, None, None)
+LINK_BINS = 30
+"""Number of bins, or more, in which the links' bytes are counted; a bin has 100 ms at most."""
+LINKS_OF_A_PATH = 4
+HUGE_PAGES_FROM_HOSTS = 256
+"""Of smaller fabrics the state is a few tens of MB, for which huge pages are not worth the move."""
+BUSIEST_PART = 10
+"""The busiest link is determined in this part (1/n) of the warm-up, at its end."""
+
+
+class NoLoad:
+    """A recorder's report on the machine: in virtual time it always keeps up."""
+
+    def mark(self) -> None:
+        """Do nothing."""
+
+    def last_load(self) -> Load:
+        """Return no load."""
+        return UNLOADED
+
+    def amend(self, load: Load) -> None:
+        """Do nothing."""
+
+    def take_as_usual(self) -> None:
+        """Do nothing."""
+
+
+class Reconvergence(LateDetection):
+    """Routes that react to faults as late as a routing protocol would (transports with ``detection_ns``)."""
+
+    def __init__(self, network: Network, transport: Transport, seed: int) -> None:
+        super().__init__(network.fabric, transport.detection_ns, seed)
+        self._network = network
+        self._choice = CHOICES.get(transport.routing, "hash")
+        self._withdrawn: set[str] = set()
+        self.changes: list[RouteChange] = []
+
+    def act(self, now_ns: int) -> None:
+        """Withdraw and restore the routes that are due."""
+        for change in self.due(now_ns):
+            (self._withdrawn.discard if change.up else self._withdrawn.add)(change.link)
+            self._network.route(frozenset(self._withdrawn), self._choice)
+            self.changes.append(RouteChange(change.at_ns, now_ns))
+
+
+class VirtualRepetition:
+    """Runs one repetition of a transport on a separate fabric."""
+
+    def __init__(
+        self, scenario: Scenario, transport: Transport, fabric: Fabric, out: Path, step: Callable[[], None]
+    ) -> None:
+        self._scenario = scenario
+        self._transport = transport
+        self._fabric = fabric
+        self._out = out
+        self._step = step
+        self._captures: dict[str, PcapRecorder] = {}
+
+    def run(self, number: int) -> Evidence:
+        """Run the repetition and return its evidence."""
+        scenario, transport = self._scenario, self._transport
+        seed = scenario.seed + number
+        directory = self._out / f"{transport.name}-{number}"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        running = VirtualFabric(
+            self._fabric,
+            transport,
+            seed,
+            scenario.propagation_ns,
+            scenario.virtual,
+            captured=self._captured(),
+        )
+        placement = scenario.placement(self._fabric, seed)
+        setting = VirtualSetting(running, scenario, placement, seed, directory)
+        workload = WORKLOADS.get(scenario.workload.kind, VirtualRanks)(setting)
+        self._record(setting)
+        if transport.loss:
+            for link in self._fabric.links:
+                if link.kind == "host":
+                    running.faults.apply(Fault("loss", link.name, "down", transport.loss))
+        run = _Run(setting, workload, self._step)
+        try:
+            run.carry_out()
+            workload.stop()
+        finally:
+            for capture in self._captures.values():
+                capture.close()
+        save_faults(directory / "faults.json", run.injector.records())
+        return self._evidence(setting, run, workload.collect(), number)
+
+    def _captured(self) -> bool:
+        """Return whether a live run would capture: times of faults are read from captures."""
+        # A graph's measure is its step: captures of hundreds of pairs would tell nothing more.
+        graph = self._scenario.workload.kind in GRAPHS
+        measured = not graph and any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
+        return self._scenario.measure.capture or measured
+
+    def _record(self, setting: VirtualSetting) -> None:
+        """Capture at every host that takes part, if a live run would."""
+        self._captures = {}
+        if not self._captured():
+            return
+        folder = setting.directory / "captures"
+        folder.mkdir()
+        for host in dict.fromkeys(setting.placement.hosts):
+            recorder = self._captures[host] = PcapRecorder(folder / f"{host}.pcap")
+            setting.fabric.network.nics[host].recorder = recorder
+
+    def _in_flight_ns(self, fabric: VirtualFabric, faults: Sequence[FaultRecord]) -> int:
+        """Return the longest that a packet can be on its way: every link of its path may be made longer."""
+        longest_ns = max((fault.params.get("delay_ns", 0) for fault in faults), default=0)
+        return int(fabric.in_flight_ns + LINKS_OF_A_PATH * longest_ns)
+
+    def _evidence(self, setting: VirtualSetting, run: _Run, collected: Collected, number: int) -> Evidence:
+        span, changes = (run.measure_ns, run.end_ns), run.routes.changes
+        found = run.course.evidence(
+            number, setting.directory, span, run.faults, collected, run.meter, changes, None
+        )
+        return replace(
+            found,
+            in_flight_ns=self._in_flight_ns(setting.fabric, found.faults),
+            captures={host: capture.path for host, capture in self._captures.items()},
+            recording=recording_of(self._captures),
+            counters={**collected.counters, **run.flow.counters()},
+            flow_control=run.flow.found,
+            details={**collected.details, **run.queue_details()},
+        )
+
+
+class _Run:
+    """A world of virtual time with a workload: see `mrclab.experiments.run.course`."""
+
+    deaths = None
+    pace = None
+
+    def __init__(self, setting: VirtualSetting, workload: VirtualWorkload, step: Callable[[], None]) -> None:
+        self._setting = setting
+        self.workload = workload
+        self._network = setting.fabric.network
+        self._clock = self._network.clock
+        self.marks = NoLoad()
+        self.routes = Reconvergence(self._network, setting.fabric.transport, setting.seed)
+        self.injector = Injector(setting.fabric.faults, self.routes.note)
+        self.change_profile = workload.change_profile if isinstance(workload, VirtualSpray) else None
+        transport, placement = setting.fabric.transport, setting.placement
+        self.course = Course(setting.scenario, transport, self._network.fabric, placement, setting.seed)
+        self._step = step
+        self.measure_ns = self.end_ns = 0
+        self.flow = FlowMeter(self._network, setting.scenario.measure.series_ns)
+
+    def clock(self) -> int:
+        """Return the virtual time, ns."""
+        return self._clock.now_ns
+
+    def _meter(self, measure_ns: int) -> LinkMeter:
+        links = metered(self._network.fabric, self._setting.scenario.measure.links)
+        length_ns = self._setting.placement.length_ns or PERIOD_NS * LINK_BINS
+        period_ns = max(1, min(PERIOD_NS, length_ns // LINK_BINS))
+        return LinkMeter(self._network.fabric, links, self._bytes_sent, measure_ns, period_ns)
+
+    def _queue_meter(self, measure_ns: int) -> QueueMeter:
+        measure = self._setting.scenario.measure
+        return QueueMeter(self._network, measure_ns, measure.series_ns, wanted=measure.queues)
+
+    def _bytes_sent(self) -> dict[str, int]:
+        """Return the bytes that every port has sent, by the name of its interface."""
+        return {f"{near}-eth{port.number}": port.bytes for (near, _), port in self._network.links.items()}
+
+    def carry_out(self) -> None:
+        """Run the workload with its faults."""
+        length_ns = self._setting.placement.length_ns
+        self.measure_ns = self.workload.start()
+        if len(self._network.fabric.hosts) >= HUGE_PAGES_FROM_HOSTS:
+            use_huge_pages()
+        planned = self.course.planned()
+        if any(fault.place == BUSIEST for fault in planned):
+            self.injector.busiest = self._find_busiest()
+        self._run_to(self.measure_ns)
+        timed = TimedSource(self.injector, planned, self.measure_ns)
+        self.faults = self.course.faults(self, self.injector, timed, self._step)
+        self.meter = self._meter(self.measure_ns)
+        self.queues = self._queue_meter(self.measure_ns)
+        self.flow.begin()
+        if length_ns is not None:
+            # Packets sent until then may arrive much later; that time is not the workload's.
+            self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
+        self.course.run(self, self.faults, self.meter, self.measure_ns)
+        self.end_ns = self.clock()
+        self.flow.end()
+        self.injector.undo_all()
+
+    def _find_busiest(self) -> str:
+        """Return the link that carries most at the end of the warm-up."""
+        self._run_to(self.measure_ns - (self.measure_ns - self.clock()) // BUSIEST_PART)
+        before = self._bytes_sent()
+        self._run_to(self.measure_ns)
+        return busiest_link(self._network.fabric, before, self._bytes_sent(), self.course.links_used)
+
+    def _run_to(self, t_ns: int) -> None:
+        """Let time pass up to then, whatever stops the clock before."""
+        while self.clock() < t_ns and not self.workload.over:
+            self._clock.run(t_ns * PS_PER_NS)
+
+    def wait(self, until_ns: int, paths: bool) -> None:
+        """Let time pass. A workload stops the clock when all paths may be back."""
+        if paths:
+            wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
+            until_ns = min(until_ns, self.clock() + wait_ns)
+        self._clock.run(max(until_ns * PS_PER_NS, self._clock.now_ps))
+
+    @property
+    def next_ns(self) -> int | None:
+        """Return when the queues are read next."""
+        return self.queues.next_ns
+
+    def act(self) -> None:
+        """Read the queues if that is due; the workload itself works when the clock runs."""
+        self.queues.act(self.clock())
+
+    def queue_details(self) -> dict[str, Any]:
+        """Return the readings of queues, if the scenario asks for them."""
+        wanted = self._setting.scenario.measure.queues
+        return {"queues": self.queues.found(self.measure_ns)} if wanted else {}
 
 
 def run_scenario(

@@ -1,23 +1,26 @@
-"""The simulated fabric that a transport runs on."""
+"""The simulated fabric that a transport runs on, and the interface of a workload on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
+from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
-from mrclab.experiments.spec.model import USUAL_VIRTUAL, Virtual
+from mrclab.experiments.spec.model import USUAL_VIRTUAL, Scenario, Virtual
+from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.spec.transports import require_simulated_transport
 from mrclab.experiments.virtual.nics import attach_nic, queue_policy
 from mrclab.hosts.nic.ports import send_buffer_bytes
 from mrclab.hosts.options import fast_links, idle_rtt_ns
 from mrclab.hosts.transports.table import Transport
 from mrclab.p4src.contract import TICKS_PER_US
+from mrclab.simulator.faults import registry_of
 from mrclab.simulator.lossless import Lossless
-from mrclab.simulator.marking import Marking
-from mrclab.simulator.mechanisms import registry_of
-from mrclab.simulator.network import Choice, Network
+from mrclab.simulator.network import Choice, Marking, Network
 from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric
 from mrclab.topologies.spec import LinkKind
@@ -113,3 +116,41 @@ class VirtualFabric:
             propagation_ns=self._propagation_ns,
             objects=self.objects,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSetting:
+    """A workload's context: the repetition's fabric, seed and directory."""
+
+    fabric: VirtualFabric
+    scenario: Scenario
+    placement: Placement
+    seed: int
+    directory: Path
+
+
+class VirtualWorkload(Protocol):
+    """A workload on the NICs of a simulated fabric."""
+
+    @property
+    def over(self) -> bool:
+        """Return True when all is done, or something that must not happen did."""
+
+    def start(self) -> int:
+        """Begin; return when the measurement begins, ns."""
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+
+    def stop(self) -> None:
+        """Send no more, and let the sent packets arrive."""
+
+    def collect(self) -> Collected:
+        """Return what came out."""
+
+
+MakeWorkload = Callable[[VirtualSetting], VirtualWorkload]

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from mrclab.experiments.measure.evidence import Collected, Sample
-from mrclab.experiments.run.alone import training_alone
+from mrclab.experiments.run.training import training_alone
 from mrclab.experiments.spec.fault_schedule import denylists
 from mrclab.experiments.spec.one_plane import faults_met
-from mrclab.experiments.virtual.device import VirtualDevice
-from mrclab.experiments.virtual.workload import VirtualSetting
-from mrclab.hosts.collectives.channel import Channel
-from mrclab.hosts.collectives.host_channel import on_one_host
-from mrclab.hosts.collectives.job import Times
-from mrclab.hosts.collectives.jobs import make_job
-from mrclab.hosts.collectives.open_channels import channel_qps
-from mrclab.hosts.collectives.rank import STOPPED, Seat
-from mrclab.hosts.collectives.verbs_channel import VerbsChannel
+from mrclab.experiments.virtual.fabric import VirtualSetting
+from mrclab.experiments.virtual.nics import VirtualDevice
+from mrclab.hosts.collectives.channel import Channel, on_one_host
+from mrclab.hosts.collectives.communicator import Times
+from mrclab.hosts.collectives.rank import STOPPED, Seat, make_job
+from mrclab.hosts.collectives.verbs_channel import VerbsChannel, channel_qps
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.verbs import Context
 from mrclab.simulator.clock import PS_PER_NS

@@ -9,16 +9,15 @@ from typing import Any, cast
 from mrclab.experiments.live.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
 from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.spec.workloads import Spray
-from mrclab.experiments.virtual.device import VirtualDevice
-from mrclab.experiments.virtual.workload import VirtualSetting
+from mrclab.experiments.virtual.fabric import VirtualSetting
+from mrclab.experiments.virtual.nics import VirtualDevice
 from mrclab.hosts.eventlog import LogFile
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.mrc.events import EvRestored
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.mrc.profiles.requests import DEFAULT_ID, ProfileRequests, default_profiles
 from mrclab.hosts.nic.routes import paths_for
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.events import Event, EvState
 from mrclab.hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from mrclab.simulator.clock import Clock
 from mrclab.simulator.nic import Nic

@@ -13,8 +13,8 @@ from mrclab.hosts.endpoint import Endpoint
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
+from mrclab.topologies.ev_paths import structured_paths
 from mrclab.topologies.model import Path as FabricPath
-from mrclab.topologies.structured import structured_paths
 
 SCHEMA = 1
 

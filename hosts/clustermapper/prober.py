@@ -23,8 +23,8 @@ from mrclab.hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperCo
 from mrclab.hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
 from mrclab.hosts.nic.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
 from mrclab.hosts.worker import freeze_heap
+from mrclab.linux.bpf import attach_filter, udp_filter
 from mrclab.linux.scheduling import before_others
-from mrclab.linux.socket_filter import attach_filter, udp_filter
 from mrclab.topologies import Fabric
 
 Enter = Callable[[str], AbstractContextManager[None]]

@@ -1,16 +1,21 @@
-"""A rank's view of its job: its number, its memory and the arrived data. Algorithms are generators over it.
+"""The interface of all jobs, and a rank's view of its job: its number, memory and arrived data.
 
-An algorithm yields a ``Wait`` whenever it cannot continue. Its driver lets the channel work, passes the
-channel's events to the communicator (``take``), and resumes the generator once the wait is over. So the same
-code runs over real transports, with one rank in a process, and in tests with all ranks in one process.
+Algorithms and jobs are generators over the communicator. They yield a ``Wait`` whenever they cannot continue.
+The driver lets the channel work, passes the channel's events to the communicator (``take``), and resumes the
+generator once the wait is over. So the same code runs over real transports, with one rank in a process, and
+in tests with all ranks in one process. ``rank.JOBS`` lists the jobs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from array import array
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, Channel, ChannelEvent, Done
 
@@ -129,3 +134,45 @@ class Communicator:
         """Wait until a time. The NIC works at the same time."""
         if self.now() < time_ns:
             yield Wait(lambda: False, time_ns)
+
+
+Samples = dict[str, npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a job begins, and when its measurement begins (CLOCK_MONOTONIC, ns)."""
+
+    start_ns: int
+    measure_ns: int
+
+
+class Job(Protocol):
+    """A rank's part of a workload."""
+
+    @property
+    def problem(self) -> str | None:
+        """The error in the arrived data, or None."""
+
+    def prepare(self, comm: Communicator) -> None:
+        """Expose the memory that the job needs."""
+
+    def peers(self) -> set[int]:
+        """Return the ranks that it communicates with."""
+
+    def steps(self, comm: Communicator, times: Times) -> Steps[None]:
+        """Run the job."""
+
+    def samples(self) -> Samples:
+        """Return the job's samples by name."""
+
+
+def columns(rows: Sequence[tuple[int, ...]], names: tuple[str, ...]) -> Samples:
+    """Return rows of integers as one array per column."""
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
+    return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def as_int64(values: array[int]) -> npt.NDArray[np.int64]:
+    """Return an array of the standard library as a numpy array."""
+    return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, np.int64)

@@ -17,13 +17,11 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-from mrclab.hosts.collectives.algorithms import DATA, Array, all_reduce
-from mrclab.hosts.collectives.channel import Channel
-from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
+from mrclab.hosts.collectives.channel import Channel, Turn
+from mrclab.hosts.collectives.collective_operations import DATA, Array, all_reduce, expose_for_collectives
 from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
-from mrclab.hosts.collectives.host_channel import Turn
-from mrclab.hosts.collectives.open_channels import open_channels
 from mrclab.hosts.collectives.point_to_point import FIRST_TAG, PointToPoint
+from mrclab.hosts.collectives.verbs_channel import open_channels
 from mrclab.hosts.transports import find_transport
 from mrclab.linux import namespaces
 from mrclab.topologies import Fabric

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mrclab.hosts.collectives.algorithms import FLAG_BYTES, FLAGS
 from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
+from mrclab.hosts.collectives.collective_operations import FLAG_BYTES, FLAGS
 from mrclab.hosts.collectives.communicator import Communicator, PutError
 
 MAIL: Final = 3

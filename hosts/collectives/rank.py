@@ -2,20 +2,21 @@
 
 It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
 
-    open      open the channels: fabric, host, ranks here and in all, transport, job
-                                                      -> the attributes that each rank's peers need
-    connect   connect the channels, given the peers' attributes by rank and peer
-    run       run the job, given its start time and duration, and which links to avoid from when on;
-              answered when the job is over
-                                                      -> `problem`: the error in the arrived data,
-                                                         `failure`: why the job did not finish; or None
-    news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
-              with ``forget``, reported data is not kept for ``save``
-                                                      -> the time, and each rank's news
-    stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
-    save      write each rank's samples and series to a file      -> counters
+open      open the channels: fabric, host, ranks here and in all, transport, job
+-> the attributes that each rank's peers need
+connect   connect the channels, given the peers' attributes by rank and peer
+run       run the job, given its start time and duration, and which links to avoid from when on;
+answered when the job is over
+-> `problem`: the error in the arrived data,
+`failure`: why the job did not finish; or None
+news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
+with ``forget``, reported data is not kept for ``save``
+-> the time, and each rank's news
+stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
+save      write each rank's samples and series to a file      -> counters
 
-The NIC keeps working between these requests and after them, so that peers can finish.
+The NIC keeps working between these requests and after them, so that peers can finish. ``JOBS`` has the jobs
+that a rank can run, by kind.
 """
 
 from __future__ import annotations
@@ -31,18 +32,45 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.hosts.collectives.channel import Channel
-from mrclab.hosts.collectives.collective_jobs import TrainingJob
-from mrclab.hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
-from mrclab.hosts.collectives.flows import FlowsJob
-from mrclab.hosts.collectives.host_channel import Turn
-from mrclab.hosts.collectives.job import Job, Times, as_int64
-from mrclab.hosts.collectives.jobs import make_job
-from mrclab.hosts.collectives.open_channels import open_channels
+from mrclab.hosts.collectives.channel import Channel, Turn
+from mrclab.hosts.collectives.collective_operations import CollectiveJob, TrainingJob
+from mrclab.hosts.collectives.communicator import (
+    Clock,
+    Communicator,
+    Job,
+    PutError,
+    Steps,
+    Times,
+    Wait,
+    as_int64,
+)
+from mrclab.hosts.collectives.message_jobs import FlowsJob, RequestsJob
+from mrclab.hosts.collectives.verbs_channel import open_channels
+from mrclab.hosts.schemes.registry import find_object
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
 from mrclab.topologies import fabric_from_text
+
+JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
+    "flows": lambda params, rank, size, seed: FlowsJob(params, rank),
+    "request-response": lambda params, rank, size, seed: RequestsJob(params, rank),
+    "training": TrainingJob,
+    "transformer": lambda *args: find_object("mrclab.hosts.training.job:TransformerJob", "")(*args),
+    "graph": lambda *args: find_object("mrclab.hosts.workloads.player:GraphJob", "")(*args),
+    "all-reduce": lambda *args: CollectiveJob("all-reduce", *args),
+    "all-gather": lambda *args: CollectiveJob("all-gather", *args),
+    "all-to-all": lambda *args: CollectiveJob("all-to-all", *args),
+}
+
+
+def make_job(kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> Job:
+    """Return the job of a rank among ``size`` ranks. Parameters are in base units.
+
+    Raise KeyError for a kind that does not exist or a parameter that is missing.
+    """
+    return JOBS[kind](params, rank, size, seed)
+
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15

@@ -1,24 +1,31 @@
-"""The channel over the verbs API: puts are RDMA WRITEs with immediate data.
+"""The channel over the verbs API, and the opening of any transport's channels on a host.
 
-With several queue pairs to a peer, each put is split into that many parts, as in collective libraries, and
-the peer counts them. The immediate holds the tag and the number of parts.
+Puts are RDMA WRITEs with immediate data. With several queue pairs to a peer, each put is split into that many
+parts, as in collective libraries, and the peer counts them. The immediate holds the tag and the number of
+parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options, also
+those over the kernel's sockets.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.clustermapper.denylist import apply_denylist
-from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
+from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, Channel, ChannelEvent, Done, Turn, on_one_host
 from mrclab.hosts.eventlog import write_log
 from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
 from mrclab.hosts.observation import KINDS, event_record, path_rows
 from mrclab.hosts.rdma.events import Event, LossReason, PacketLost
+from mrclab.hosts.schemes.registry import find_object
+from mrclab.hosts.transports import endpoint_options, find_kind, random_of
 from mrclab.hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
+from mrclab.topologies import Fabric
 
 MAX_QPS = 1 << (32 - TAG_BITS)
 TAG_MASK = (1 << TAG_BITS) - 1
@@ -226,3 +233,71 @@ def _cut(length: int, parts: int) -> list[tuple[int, int]]:
     step = -(-step // MIN_PART_BYTES) * MIN_PART_BYTES if parts > 1 else step
     cuts = [(start, min(start + step, length)) for start in range(0, length, max(1, step))]
     return cuts or [(0, 0)]
+
+
+def open_channels(
+    kind: str,
+    fabric: Fabric,
+    host: str,
+    ranks: Sequence[int],
+    options: Mapping[str, Any],
+    seed: int,
+    propagation_ns: int = 0,
+) -> tuple[Sequence[Channel], Turn]:
+    """Open a channel for each rank of a host. Return the channels in order, and one ``turn`` for all of them.
+
+    The calling thread must be in the host's network namespace. The NIC delays all received frames by
+    ``propagation_ns``. Raise ValueError for a kind that does not exist, TypeError or ValueError for an
+    unknown option or a bad value, ValueError for several ranks on the kernel's NIC.
+    """
+    core = find_kind(kind)
+    if core.config is None:
+        if len(ranks) > 1:
+            raise ValueError(f"{len(ranks)} ranks on {host}: the kernel's NIC takes only one")
+        channel: Channel = _opener(core.channel)(fabric, host, ranks[0], **options)
+        return [channel], channel.turn
+    given = endpoint_options(kind, options)
+    config = core.longer(core.config(fabric, host, given), given, propagation_ns)
+    context = Context.open(fabric, host, config, random_of(seed, host), propagation_ns)
+    channels = {rank: VerbsChannel(context, rank, channel_qps(kind, options)) for rank in ranks}
+    if len(ranks) == 1:
+        return list(channels.values()), channels[ranks[0]].turn
+
+    def turn(until_ns: int | None, others: Collection[int]) -> Collection[int]:
+        readable = context.progress(until_ns, others)
+        for channel in channels.values():
+            channel.collect()
+        return readable
+
+    return on_one_host(channels, turn)
+
+
+def channel_qps(kind: str, options: Mapping[str, Any]) -> int:
+    """Return over how many queue pairs a channel splits each put.
+
+    RoCEv2's `qps` is an option of its endpoint, which stripes messages over queue pairs itself.
+    """
+    return int(options.get("qps", 1)) if find_kind(kind).stripes else 1
+
+
+def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None:
+    """Raise ValueError, with one line, for an option that the transport does not have or a bad value.
+
+    This opens nothing and needs no namespace.
+    """
+    host, core = fabric.hosts[0].name, find_kind(kind)
+    try:
+        if core.config is not None:
+            core.config(fabric, host, endpoint_options(kind, options))
+        else:
+            signature(_opener(core.channel)).bind(fabric, host, 0, **options)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        raise ValueError(
+            f"there is no option '{unknown[1]}'" if unknown else f"a value is of the wrong kind ({error})"
+        ) from None
+
+
+def _opener(name: str) -> Any:
+    """Return the function that opens a channel over the kernel's sockets."""
+    return find_object(name, "")

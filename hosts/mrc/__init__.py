@@ -10,7 +10,7 @@ prefer(__path__, __name__)  # Before any module of this package is imported.
 
 from mrclab.hosts.mrc.config import DscpMap, MrcConfig, SpecReading
 from mrclab.hosts.mrc.connection import QpAttributes
-from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
 from mrclab.hosts.mrc.endpoint import Endpoint
+from mrclab.hosts.mrc.queue_pair import PlaneCounters, QpCounters
 
 __all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters", "SpecReading"]

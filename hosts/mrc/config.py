@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.hosts.rdma.frames import UDP_PORT
 from mrclab.p4src.contract import (
     CONTROL_DSCP,
     FRAME_OVERHEAD_BYTES,
@@ -369,7 +369,7 @@ class MrcConfig:
     initial_rtt_ns: int = 1_000_000
     """Stands in for the smoothed RTT until the first sample."""
     min_reorder_ns: int = 20_000
-    """Floor of the reordering window; see `mrclab.hosts.mrc.sending.reordering`."""
+    """Floor of the reordering window; see `mrclab.hosts.mrc.sending.recovery`."""
     reorder_rtt_fraction: float = 0.25
     """Part of the RTT's present floor in the reordering window."""
     reorder_seen_factor: float = 1.5

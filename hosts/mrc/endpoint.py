@@ -9,24 +9,26 @@ import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, cast
 
-from mrclab.hosts.mrc import counters
-from mrclab.hosts.mrc.codec.objects import ObjectBuilder
-from mrclab.hosts.mrc.codec.packets import PacketBuilder, read_data, read_sack, read_stamp
-from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
+from mrclab.hosts.mrc import queue_pair
+from mrclab.hosts.mrc.codec import ObjectBuilder, PacketBuilder, read_data, read_sack, read_stamp
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.congestion.windows import Windows
+from mrclab.hosts.mrc.congestion import CongestionControl
 from mrclab.hosts.mrc.connection import Connection, QpAttributes
-from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
-from mrclab.hosts.mrc.evs.ev import Ev, HeadCache
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, PathPolicy
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.evs.ev_sets import EvSets
-from mrclab.hosts.mrc.evs.policy import PathPolicy
-from mrclab.hosts.mrc.frames import MrcFlowCache, frame_options, with_room_for_outer
 from mrclab.hosts.mrc.operations import Operations, WayBack
+from mrclab.hosts.mrc.packets import (
+    ControlPacket,
+    DataPacket,
+    MrcFlowCache,
+    Packet,
+    SackPacket,
+    frame_options,
+    with_room_for_outer,
+)
 from mrclab.hosts.mrc.port_status import PortStatus
-from mrclab.hosts.mrc.queue_pair import MrcQueuePair
-from mrclab.hosts.mrc.receive_queue import ReceiveQueue
+from mrclab.hosts.mrc.queue_pair import EvSets, MrcQueuePair, PlaneCounters, QpCounters, Windows
+from mrclab.hosts.mrc.received import ReceiveQueue
 from mrclab.hosts.mrc.responder import Responder
 from mrclab.hosts.mrc.sending.requester import Requester
 from mrclab.hosts.mrc.wire import (
@@ -39,13 +41,20 @@ from mrclab.hosts.mrc.wire import (
     Opcode,
     Probe,
 )
-from mrclab.hosts.rdma.counters import EvCounters
 from mrclab.hosts.rdma.endpoint import BaseEndpoint, message_view
-from mrclab.hosts.rdma.events import Event, QpError, Status
-from mrclab.hosts.rdma.frames import Flow, Outgoing
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
+from mrclab.hosts.rdma.events import EvCounters, Event, QpError, Status
+from mrclab.hosts.rdma.frames import (
+    BTH_LEN,
+    BTH_OFFSET,
+    BTH_STRUCT,
+    ICRC_LEN,
+    PSN_MASK,
+    Buffer,
+    Flow,
+    Outgoing,
+    WireError,
+)
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
-from mrclab.hosts.rdma.psn import PSN_MASK
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
 """Bytes [SPEC §5.1]."""
@@ -473,12 +482,12 @@ class Endpoint(BaseEndpoint):
 
     def qp_counters(self, qpn: int) -> QpCounters:
         """Return a snapshot of a QP's counters."""
-        return counters.qp_counters(self.qps[qpn], self.now_ns)
+        return queue_pair.qp_counters(self.qps[qpn], self.now_ns)
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
         """Return a snapshot of all EVs of a QP."""
-        return counters.ev_counters(self.qps[qpn].evs)
+        return queue_pair.ev_counters(self.qps[qpn].evs)
 
     def plane_counters(self, qpn: int) -> list[PlaneCounters]:
         """Return a snapshot of each plane of a QP."""
-        return counters.plane_counters(self.qps[qpn].evs)
+        return queue_pair.plane_counters(self.qps[qpn].evs)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
-from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.codec import PacketBuilder
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.events import EndpointAnswered, EvProbed
 from mrclab.hosts.mrc.evs.ev import Ev, Plane
@@ -27,12 +27,10 @@ from mrclab.hosts.mrc.wire import (
     timestamp,
     without_hold,
 )
-from mrclab.hosts.rdma.counters import Drops
-from mrclab.hosts.rdma.events import Event
-from mrclab.hosts.rdma.frames import Flow, Outgoing, traffic_class
-from mrclab.hosts.rdma.headers import Buffer, WireError
+from mrclab.hosts.rdma.events import Drops, Event
+from mrclab.hosts.rdma.frames import Buffer, Flow, Outgoing, WireError, traffic_class
 from mrclab.hosts.rdma.paths import Path, PlanePaths
-from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.rdma.scheduler import MOST_ANSWERS
 
 
 class Purpose(Enum):

@@ -1,18 +1,25 @@
-"""An MRC queue pair: a requester and a responder that share the EVs towards one peer."""
+"""An MRC queue pair: its two halves, what it shares with others, and what it has counted.
+
+A requester and a responder share the EVs towards one peer. A NIC has one EV set for each queue pair, or one
+for all queue pairs to a peer (option `ev_sets`). It has one congestion window for each destination and
+control. Counters are snapshots: of the queue pair as a whole, and by plane and EV.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
-from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.config import MrcConfig, NsccConfig
+from mrclab.hosts.mrc.congestion import CongestionControl, make_controller
 from mrclab.hosts.mrc.connection import Connection, QpAttributes
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.responder import Responder
 from mrclab.hosts.mrc.sending.requester import Requester
-from mrclab.hosts.rdma.frames import Outgoing
-from mrclab.hosts.rdma.psn import PSN_BITS
-from mrclab.hosts.rdma.queue_pair import QueuePair, SharedWindow
+from mrclab.hosts.rdma.events import EvCounters, EvState
+from mrclab.hosts.rdma.frames import PSN_BITS, Outgoing
+from mrclab.hosts.rdma.scheduler import QueuePair, SharedWindow
 
 _TURN: Final = 16
 _SHARED_TURN: Final = 8
@@ -123,3 +130,181 @@ class MrcQueuePair(QueuePair):
     def handle_timer(self, now_ns: int) -> None:
         """Do what is due."""
         self.requester.handle_timer(now_ns)
+
+
+class EvSets:
+    """The sets that queue pairs share, and how many queue pairs share each."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[frozenset[bytes], MrcConfig], EvSet] = {}
+        self._users: dict[int, int] = {}
+        """Number of queue pairs of each shared set, by the number of the first one."""
+
+    def of(self, peers: frozenset[bytes], config: MrcConfig) -> EvSet | None:
+        """Return the set that one more queue pair to a peer shares; None if it needs a new one."""
+        found = self._shared.get((peers, config))
+        if found is not None:
+            self._users[found.qpn] += 1
+        return found
+
+    def add(self, peers: frozenset[bytes], evs: EvSet) -> None:
+        """Take in a queue pair's new set, which later ones to this peer share if its options ask for that."""
+        if evs.config.ev_sets == "peer":
+            self._shared[peers, evs.config] = evs
+            self._users[evs.qpn] = 1
+
+    def leave(self, evs: EvSet) -> None:
+        """Note that a queue pair of this set has ended; the last one takes a shared set with it."""
+        left = self._users.get(evs.qpn, 0) - 1
+        if left > 0:
+            self._users[evs.qpn] = left
+        elif left == 0:
+            del self._users[evs.qpn]
+            self._shared = {key: kept for key, kept in self._shared.items() if kept is not evs}
+
+
+Made = tuple[CongestionControl, SharedWindow]
+
+
+class Windows:
+    """The controllers that queue pairs share, and who waits for room in them."""
+
+    def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
+        """`other` makes a controller in place of the core's own."""
+        self._other = other
+        self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
+
+    def of(self, peers: frozenset[bytes], config: MrcConfig) -> tuple[CongestionControl, SharedWindow | None]:
+        """Return the controller of the way to a peer, and who waits for it if it is shared."""
+        key = peers, config.congestion, config.nscc
+        found = self.shared.get(key)
+        if found is not None:
+            return found
+        controller = make_controller(config, self._other)
+        if not controller.shared:
+            return controller, None
+        made = controller, SharedWindow()
+        self.shared[key] = made
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneCounters:
+    """A snapshot of one plane of a QP: its state, and its EVs' counters added up."""
+
+    plane: int
+    local_up: bool
+    peer_up: bool
+    active: int
+    spare: int
+    assumed_bad: int
+    denied: int
+    sent: int
+    acked: int
+    lost: int
+    ecn_marked: int
+    trimmed: int
+    retired: int
+
+
+@dataclass(frozen=True, slots=True)
+class QpCounters:
+    """A snapshot of one QP. Packets unless the name says otherwise."""
+
+    qpn: int
+    sent: int
+    retransmitted: int
+    lost: int
+    spurious: int
+    bytes_acked: int
+    sacks_received: int
+    nacks_received: int
+    bogus_received: int
+    """Answers to packets that were never sent."""
+    placed: int
+    bytes_placed: int
+    duplicates: int
+    out_of_window: int
+    malformed: int
+    """Packets with a right ICRC whose headers contradict their length."""
+    ce_received: int
+    trims_received: int
+    sacks_sent: int
+    nacks_sent: int
+    srtt_ns: int
+    rttvar_ns: int
+    reordering_window_ns: int
+    inflight_bytes: int
+    cwnd_bytes: int
+
+
+def qp_counters(qp: MrcQueuePair, now_ns: int) -> QpCounters:
+    """Return a snapshot of a QP's counters."""
+    q, r = qp.requester, qp.responder
+    return QpCounters(
+        qpn=qp.qpn,
+        sent=q.packets_sent,
+        retransmitted=q.packets_retransmitted,
+        lost=q.losses.lost,
+        spurious=q.losses.spurious,
+        bytes_acked=q.bytes_acked,
+        sacks_received=q.sacks_received,
+        nacks_received=q.nacks_received,
+        bogus_received=q.bogus_received,
+        placed=r.packets_placed,
+        bytes_placed=r.bytes_placed,
+        duplicates=r.duplicates,
+        out_of_window=r.out_of_window,
+        malformed=r.malformed,
+        ce_received=r.ce_received,
+        trims_received=r.trims_received,
+        sacks_sent=r.sacks_sent,
+        nacks_sent=r.nacks_sent,
+        srtt_ns=q.recovery.rtt.srtt_ns,
+        rttvar_ns=q.recovery.rtt.var_ns,
+        reordering_window_ns=q.recovery.window.ns(now_ns),
+        inflight_bytes=q.board.inflight_bytes,
+        cwnd_bytes=q.congestion.cwnd_bytes,
+    )
+
+
+def ev_counters(evs: EvSet) -> list[EvCounters]:
+    """Return a snapshot of all EVs."""
+    return [
+        EvCounters(
+            ev.value,
+            ev.port,
+            ev.state,
+            ev.active,
+            ev.sent,
+            ev.acked,
+            ev.lost,
+            ev.ecn_marked,
+            ev.trimmed,
+            ev.retired,
+        )
+        for plane in evs.planes
+        for ev in plane.evs
+    ]
+
+
+def plane_counters(evs: EvSet) -> list[PlaneCounters]:
+    """Return a snapshot of each plane."""
+    return [
+        PlaneCounters(
+            plane.port,
+            plane.local_up,
+            plane.peer_up,
+            len(plane.active),
+            len(plane.spares),
+            sum(ev.state is EvState.ASSUMED_BAD for ev in plane.evs),
+            sum(ev.state is EvState.DENIED for ev in plane.evs),
+            sum(ev.sent for ev in plane.evs),
+            sum(ev.acked for ev in plane.evs),
+            sum(ev.lost for ev in plane.evs),
+            sum(ev.ecn_marked for ev in plane.evs),
+            sum(ev.trimmed for ev in plane.evs),
+            sum(ev.retired for ev in plane.evs),
+        )
+        for plane in evs.planes
+    ]

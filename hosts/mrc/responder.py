@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
-from mrclab.hosts.mrc.bitmap import ReceiverBitmap
-from mrclab.hosts.mrc.codec.packets import PacketBuilder
-from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket, SackTrigger
+from mrclab.hosts.mrc.codec import PacketBuilder
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.connection import Connection
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.messages import Messages
-from mrclab.hosts.mrc.receive_queue import ReceiveQueue
+from mrclab.hosts.mrc.packets import DataPacket, SackPacket, SackTrigger
+from mrclab.hosts.mrc.received import Messages, ReceiveQueue, ReceiverBitmap
 from mrclab.hosts.mrc.wire import (
     BTH_RETRANSMISSION,
     BTH_TIMESTAMP,
@@ -35,11 +33,9 @@ from mrclab.hosts.mrc.wire import (
     timestamp,
 )
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from mrclab.hosts.rdma.frames import Outgoing
-from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
+from mrclab.hosts.rdma.frames import BTH_ACK_REQUEST, PSN_BITS, PSN_HALF, PSN_MASK, Outgoing
 from mrclab.hosts.rdma.memory import MemoryRegion, MemoryTable
-from mrclab.hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
-from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.rdma.scheduler import MOST_ANSWERS
 
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)

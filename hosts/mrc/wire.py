@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, IMM_STRUCT, RETH_STRUCT, Buffer, unpack
+from mrclab.hosts.rdma.frames import BTH_ACK_REQUEST, BTH_STRUCT, IMM_STRUCT, RETH_STRUCT, Buffer, unpack
 
 METH_LEN: Final = 4
 TSETH_LEN: Final = 4

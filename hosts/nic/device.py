@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from mrclab.hosts.nic.delay_line import DelayLine
 from mrclab.hosts.nic.ports import (
     SEND_BUFFER_BYTES,
+    DelayLine,
     Receiver,
     TransmitPort,
     send_buffer_bytes,

@@ -1,4 +1,9 @@
-"""A NIC's ports as AF_PACKET sockets: whole Ethernet frames in and out, no kernel protocol in between."""
+"""A NIC's ports as AF_PACKET sockets, and the long wire that may be in front of them.
+
+Ports take whole Ethernet frames in and out, with no kernel protocol in between. A ``DelayLine`` delays all
+frames that the NIC receives by the same time, in order: this emulates networks with a bandwidth-delay product
+of many packets on kernels without netem.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ import errno
 import socket
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,3 +180,33 @@ def sharpen_timers(slack_ns: int = 1_000) -> None:
     """Let this thread's waits end within ``slack_ns`` of their time; the default of Linux is 50 us."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
+
+
+Frame = tuple[int, memoryview]
+"""The plane on which a frame arrived, and its bytes."""
+
+
+class DelayLine:
+    """The delayed frames. Times are in ns on the caller's clock."""
+
+    def __init__(self, delay_ns: int) -> None:
+        if delay_ns < 0:
+            raise ValueError(f"a delay must not be negative: {delay_ns} ns")
+        self._delay_ns = delay_ns
+        self._frames: deque[tuple[int, int, bytes]] = deque()
+
+    def put(self, frames: Iterable[Frame], now_ns: int) -> None:
+        """Add frames that arrived now. They are copied."""
+        due_ns = now_ns + self._delay_ns
+        self._frames.extend((due_ns, plane, bytes(frame)) for plane, frame in frames)
+
+    def next_ns(self) -> int | None:
+        """Return when the next frame is due; None if there is none."""
+        return self._frames[0][0] if self._frames else None
+
+    def arrived(self, now_ns: int) -> Iterator[Frame]:
+        """Remove and yield the frames that are due."""
+        frames = self._frames
+        while frames and frames[0][0] <= now_ns:
+            _, plane, frame = frames.popleft()
+            yield plane, memoryview(frame)

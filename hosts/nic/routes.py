@@ -12,8 +12,7 @@ from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvRecipe
 from mrclab.hosts.mrc.wire import EndpointOp
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from mrclab.topologies import Fabric, NicPort
-from mrclab.topologies.hashed import FREE_EV_BITS, hashed_ev, hashed_uplinks
-from mrclab.topologies.structured import FIXED, FIXED_BITS, UPLINK_BITS
+from mrclab.topologies.ev_paths import FIXED, FIXED_BITS, FREE_EV_BITS, UPLINK_BITS, hashed_ev, hashed_uplinks
 from mrclab.topologies.usid import PLANE_BITS
 
 

@@ -24,7 +24,6 @@ import resource
 from collections.abc import Mapping
 from typing import Any
 
-from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.clustermapper.denylist import apply_denylist
 from mrclab.hosts.nic.base_rtt import calibrate
 from mrclab.hosts.nic.device import Device
@@ -33,6 +32,7 @@ from mrclab.hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
 from mrclab.hosts.profile_socket import HostProfiles
 from mrclab.hosts.streams.stream import RemoteRegion
 from mrclab.hosts.transports import make_config, random_of
+from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu

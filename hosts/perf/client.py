@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from mrclab.hosts.remote import RemoteAgent, Spawn
 from mrclab.hosts.transports import DEFAULT
+from mrclab.hosts.worker import RemoteAgent, Spawn
 
 READY_TIMEOUT_S = 60.0
 LEAVE_S = 1.0

@@ -20,19 +20,21 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from mrclab.hosts.rdma.counters import Drops
-from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Unmade
+from mrclab.hosts.rdma.events import Drops, Event, ReceiveCompleted, SendCompleted, Unmade
 from mrclab.hosts.rdma.frames import (
+    BTH_OFFSET,
     FLOW_START,
     MIN_LENGTH_AFTER_BTH,
     NEXT_HEADER_OFFSET,
+    NEXT_IPV6,
+    PLAIN_BTH_OFFSET,
+    RESIDUE,
     Flow,
     FlowCache,
     Frame,
     Outgoing,
+    crc32,
 )
-from mrclab.hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
-from mrclab.hosts.rdma.icrc import RESIDUE, crc32
 from mrclab.hosts.rdma.memory import Access, MemoryRegion, MemoryTable
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 from mrclab.hosts.rdma.scheduler import Scheduler

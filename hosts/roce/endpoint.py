@@ -9,21 +9,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrclab.hosts.rdma.counters import EvCounters, EvState
 from mrclab.hosts.rdma.endpoint import BaseEndpoint, message_view
-from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
-from mrclab.hosts.rdma.frames import Flow, FlowCache
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
+from mrclab.hosts.rdma.events import EvCounters, Event, EvState, QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.frames import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, PSN_MASK, Flow, FlowCache
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
-from mrclab.hosts.rdma.psn import PSN_MASK
 from mrclab.hosts.roce.config import RoceConfig
-from mrclab.hosts.roce.connection import Connection, stripes
-from mrclab.hosts.roce.frames import Route
-from mrclab.hosts.roce.queue_pair import RoceQueuePair
+from mrclab.hosts.roce.queue_pair import Connection, RoceQueuePair, stripes
 from mrclab.hosts.roce.requester import Requester
 from mrclab.hosts.roce.responder import Responder
-from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
-from mrclab.hosts.roce.wire import Opcode
+from mrclab.hosts.roce.wire import Opcode, Route, choose_path, choose_plane, flow_label, udp_source
 
 LONGEST_MESSAGE = (1 << 31) - 1
 """Bytes [IBTA 9.7.1 has 2^31]; more than a test has memory for."""

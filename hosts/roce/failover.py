@@ -26,20 +26,25 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from mrclab.hosts.rdma.counters import EvCounters
 from mrclab.hosts.rdma.endpoint import message_view
-from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.rdma.frames import Flow, Outgoing, seal, traffic_class
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, UDP_LEN
+from mrclab.hosts.rdma.events import EvCounters, Event, QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.frames import (
+    BTH_LEN,
+    BTH_STRUCT,
+    ICRC_LEN,
+    UDP_LEN,
+    Flow,
+    Outgoing,
+    seal,
+    traffic_class,
+)
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
-from mrclab.hosts.roce.connection import Connection, stripes
 from mrclab.hosts.roce.endpoint import LONGEST_MESSAGE, Endpoint, RoceAttributes
-from mrclab.hosts.roce.frames import Route, prefix
 from mrclab.hosts.roce.lanes import FailoverAttributes, FailoverConfig, Lane, Peer, Request
-from mrclab.hosts.roce.queue_pair import RoceQueuePair
+from mrclab.hosts.roce.queue_pair import Connection, RoceQueuePair, stripes
 from mrclab.hosts.roce.requester import Requester
 from mrclab.hosts.roce.responder import Responder
-from mrclab.hosts.roce.routing import choose_path, flow_label, udp_source
+from mrclab.hosts.roce.wire import Route, choose_path, flow_label, prefix, udp_source
 
 READ_REQUEST, READ_RESPONSE, ALIVE = 0x0C, 0x10, 0x24
 """Opcodes: RDMA READ request and response (only) of a reliable connection, SEND (only) of an unreliable

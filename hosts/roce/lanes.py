@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from mrclab.hosts.roce.config import RoceConfig
-from mrclab.hosts.roce.connection import Connection
 from mrclab.hosts.roce.endpoint import RoceAttributes
-from mrclab.hosts.roce.frames import Route
+from mrclab.hosts.roce.queue_pair import Connection
+from mrclab.hosts.roce.wire import Route
 
 _MS: Final = 1_000_000
 

@@ -19,14 +19,23 @@ from mrclab.hosts.rdma.events import (
     SendCompleted,
     Status,
 )
-from mrclab.hosts.rdma.frames import Outgoing, seal_payload, traffic_class
-from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
-from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.frames import (
+    BTH_ACK_REQUEST,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_STRUCT,
+    PSN_BITS,
+    PSN_MASK,
+    UDP_LEN,
+    Outgoing,
+    expand,
+    seal_payload,
+    traffic_class,
+)
 from mrclab.hosts.rdma.rtt import RttEstimator
 from mrclab.hosts.roce.config import RoceConfig
-from mrclab.hosts.roce.frames import Route, prefix
-from mrclab.hosts.roce.reaction import ReactionPoint
-from mrclab.hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Syndrome, rnr_wait_ns
+from mrclab.hosts.roce.dcqcn import ReactionPoint
+from mrclab.hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Route, Syndrome, prefix, rnr_wait_ns
 
 _OPCODES = {
     # (first packet, last packet, immediate)

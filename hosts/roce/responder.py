@@ -12,25 +12,28 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from mrclab.hosts.rdma.frames import Outgoing, seal, traffic_class
-from mrclab.hosts.rdma.headers import (
+from mrclab.hosts.rdma.frames import (
     BTH_ACK_REQUEST,
     BTH_LEN,
     BTH_STRUCT,
     ICRC_LEN,
     IMM_LEN,
     IMM_STRUCT,
+    PSN_BITS,
+    PSN_MASK,
     RETH_LEN,
     RETH_STRUCT,
     UDP_LEN,
+    Outgoing,
+    crc32,
+    expand,
+    seal,
+    traffic_class,
 )
-from mrclab.hosts.rdma.icrc import crc32
 from mrclab.hosts.rdma.memory import MemoryRegion, MemoryTable
-from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
-from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.rdma.scheduler import MOST_ANSWERS
 from mrclab.hosts.roce.config import RoceConfig
-from mrclab.hosts.roce.frames import Route, prefix
-from mrclab.hosts.roce.notification import NotificationPoint
+from mrclab.hosts.roce.dcqcn import NotificationPoint
 from mrclab.hosts.roce.wire import (
     ACK_STRUCT,
     BTH_BECN,
@@ -38,7 +41,9 @@ from mrclab.hosts.roce.wire import (
     NO_CREDIT_LIMIT,
     NakCode,
     Opcode,
+    Route,
     Syndrome,
+    prefix,
     syndrome,
 )
 

@@ -1,7 +1,11 @@
-"""RoCEv2 headers: those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs.
+"""RoCEv2 on the wire: its headers, the frame around them, and the one route of a queue pair.
 
-RETH and ImmDt are those of `mrclab.hosts.rdma.headers`; the BTH differs from MRC's in its flag bits and
-opcodes. All integers are big endian.
+Headers are those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs. RETH and ImmDt are
+those of `mrclab.hosts.rdma.frames`; the BTH differs from MRC's in its flag bits and opcodes. All integers are
+big endian. A frame may have an outer IPv6 header with a uSID container or none.
+
+A queue pair keeps one path. The NIC draws flow label and UDP source port from the two QP numbers; in an ECMP
+fabric the switches hash these, in ours with SRv6 the sender does it in their place, once.
 """
 
 from __future__ import annotations
@@ -9,8 +13,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
+from zlib import crc32
 
-from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_STRUCT, Buffer, WireError
+from mrclab.hosts.rdma.frames import BTH_ACK_REQUEST, BTH_LEN, BTH_STRUCT, Buffer, WireError, build_prefix
+from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 
 
 class Opcode(IntEnum):
@@ -122,3 +129,65 @@ class Bth:
             fecn=bool(qpn >> 31),
             becn=bool(qpn >> 30 & 1),
         )
+
+
+class Route(NamedTuple):
+    """The headers before the BTH that all frames of a queue pair have in common."""
+
+    plane: PlanePaths
+    outer_dst: bytes | None
+    """uSID container; None for frames without an outer header."""
+    label: int
+    """IPv6 flow label."""
+    source: int
+    """UDP source port."""
+    udp_port: int
+    hop_limit: int
+
+
+def prefix(route: Route, tclass: int, udp_length: int) -> tuple[bytes, int]:
+    """Return the bytes before the BTH and the value that the ICRC starts with.
+
+    `udp_length` is the UDP header's own length field: 8, BTH, extension headers, payload, pad and ICRC.
+    """
+    return build_prefix(
+        route.plane,
+        route.outer_dst,
+        tclass=tclass,
+        flow_label=route.label,
+        source=route.source,
+        udp_port=route.udp_port,
+        hop_limit=route.hop_limit,
+        udp_length=udp_length,
+    )
+
+
+def flow_label(local_qpn: int, remote_qpn: int) -> int:
+    """Return the IPv6 flow label of a connection, 20 bits, as Linux draws it for RoCEv2.
+
+    Both ends get the same one. Source: rdma_calc_flow_label of the kernel's ib_verbs.h.
+    """
+    value = local_qpn * remote_qpn
+    value ^= value >> 20
+    value ^= value >> 40
+    return value & 0xFFFFF
+
+
+def udp_source(label: int) -> int:
+    """Return the UDP source port, 0xC000 or above, that carries a flow label's entropy [IBTA A17.9.2].
+
+    Source: rdma_flow_label_to_udp_sport of the kernel's ib_verbs.h.
+    """
+    return 0xC000 | (label & 0x3FFF) ^ (label >> 14)
+
+
+def choose_plane(paths: RemotePaths, label: int) -> PlanePaths:
+    """Return the plane of a connection: the same at both ends, as a bonded NIC's hash would have it."""
+    planes = paths.planes
+    return planes[crc32(label.to_bytes(3, "big")) % len(planes)]
+
+
+def choose_path(plane: PlanePaths, label: int, source: int, udp_port: int) -> Path:
+    """Return a connection's one path within its plane, by a hash of what an ECMP switch hashes."""
+    key = plane.src + plane.dst + b"".join(v.to_bytes(4, "big") for v in (label, source, udp_port))
+    return plane.paths[crc32(key) % len(plane.paths)]

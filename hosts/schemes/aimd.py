@@ -6,7 +6,7 @@ At most one halving a round trip: marks and losses of one moment are one event.
 from __future__ import annotations
 
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.congestion import CongestionControl
 
 INITIAL_PACKETS = 16
 GUESSED_RTT_NS = 1_000_000

@@ -17,8 +17,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.congestion import CongestionControl
+from mrclab.hosts.mrc.evs.ev import PathPolicy
 
 MakePolicy = Callable[[random.Random], PathPolicy]
 MakeControl = Callable[[MrcConfig], CongestionControl]
@@ -91,7 +91,7 @@ PATH_POLICIES = Registry(
     base=PathPolicy,
     builtin=("rotation",),
     shipped={
-        "random": "mrclab.hosts.mrc.evs.policy:PathPolicy",
+        "random": "mrclab.hosts.mrc.evs.ev:PathPolicy",
         "two-choices": "mrclab.hosts.schemes.two_choices:TwoChoices",
         "reps": "mrclab.hosts.schemes.reps:Reps",
     },

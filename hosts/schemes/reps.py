@@ -10,8 +10,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 
 BUFFER = 256
 

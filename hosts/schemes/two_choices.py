@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 
 
 class TwoChoices(PathPolicy):

@@ -20,10 +20,9 @@ from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service.control.control import Control
-from mrclab.hosts.service.layout import op, record
 from mrclab.hosts.service.recording import Recordings
-from mrclab.hosts.service.rings import RingError, fence
 from mrclab.hosts.service.session import Session, SessionOverError
+from mrclab.hosts.service.shared_memory import RingError, fence, op, record
 from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)

@@ -19,10 +19,18 @@ from mrclab.hosts.mrc.connection import QpAttributes
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
 from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
-from mrclab.hosts.service.memory import MemoryFaultError
 from mrclab.hosts.service.recording import Recordings
-from mrclab.hosts.service.rings import CompletionRing, RingError, WorkRings
+from mrclab.hosts.service.shared_memory import (
+    FLAGS,
+    LIMITS,
+    OPCODES,
+    WORDS,
+    CompletionRing,
+    MemoryFaultError,
+    RingError,
+    WorkRings,
+    record,
+)
 from mrclab.topologies import Fabric
 
 RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6

@@ -18,17 +18,23 @@ from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Caller, Control
-from mrclab.hosts.service.layout import LIMITS, OPS, VERSION, WORDS, record
-from mrclab.hosts.service.memory import (
+from mrclab.hosts.service.queue_pair import Copies, ServiceQp
+from mrclab.hosts.service.recording import Recordings
+from mrclab.hosts.service.shared_memory import (
+    LIMITS,
     LOCAL_WRITE,
+    OPS,
     REMOTE_WRITE,
+    VERSION,
+    WORDS,
+    CompletionRing,
     MemoryFaultError,
     ProgramMemory,
     RegionPlace,
+    SharedMemory,
+    WorkRings,
+    record,
 )
-from mrclab.hosts.service.queue_pair import Copies, ServiceQp
-from mrclab.hosts.service.recording import Recordings
-from mrclab.hosts.service.rings import CompletionRing, SharedMemory, WorkRings
 from mrclab.topologies import Fabric
 
 RING_BYTES = 256 << 20

@@ -2,6 +2,8 @@
 
 The NIC must go on while a gradient is computed, since other ranks send at that time; so it has a separate
 process, and the accelerator gets a CPU only when no NIC wants it. Gradients change hands in shared memory.
+A job sees only ``Compute``, which may also be in its own process (``HereCompute``). How long to wait for an
+accelerator that compiles depends on the load of the machine, as it is while one waits.
 """
 
 from __future__ import annotations
@@ -14,16 +16,122 @@ import socket
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.hosts.training.compute import HereCompute
-from mrclab.hosts.training.model import DIGEST_WORDS, Vector, count_of
-from mrclab.hosts.training.patience import patience_now_s, until_ready
-from mrclab.hosts.training.settings import Settings, Text
+from mrclab.hosts.training.model import DIGEST_WORDS, Model, Settings, Text, Vector, count_of
 from mrclab.linux.system import end_with_parent
+
+START_TIMEOUT_S = 50.0
+"""Until an accelerator is ready, on a machine with nothing else on its CPUs: it compiles in that time."""
+LONGEST_START_S = 400.0
+LOOK_S = 5.0
+"""How often the load is read again."""
+
+
+def patience_s(load: float) -> float:
+    """Return how long to wait for an accelerator (s), by the number of programs that want each CPU.
+
+    It shares the CPUs with them while it compiles.
+    """
+    return min(START_TIMEOUT_S * max(1.0, load), LONGEST_START_S)
+
+
+def patience_now_s() -> float:
+    """Return `patience_s` for the machine's load of the last minute."""
+    return patience_s(os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def until_ready(
+    ready: Callable[[float], bool],
+    clock: Callable[[], float] = time.monotonic,
+    limit_s: Callable[[], float] = patience_now_s,
+) -> bool:
+    """Wait for an accelerator, and return False if the limit of the present load has passed.
+
+    ``ready`` waits for so many seconds at most and returns whether the accelerator answered.
+    """
+    begun_s = clock()
+    while not ready(LOOK_S):
+        if clock() - begun_s >= limit_s():
+            return False
+    return True
+
+
+class Compute(Protocol):
+    """One rank's replica of the model. Steps are begun in order, and each is done before the next.
+
+    ``vector`` is where gradients change hands: a step leaves the rank's own there, and the sum over all ranks
+    must be there when the next step begins.
+    """
+
+    vector: Vector
+
+    @property
+    def descriptor(self) -> int | None:
+        """Return a descriptor, readable once a step is done; None if steps are done as soon as they begin."""
+
+    def begin(self, step: int) -> None:
+        """Take the sum in ``vector`` into the parameters, then compute a gradient.
+
+        Step 0 starts from the beginning.
+        """
+
+    def done(self) -> bool:
+        """Return True once the step is done. Raise RuntimeError if it never will be."""
+
+    @property
+    def loss(self) -> float:
+        """Return the loss of the step that is done, nats a character."""
+
+    @property
+    def digest(self) -> npt.NDArray[np.int64]:
+        """Return the digest of the parameters that the step that is done began with."""
+
+
+class HereCompute:
+    """A replica in this process: a step is done as soon as it is begun."""
+
+    descriptor: int | None = None
+
+    def __init__(self, settings: Settings, rank: int) -> None:
+        """Compile the model. Raise MachineError where JAX is not installed."""
+        self._model = Model(settings, Text.shipped())
+        self.rank = rank
+        self._loss = 0.0
+        self.vector: Vector = np.zeros(self._model.count, np.float32)
+
+    def warm_up(self) -> None:
+        """Have everything compiled."""
+        self._model.compile()
+
+    def begin(self, step: int) -> None:
+        """See Compute."""
+        if step:
+            self._model.update(step - 1, self.vector)
+        else:
+            self._model.restart()
+        self._loss, self.vector[:] = self._model.gradient(step, self.rank)
+
+    def done(self) -> bool:
+        """See Compute."""
+        return True
+
+    @property
+    def loss(self) -> float:
+        """See Compute."""
+        return self._loss
+
+    @property
+    def digest(self) -> npt.NDArray[np.int64]:
+        """See Compute."""
+        return self._model.digest()
+
 
 ORDER = struct.Struct("=q")
 """To the process: the number of a step."""
@@ -34,7 +142,7 @@ MODULE = "mrclab.hosts.training.accelerator"
 
 
 class Accelerator:
-    """The process of a replica (see `mrclab.hosts.training.compute.Compute`)."""
+    """The process of a replica (see `mrclab.hosts.training.accelerator.Compute`)."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         """Start the process. It inherits this process's CPUs."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from mrclab.hosts.collectives.algorithms import ring_sum
-from mrclab.hosts.training.model import Model
-from mrclab.hosts.training.settings import Settings, Text
+from mrclab.hosts.collectives.collective_operations import ring_sum
+from mrclab.hosts.training.model import Model, Settings, Text
 
 
 def digests_alone(settings: Settings, steps: int) -> list[str]:

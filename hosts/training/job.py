@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.hosts.collectives.algorithms import DATA, all_reduce, barrier
-from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
-from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
-from mrclab.hosts.collectives.job import Samples, Times, as_int64, columns
-from mrclab.hosts.training.accelerator import Accelerator
-from mrclab.hosts.training.compute import Compute, HereCompute
-from mrclab.hosts.training.settings import Settings
+from mrclab.hosts.collectives.collective_operations import DATA, all_reduce, barrier, expose_for_collectives
+from mrclab.hosts.collectives.communicator import Communicator, Samples, Steps, Times, Wait, as_int64, columns
+from mrclab.hosts.training.accelerator import Accelerator, Compute, HereCompute
+from mrclab.hosts.training.model import Settings
 
 LOSS_SCALE = 1e9
 """Losses are noted in 1e-9 nats, as all samples are integers."""

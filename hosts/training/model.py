@@ -1,23 +1,108 @@
-"""A transformer that predicts the next character, its gradient, and the step of its optimizer, in JAX.
+"""A transformer that predicts the next character: its sizes, its text, gradient and optimizer, in JAX.
 
 All parameters are one vector of float32, as are the gradients: that is what ranks add up. The transformer is
 that of GPT-2 (layer norm before each part, GELU, learned positions), the optimizer Adam (Kingma and Ba,
 2015).
+
+JAX is set up so that the same input gives the same bits in every process of a machine. XLA splits work over
+the threads that it has, and a sum that is split differently is rounded differently. So all computing here is
+by one thread. The compiled code still depends on the CPU's instructions: bits can be compared between
+processes of one machine, and not between machines. JAX is imported only when a model is made.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mrclab.hosts.training.settings import Settings, Text, Tokens, batch_of
-from mrclab.hosts.training.xla import load_jax
+from mrclab.linux.errors import MachineError
+from mrclab.linux.system import environment
+
+Tokens = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decides the parameters after a number of steps, besides the text."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int
+    """Characters that a prediction may look back at."""
+    batch: int
+    """Sequences of ``context`` characters that each rank learns from in a step."""
+    ranks: int
+    seed: int
+    learning_rate: float = 3e-3
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], ranks: int, seed: int) -> Settings:
+        """Take the settings out of a workload's parameters. Raise KeyError if one is missing."""
+        own = [field.name for field in fields(cls) if field.name in params]
+        return cls(**{name: params[name] for name in own}, ranks=ranks, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text as numbers, one for each character: the place in the text's sorted alphabet."""
+
+    tokens: Tokens
+    alphabet: bytes
+
+    @classmethod
+    def shipped(cls) -> Text:
+        """Return the text that comes with the package."""
+        data = np.frombuffer(files("mrclab.hosts.training").joinpath("text.txt").read_bytes(), np.uint8)
+        alphabet, tokens = np.unique(data, return_inverse=True)
+        return cls(tokens.astype(np.int32), alphabet.tobytes())
+
+
+def batch_of(text: Text, settings: Settings, step: int, rank: int) -> Tokens:
+    """Return a rank's training data for a step: ``batch`` rows of ``context + 1`` characters.
+
+    The places in the text are drawn by seed, step and rank alone: every rank can be computed anywhere.
+    """
+    chooser = np.random.default_rng((settings.seed, step, rank))
+    starts = chooser.integers(0, len(text.tokens) - settings.context, settings.batch)
+    rows: Tokens = text.tokens[starts[:, None] + np.arange(settings.context + 1)]
+    return rows
+
+
+NEEDED = ("jax", "jaxlib")
+THREADS = "NPROC"
+"""The variable from which XLA's client reads its number of threads; without it, one for each CPU."""
+
+
+def require_jax() -> None:
+    """Raise MachineError, which names the mend, where JAX is not installed."""
+    missing = next((name for name in NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise MachineError(f"training needs Python's '{missing}'", "pip install 'mrclab[training]'")
+
+
+def load_jax() -> Any:
+    """Import JAX and start its client, for the CPU and with one thread.
+
+    Raise MachineError if it is not installed.
+    """
+    require_jax()
+    with environment({THREADS: "1", "JAX_PLATFORMS": "cpu"}):
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        jax.devices()  # starts the client, which reads the variables only once
+    return jax
+
 
 Vector = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]

@@ -1,8 +1,11 @@
-"""The kinds of transports: which core a NIC runs, or which sockets of the kernel.
+"""The kinds of transports: which core a NIC runs, or which sockets; their attributes as JSON.
 
 A kind is a value, `Kind`. `KINDS` has the shipped ones. A kind outside of the tree is named
 ``module:OBJECT``, or announced by a package as an entry point of the group ``mrclab.transport_kinds``
 (docs/your-own.md).
+
+Two ends of a queue pair exchange its attributes out of band as JSON (SPEC section 10, Table 10-1). Attributes
+have the key ``transport``, the kind; those of MRC do not.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -58,7 +61,7 @@ class Kind:
     endpoint: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
     """Create the endpoint of a NIC with these ports."""
     objects: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
-    """Create one for a simulator, whose packets cross as objects (`mrclab.hosts.mrc.codec.objects`), if the
+    """Create one for a simulator, whose packets cross as objects (`mrclab.hosts.mrc.codec`), if the
     kind has such packets. They follow segment lists."""
     attributes: Callable[..., Any] = QpAttributes
     """The dataclass that two ends exchange before they connect."""
@@ -194,3 +197,26 @@ def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.
     kind = find_kind(config.kind)
     assert kind.endpoint is not None
     return kind.endpoint(addresses, config, rng)
+
+
+MRC = "mrc"
+
+
+def attributes_to_dict(attributes: Any) -> dict[str, Any]:
+    """Return the attributes in JSON's types, with addresses in hexadecimal."""
+    data = asdict(attributes)
+    data["ports"] = [
+        {"port": p.port, "mac": p.mac.hex(), "address": p.address.hex()} for p in attributes.ports
+    ]
+    if attributes.kind != MRC:
+        data["transport"] = attributes.kind
+    return data
+
+
+def attributes_from_dict(data: Mapping[str, Any]) -> Any:
+    """Invert ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for anything else."""
+    ports = tuple(
+        PortAddress(p["port"], bytes.fromhex(p["mac"]), bytes.fromhex(p["address"])) for p in data["ports"]
+    )
+    given = {**data, "ports": ports}
+    return kind_in_use(given.pop("transport", MRC)).attributes(**given)

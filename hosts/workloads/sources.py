@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from mrclab.hosts.workloads.chakra import ops_of, read_rank
-from mrclab.hosts.workloads.combined import collective_graph, together
-from mrclab.hosts.workloads.ddp import DdpStep, ddp_graph
-from mrclab.hosts.workloads.graph import MAX_OPS, MAX_RANKS, Graph, Matched, Op, matched
-from mrclab.hosts.workloads.llm import LlmStep, llm_graph
+from mrclab.hosts.workloads.graph import (
+    MAX_OPS,
+    MAX_RANKS,
+    Graph,
+    Matched,
+    Op,
+    collective_graph,
+    matched,
+    together,
+)
 from mrclab.hosts.workloads.recorded import read_recorded, recorded_graph
 from mrclab.hosts.workloads.traffic import (
     DISTRIBUTIONS,
@@ -27,6 +33,7 @@ from mrclab.hosts.workloads.traffic import (
     read_distribution,
     read_matrix,
 )
+from mrclab.hosts.workloads.training_steps import DdpStep, LlmStep, ddp_graph, llm_graph
 from mrclab.linux.errors import DAMAGE, InputError
 
 MAX_FILE_BYTES: Final = 256 << 20

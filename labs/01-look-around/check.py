@@ -7,7 +7,7 @@ from typing import Any
 
 from mrclab.labs.checks import Checks, Hint, Student, require
 from mrclab.labs.looking import Way, fabric, frames_of, sender_of, way_of
-from mrclab.labs.variants import Route, followed_route, packet_route
+from mrclab.labs.student import Route, followed_route, packet_route
 
 CHECKS = Checks()
 

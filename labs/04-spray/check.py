@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import isclose
 from typing import Any
 
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import PathPolicy
 from mrclab.labs.checks import Checks, Student, require
 from mrclab.labs.remote_classes import policy_class
 from mrclab.labs.spraying import Fault, fabric, some_evs, spray

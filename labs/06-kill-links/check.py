@@ -1,4 +1,5 @@
-"""Checks of lab 6: the scenario makes a fair comparison, the run is one of it, and the arithmetic is right."""
+"""Checks of lab 6: the scenario makes a fair comparison, the run is one of it, and the arithmetic is
+right."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mrclab.labs.checks import Checks, Student, require
 from mrclab.labs.measuring import all_reduce_ms
-from mrclab.labs.variants import Variant, skeleton_text
+from mrclab.labs.student import Variant, skeleton_text
 
 CHECKS = Checks()
 MS = 1_000_000

@@ -6,9 +6,8 @@ from math import isclose
 from typing import Any
 
 from mrclab.labs.checks import Checks, Student, require
-from mrclab.labs.variants import wanted_nics
-from mrclab.scale.blast import blast_radius
-from mrclab.scale.fabric import Built, Design
+from mrclab.labs.student import wanted_nics
+from mrclab.scale.fabric import Built, Design, blast_radius
 from mrclab.scale.parts import Parts
 
 CHECKS = Checks()

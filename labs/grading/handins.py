@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from mrclab.labs.model import Lab
+from mrclab.labs.catalogue import Lab
 from mrclab.labs.sandbox import files
-from mrclab.labs.variants import student_number
+from mrclab.labs.student import student_number
 from mrclab.linux.errors import InputError
 
 _MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_file(_.*)?")

@@ -1,4 +1,4 @@
-"""Grades as tables: a plain one, Moodle's grading worksheet, Gradescope's results, and all answers."""
+"""Grades as tables: plain, Moodle, Gradescope, and all answers with the points for each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
+from mrclab.labs.catalogue import Lab, part_of
 from mrclab.labs.grading.grade import Graded
-from mrclab.labs.model import Lab
+from mrclab.linux.errors import InputError
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -111,3 +114,15 @@ def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> st
         worth = ["", len(lines) or "", "; ".join(lines)]
         rows += [[number, one.person.name, one.answers.get(number, ""), *worth] for one in graded]
     return _table(rows)
+
+
+RUBRIC_FILE = "rubric.yaml"
+
+
+def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
+    """Return the criteria of each question, a point each; none if only the students' files are here."""
+    try:
+        text = part_of(lab, RUBRIC_FILE).read_text(encoding="utf-8")
+    except InputError:
+        return {}
+    return {str(number): tuple(lines) for number, lines in yaml.safe_load(text).items()}

@@ -22,8 +22,8 @@ from mrclab.live.plan import usual_plan
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.session import Session
-from mrclab.live.training.follow import Follower
-from mrclab.live.training.serve import application as run_application
+from mrclab.live.training import Follower
+from mrclab.live.training import application as run_application
 from mrclab.live.web import (
     LOOPBACK,
     Server,

@@ -7,11 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mrclab.experiments.spec.json_files import one_line
-from mrclab.faults.kinds import KINDS
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import KINDS, Fault
 from mrclab.linux.errors import InputError
-from mrclab.live.describe import LOOKS
-from mrclab.live.pairs import pairs_of
+from mrclab.live.describe import LOOKS, pairs_of
 from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
@@ -80,7 +78,7 @@ def usual_plan(target: str) -> TrafficPlan:
 
 
 class FaultRequest(_Strict):
-    """A fault that a viewer asks for; the fields are those of `mrclab.faults.model.Fault`."""
+    """A fault that a viewer asks for; the fields are those of `mrclab.faults.kinds.Fault`."""
 
     kind: str
     where: str

@@ -1,4 +1,4 @@
-"""The page's frames, kept for a replay: one HTML file that needs neither root, nor Linux, nor a server."""
+"""The page's past: frames and packets, kept small for hours, and a replay as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,48 @@ import base64
 import gzip
 import json
 import threading
-from collections import deque
+import zlib
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from mrclab.live.kept import pack, unpack
+KEPT_PACKETS_BYTES = 8 << 20
+"""Of the packets around faults, compressed: some hundred pictures."""
+
+
+def pack(document: Mapping[str, Any]) -> bytes:
+    """Return a JSON document, compressed: as objects it would take ten times as much."""
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
+
+
+def unpack(packed: bytes) -> dict[str, Any]:
+    """Return the document that `pack` was given."""
+    found: dict[str, Any] = json.loads(zlib.decompress(packed))
+    return found
+
+
+class KeptPackets:
+    """The packets around faults, by the fault's number and transport; the oldest go first."""
+
+    def __init__(self, most_bytes: int = KEPT_PACKETS_BYTES) -> None:
+        self.held_bytes = 0
+        self._most_bytes = most_bytes
+        self._packed: OrderedDict[tuple[int, str], bytes] = OrderedDict()
+
+    def put(self, number: int, transport: str, packets: Mapping[str, Any]) -> None:
+        """Keep the packets of a fault, in place of the ones kept before."""
+        self.held_bytes -= len(self._packed.pop((number, transport), b""))
+        self._packed[number, transport] = packed = pack(packets)
+        self.held_bytes += len(packed)
+        while self.held_bytes > self._most_bytes:
+            self.held_bytes -= len(self._packed.popitem(last=False)[1])
+
+    def of(self, number: int, transport: str) -> dict[str, Any] | None:
+        """Return the packets of a fault; None if they are not kept."""
+        packed = self._packed.get((number, transport))
+        return None if packed is None else unpack(packed)
+
 
 KEPT_FRAMES = 6000
 """Ten minutes at ten frames a second."""

@@ -21,26 +21,19 @@ import numpy as np
 from mrclab.control import call
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import Retirements
-from mrclab.experiments.run.traffic import bytes_carried
-from mrclab.faults.kinds import checked, describe
-from mrclab.faults.model import Fault
-from mrclab.hosts.remote import AgentError
+from mrclab.experiments.run.link_bytes import bytes_carried
+from mrclab.faults.kinds import Fault, checked, describe
 from mrclab.hosts.transports.table import TRANSPORTS
+from mrclab.hosts.worker import AgentError
 from mrclab.linux.errors import InputError, MrclabError
-from mrclab.live.alive import SwitchCheck
-from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
+from mrclab.live.card import BEFORE_NS, Card, Look, RecentCapture, Watched, work_out
 from mrclab.live.describe import LOOKS, evs_between
-from mrclab.live.kept import KeptPackets
-from mrclab.live.late import LatePackets
-from mrclab.live.mapper import LiveClustermapper
+from mrclab.live.health import LatePackets, LiveClustermapper, SwitchCheck
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.recent_capture import RecentCapture
-from mrclab.live.sending.agents import AgentTraffic
-from mrclab.live.sending.kernel_stack import KernelStack
-from mrclab.live.sending.ranks import RankTraffic
-from mrclab.live.sending.traffic import News, Traffic
-from mrclab.testbed.claim import holders
+from mrclab.live.recording import KeptPackets
+from mrclab.live.sending import AgentTraffic, KernelStack, News, RankTraffic, Traffic
 from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.ownership import holders
 
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1

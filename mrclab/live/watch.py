@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mrclab.experiments.result.numbers import amount
-from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import EvState
 from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 from mrclab.testbed.names import Names

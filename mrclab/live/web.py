@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 
 from mrclab.linux.errors import InputError, MachineError
 from mrclab.linux.life.signals import SIGNALS
-from mrclab.live.access import Access
 from mrclab.live.server import Hub
+from mrclab.live.serving import Access
 
 LOOPBACK = "127.0.0.1"
 END_S = 30.0

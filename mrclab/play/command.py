@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from dataclasses import fields
 from typing import Any, Final
 
-from mrclab.faults.kinds import ALL_KINDS
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import ALL_KINDS, Fault
 from mrclab.linux.errors import InputError, MrclabError
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
@@ -28,7 +27,7 @@ from mrclab.live.web import (
 from mrclab.play.scene import Scene, scene_of
 from mrclab.play.session import Play
 from mrclab.topologies import load_fabric
-from mrclab.topologies.limits import require_two_tiers
+from mrclab.topologies.model import require_two_tiers
 from mrclab.version import version
 
 FRAME_S: Final = 1 / 15

@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mrclab.experiments.measure.faults import FaultRecord
-from mrclab.experiments.virtual.device import VirtualDevice
-from mrclab.experiments.virtual.nics import attach_nic, queue_policy
+from mrclab.experiments.virtual.nics import VirtualDevice, attach_nic, queue_policy
 from mrclab.hosts.endpoint import Endpoint
 from mrclab.hosts.mrc.events import EvRetired
 from mrclab.hosts.nic.routes import paths_for
 from mrclab.hosts.options import idle_rtt_ns
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.rdma.paths import RemotePaths
-from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
+from mrclab.hosts.roce.wire import choose_path, choose_plane, flow_label, udp_source
 from mrclab.hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from mrclab.p4src.contract import Drop
 from mrclab.play.scene import OFFERED, Scene, core_of
-from mrclab.play.times import KEEPS, MOVES, STAYS, packets_around, times_of
-from mrclab.play.tracks import NEVER, Book
+from mrclab.play.tracks import KEEPS, MOVES, NEVER, STAYS, Book, packets_around, times_of
 from mrclab.simulator.clock import PS_PER_NS
-from mrclab.simulator.mechanisms import registry_of
+from mrclab.simulator.faults import registry_of
 from mrclab.simulator.network import Network
 from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric, Path

@@ -10,10 +10,9 @@ from mrclab.hosts.options import FAST_BPS
 from mrclab.hosts.roce.lanes import FailoverConfig
 from mrclab.hosts.transports import TRANSPORTS, Kind, Look
 from mrclab.linux.errors import InputError
-from mrclab.live.pairs import pairs_of
+from mrclab.live.describe import pairs_of
 from mrclab.topologies import Fabric, LinkProfile
-from mrclab.topologies.build import build
-from mrclab.topologies.derive import spec_of
+from mrclab.topologies.build import build, spec_of
 
 PATTERNS: Final = ("stream", "permutation", "incast")
 LINK_BPS: Final = 100_000_000_000

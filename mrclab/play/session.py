@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from mrclab.experiments.measure.faults import FaultRecord
-from mrclab.faults.kinds import ALL_KINDS, checked, describe
-from mrclab.faults.model import Fault, Place
+from mrclab.faults.kinds import ALL_KINDS, Fault, Place, checked, describe
 from mrclab.linux.errors import InputError
 from mrclab.live.describe import about, evs_between
 from mrclab.play.lane import Lane

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrclab.arguments.models import PIECES
+from mrclab.arguments.runs import PIECES
 from mrclab.linux.errors import InputError
 from mrclab.output import directory
 from mrclab.scale.parts import PARTS, load_parts

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mrclab.scale.tables import Table
+from mrclab.scale.study import Table
 
 _STYLES = {"reproduced": "green", "contradicted": "bold red", "on a condition": "yellow"}
 _WORDS = ("claim", "quantity", "traffic", "outcome")

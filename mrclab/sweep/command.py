@@ -27,10 +27,8 @@ def sweep(args: argparse.Namespace) -> int:
     from mrclab.linux.scheduling import usable_cpus
     from mrclab.output import progress
     from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses
-    from mrclab.sweep.pictures import draw
-    from mrclab.sweep.store import Store
-    from mrclab.sweep.table import points_csv, rendered, rows_of, table_csv
-    from mrclab.sweep.task import Outcome, task_of
+    from mrclab.sweep.table import draw, points_csv, rendered, rows_of, table_csv
+    from mrclab.sweep.task import Outcome, Store, task_of
 
     tasks = [task_of(found, text, point.place, point.params, point.seed) for point in points]
     alone = any(task.one_at_a_time for task in tasks)

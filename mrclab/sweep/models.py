@@ -9,11 +9,10 @@ import numpy as np
 
 from mrclab.experiments.spec.overlay import merge, nest
 from mrclab.linux.errors import InputError
-from mrclab.scale.ecmp import ecmp_permutation
 from mrclab.scale.fabric import Built, Design, smallest_design
-from mrclab.scale.monte_carlo import study
+from mrclab.scale.job import study
 from mrclab.scale.parts import PARTS, TYPICAL, Parts
-from mrclab.scale.shares import Fabric, Shares, all_to_all, max_min, permutation
+from mrclab.scale.shares import Fabric, Shares, all_to_all, ecmp_permutation, max_min, permutation
 from mrclab.sweep.spec import Plain
 from mrclab.topologies.yaml_lines import read_yaml
 from mrclab.topologies.yaml_model import validated

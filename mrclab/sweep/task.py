@@ -1,4 +1,4 @@
-"""One point of a sweep as a task for any process: its name, and its run.
+"""One point of a sweep: its name, its run in any process, and its file once it is done.
 
 A task carries everything it needs as text, so that a worker on another machine needs the same mrclab and
 nothing else. Its name is a hash of the parameters, the seed and the source that computes it.
@@ -15,14 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mrclab.linux.errors import MrclabError
+from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
 from mrclab.sweep.spec import Plain, SweepFile
 
@@ -182,3 +182,50 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
         if summary.get("p50") is not None
     }
     return {**found, "valid": float(bool(result["valid"]))}
+
+
+class Store:
+    """The directory of a sweep's points. Raise InputError if it cannot be made."""
+
+    def __init__(self, out: Path) -> None:
+        self._folder = out / "points"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
+
+    def save(self, outcome: Outcome) -> None:
+        """Write an outcome's file, whole or not at all. Raise ValueError for one that failed."""
+        task = outcome.task
+        if outcome.error:
+            raise ValueError(f"a failed point is not kept: {outcome.error}")
+        path = self._path(task)
+        draft = path.with_suffix(f".{os.getpid()}.part")
+        content = {
+            "schema": "mrclab.point/1",
+            "params": dict(task.params),
+            "seed": task.seed,
+            "source": task.source,
+            "metrics": dict(outcome.metrics),
+            "seconds": round(outcome.seconds, 3),
+            "host": outcome.host,
+        }
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            json.dump(content, file, indent=1, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+
+    def load(self, tasks: Iterable[Task]) -> dict[int, Mapping[str, float]]:
+        """Return the metrics of the tasks that are done, by their places. A file that is no point is none."""
+        found: dict[int, Mapping[str, float]] = {}
+        for task in tasks:
+            try:
+                content: Any = json.loads(self._path(task).read_text(encoding="utf-8"))
+                found[task.place] = {name: float(value) for name, value in content["metrics"].items()}
+            except (OSError, ValueError, LookupError, TypeError, AttributeError):
+                continue
+        return found
+
+    def _path(self, task: Task) -> Path:
+        return self._folder / f"{task.name}.json"

@@ -11,8 +11,7 @@ import os
 import sys
 
 from mrclab.linux import bpf
-from mrclab.linux.bpf_insn import leave
-from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType, leave
 from mrclab.linux.errors import MachineError, MrclabError
 from mrclab.linux.system import is_root
 from mrclab.linux.traffic_control import TrafficControl

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 
-from mrclab.linux.children import Child, environment, inside, python
 from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.processes import Child, environment, inside, python
 from mrclab.linux.scheduling import chosen_wait_ns
 from mrclab.p4src.targets import CAPABILITIES
 from mrclab.switches.ebpf.main import READY

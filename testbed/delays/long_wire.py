@@ -4,6 +4,7 @@ At each end of a link incoming frames are diverted, before anyone but a packet s
 seen it, to ``mrclab.testbed.delays.wire_relay``, and come back when their time is over, as if they came in
 just then. If a switch reads its ports by such sockets, frames are diverted at egress, before the port's
 queue. The attachments and interfaces that this takes are the process's own and end with it, however it ends.
+``lengthen`` gives all links of a topology their delays, by one process.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from mrclab.linux.children import environment, python
 from mrclab.linux.errors import MachineError
+from mrclab.linux.processes import environment, python
+from mrclab.testbed import links
+from mrclab.testbed.links import Cable
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.topologies import Fabric
 
 MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
 
@@ -132,3 +137,28 @@ class LongWires:
             self.kill()
             raise MachineError(said["problem"], MEND)
         return said
+
+
+def wire_ends(cable: Cable, delay_ns: int) -> tuple[WireEnd, ...]:
+    """Return the ends of a cable that takes longer, each way, by a delay."""
+    mtu_bytes = cable.link.profile.mtu_bytes
+    return tuple(WireEnd(end.namespace, end.ifname, mtu_bytes, delay_ns) for end in (cable.a, cable.b))
+
+
+def lengthen(fabric: Fabric, names: Names, run_id: str, *, routers: bool, egress: bool) -> LongWires | None:
+    """Make the links of a fabric that is laid as long as its topology says; return what to close at the end.
+
+    Return None if there is nothing to do: no link has a delay, or the kernel keeps it. Frames are held
+    back at ingress or, with ``egress``, at egress. Raise MachineError if the kernel can do neither.
+    """
+    long = [cable for cable in links.cables(fabric, names, routers=routers) if cable.link.profile.delay_ns]
+    if not long or links.has_netem():
+        return None
+    ends = [end for cable in long for end in wire_ends(cable, cable.link.profile.delay_ns)]
+    wires = LongWires(ends, egress=egress, variables={RUN_VARIABLE: run_id})
+    try:
+        wires.begin()
+    except BaseException:
+        wires.kill()
+        raise
+    return wires

@@ -20,10 +20,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-from mrclab.hosts.nic.delay_line import DelayLine, Frame
-from mrclab.hosts.nic.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
+from mrclab.hosts.nic.ports import (
+    RECEIVE_BUFFER_BYTES,
+    SO_RCVBUFFORCE,
+    SOL_PACKET,
+    DelayLine,
+    Frame,
+    sharpen_timers,
+)
 from mrclab.linux import bpf, namespaces, rtnetlink
-from mrclab.linux import bpf_insn as insn
+from mrclab.linux import bpf_types as insn
 from mrclab.linux.errors import MachineError
 from mrclab.linux.scheduling import before_others
 from mrclab.testbed.delays.long_wire import WireEnd

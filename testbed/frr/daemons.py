@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mrclab.linux.children import ending
 from mrclab.linux.errors import MachineError, SwitchError
+from mrclab.linux.processes import ending
 from mrclab.testbed.doctor import FRR
 from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
 from mrclab.testbed.network import FabricNetwork

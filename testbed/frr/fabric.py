@@ -1,11 +1,14 @@
-"""A routed fabric that is up: namespaces, cables, kernels that forward, FRRouting that fills their tables."""
+"""A routed fabric that is up: namespaces, cables, and kernels whose tables FRRouting fills.
+
+``RouteWatch`` says when its routes change, by notifications of the routers' kernels.
+"""
 
 from __future__ import annotations
 
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -214,3 +217,53 @@ def _make_router(namespace: str, router: Router) -> None:
                 route.route("add", dst=f"{host.address}/128", oif=index)
 
     namespaces.in_thread(work)
+
+
+class RouteWatch:
+    """A socket in every router's namespace that has something to read when a route there has changed.
+
+    Notifications have no time stamp: read them when they come, with ``note``. ``close`` it at the end.
+    """
+
+    def __init__(self, places: Iterable[str]) -> None:
+        """``places`` are the routers' namespaces."""
+        self._sockets: list[socket.socket] = []
+        self.changes_ns: list[int] = []
+        """When routes changed, CLOCK_MONOTONIC."""
+        try:
+            for place in places:
+                self._sockets.append(namespaces.in_thread(lambda place=place: _listen(place)))  # type: ignore[misc]
+        except BaseException:
+            self.close()
+            raise
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors that become readable."""
+        return [s.fileno() for s in self._sockets]
+
+    def note(self) -> None:
+        """Read what has come."""
+        for watcher in self._sockets:
+            came = False
+            try:
+                while watcher.recv(65536):
+                    came = True
+            except BlockingIOError:
+                pass
+            except OSError:  # more than the socket could hold: something did change
+                came = True
+            if came:
+                self.changes_ns.append(time.monotonic_ns())
+
+    def close(self) -> None:
+        """Close the sockets. A second call does nothing."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+
+def _listen(place: str) -> socket.socket:
+    namespaces.enter(place)
+    watcher = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    watcher.bind((0, RTMGRP_IPV6_ROUTE))
+    watcher.setblocking(False)
+    return watcher

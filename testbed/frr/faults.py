@@ -15,12 +15,10 @@ import os
 import time
 from collections.abc import Mapping
 
-from mrclab.faults.kinds import KINDS
-from mrclab.faults.mechanism import SimpleMechanism
-from mrclab.faults.model import Fault, Moment, switches_at
-from mrclab.faults.registry import Faults, MakeMechanism
+from mrclab.faults.kinds import KINDS, Fault, Moment, switches_at
+from mrclab.faults.registry import Faults, MakeMechanism, SimpleMechanism
 from mrclab.linux import bpf, namespaces
-from mrclab.linux import bpf_insn as insn
+from mrclab.linux import bpf_types as insn
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.testbed import links
 from mrclab.topologies import Fabric, Link, PortRef

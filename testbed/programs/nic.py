@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mrclab.hosts.service.layout import op, record
+from mrclab.hosts.service.shared_memory import op, record
 from mrclab.hosts.transports.table import SLOW_LINKS_TIMES
 from mrclab.linux import processes
 from mrclab.linux.errors import MrclabError

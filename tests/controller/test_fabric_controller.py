@@ -26,7 +26,7 @@ def fabric() -> Fabric:
 
 
 async def entries_of(switch: fy.Switch) -> list[Entry]:
-    from mrclab.controller.reading import read_all
+    from mrclab.controller.telemetry import read_all
 
     return [Entry.from_p4(e) for e in await read_all(switch, [fy.P4TableEntry(MY_SID_TABLE)])]
 

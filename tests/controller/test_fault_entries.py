@@ -5,7 +5,7 @@ import pytest
 
 from mrclab.controller.fault_tables import TABLE_KINDS, fault_entries
 from mrclab.controller.queues import byte_time
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.topologies import LinkProfile
 
 PROFILE = LinkProfile(10**9, 0, 4300)

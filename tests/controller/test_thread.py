@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 
-from mrclab.controller.thread import ControllerThread
+from mrclab.controller.fabric import ControllerThread
 from mrclab.linux.errors import SwitchError
 from mrclab.topologies import load_fabric
 

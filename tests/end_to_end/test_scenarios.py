@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mrclab.experiments.result.model import result_schema
-from mrclab.experiments.run.progress import progress_of
-from mrclab.live.training.follow import Follower
+from mrclab.experiments.run.training import progress_of
+from mrclab.live.training import Follower
 from tests.support.command import Mrclab
 from tests.support.training import needs_jax
 

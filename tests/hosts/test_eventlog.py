@@ -11,7 +11,6 @@ import pytest
 
 from mrclab.hosts import eventlog
 from mrclab.hosts.eventlog import BUFFER_EVENTS, EventLog, LogFile, pack, unpack
-from mrclab.hosts.mrc import qlog
 from mrclab.hosts.mrc.events import EvSkipped
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 
@@ -29,7 +28,7 @@ def sample(kind: type[Event]) -> Event:
 
 
 def test_every_kind_of_event_survives_the_way_to_the_writer() -> None:
-    batch = [sample(kind) for kind in qlog.CATEGORY]
+    batch = [sample(kind) for kind in eventlog.CATEGORY]
     assert unpack(pack(batch)) == batch
 
 

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
-from mrclab.hosts.collectives.open_channels import open_channels
+from mrclab.hosts.collectives.verbs_channel import open_channels
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.evs.ev_set import EvSet
@@ -17,6 +16,7 @@ from mrclab.hosts.roce import Endpoint as RoceEndpoint
 from mrclab.hosts.schemes.aimd import Aimd
 from mrclab.hosts.schemes.two_choices import TwoChoices
 from mrclab.hosts.transports import DEPLOYED, KINDS, TRANSPORTS, find_transport, make_config, make_endpoint
+from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.topologies import load_fabric
 
 FABRIC = load_fabric("tiny")

@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from mrclab.labs import student
-from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.catalogue import Outcome, find, folder_of
 from mrclab.labs.checks import Checks, Student, require, run_all, run_one
 from mrclab.labs.judge import judge
-from mrclab.labs.model import Outcome
 from mrclab.labs.worker import load_checks
 from tests.support.paths import ROOT
 

@@ -14,11 +14,10 @@ import pytest
 
 from mrclab import cli
 from mrclab.labs import student
-from mrclab.labs.catalogue import all_labs, find, part_of
+from mrclab.labs.catalogue import Lab, LabSpec, Outcome, all_labs, document, find, part_of, passed
 from mrclab.labs.checks import Checks, Hint, Student, require, run_all, unanswered
 from mrclab.labs.judge import judge
-from mrclab.labs.model import Lab, LabSpec, Outcome, document, passed
-from mrclab.labs.variants import MARKER
+from mrclab.labs.student import MARKER
 from mrclab.linux.errors import InputError, MrclabError
 from tests.support.paths import ROOT
 

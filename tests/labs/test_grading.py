@@ -14,12 +14,10 @@ import pytest
 
 from mrclab import cli
 from mrclab.labs import student
-from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.catalogue import Outcome, find, folder_of
 from mrclab.labs.grading import handins, tables
-from mrclab.labs.grading.grade import Graded
+from mrclab.labs.grading.grade import Graded, closest, fingerprint
 from mrclab.labs.grading.handins import HandIn, Person
-from mrclab.labs.grading.similar import closest, fingerprint
-from mrclab.labs.model import Outcome
 from mrclab.linux.errors import InputError
 
 DESIGN = find("8")

@@ -7,10 +7,9 @@ import shlex
 
 import pytest
 
-from mrclab.commands import parser
-from mrclab.labs.catalogue import all_labs, folder_of
+from mrclab.cli import parser
+from mrclab.labs.catalogue import Lab, all_labs, folder_of
 from mrclab.labs.expected import Shown, shown
-from mrclab.labs.model import Lab
 
 LABS = all_labs()
 BLOCKS = [block for lab in LABS for block in shown(lab)]

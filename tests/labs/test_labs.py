@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from mrclab.labs import student
-from mrclab.labs.catalogue import all_labs, folder_of
+from mrclab.labs.catalogue import Lab, Outcome, all_labs, folder_of
 from mrclab.labs.checks import unanswered
-from mrclab.labs.grading.rubric import rubric_of
+from mrclab.labs.grading.tables import rubric_of
 from mrclab.labs.judge import judge
-from mrclab.labs.model import Lab, Outcome
 from mrclab.labs.worker import load_checks
 from tests.labs.mistakes import Mistake, mistakes_of
 

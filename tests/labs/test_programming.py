@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from mrclab.labs import student
-from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.catalogue import Outcome, find, folder_of
 from mrclab.labs.judge import judge
-from mrclab.labs.model import Outcome
 from mrclab.labs.programming import (
     LKEY,
     REMOTE,

@@ -12,13 +12,12 @@ import pytest
 
 from mrclab import cli
 from mrclab.labs import student
-from mrclab.labs.catalogue import all_labs, find, folder_of
+from mrclab.labs.catalogue import Outcome, all_labs, find, folder_of
 from mrclab.labs.checks import Checks, Student, answers_of, numbers_in, run_one
 from mrclab.labs.grading import tables
 from mrclab.labs.grading.grade import Graded
 from mrclab.labs.grading.handins import Person
-from mrclab.labs.grading.scores import Score, ranks, score_file, score_of, table
-from mrclab.labs.model import Outcome
+from mrclab.labs.judge import Score, ranks, score_file, score_of, score_table
 from mrclab.labs.worker import load_checks
 
 TWO = [
@@ -30,13 +29,13 @@ TWO = [
 def test_a_score_is_the_sum_over_all_parts() -> None:
     assert score_of(TWO) == Score((("us", 15.5), ("lost", 3)))
     assert str(score_of(TWO)) == "16 us, 3 lost"
-    assert table(TWO).splitlines()[-1].split() == ["sum", "16", "3"]
+    assert score_table(TWO).splitlines()[-1].split() == ["sum", "16", "3"]
 
 
 @pytest.mark.parametrize("more", [Outcome("c", False, "think again"), Outcome("c", True)])
 def test_a_part_without_a_result_leaves_no_score(more: Outcome) -> None:
     assert score_of([*TWO, more]) is None
-    assert "no result" in table([*TWO, more])
+    assert "no result" in score_table([*TWO, more])
 
 
 def test_the_first_result_ranks_and_the_second_decides_between_equal_ones() -> None:

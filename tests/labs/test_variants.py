@@ -11,14 +11,13 @@ import pytest
 import yaml
 
 from mrclab import cli
-from mrclab.labs import student, variants
-from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs import student
+from mrclab.labs.catalogue import Lab, Outcome, find, folder_of
 from mrclab.labs.grading import handins
 from mrclab.labs.grading.handins import HandIn, Person
 from mrclab.labs.judge import judge
 from mrclab.labs.looking import way_of
-from mrclab.labs.model import Lab, Outcome
-from mrclab.labs.variants import USUAL, Variant, followed_route, packet_route, variant_in, wanted_nics
+from mrclab.labs.student import USUAL, Variant, followed_route, packet_route, variant_in, wanted_nics
 from mrclab.linux.errors import InputError
 from mrclab.scale.fabric import Design
 from mrclab.scale.parts import Parts
@@ -74,7 +73,7 @@ def test_the_skeleton_of_a_variant_has_its_values_everywhere(tmp_path: Path) -> 
         assert variant_in(folder) == one
     student.start(STEPS, tmp_path / "steps", STUDENTS[0])
     scenario = yaml.safe_load((tmp_path / "steps" / "port.yaml").read_text())
-    assert scenario["faults"][0]["where"] == variants.dead_port(STUDENTS[0])
+    assert scenario["faults"][0]["where"] == student.dead_port(STUDENTS[0])
     assert scenario["seed"] == STUDENTS[0].seed("port", 2)
 
 

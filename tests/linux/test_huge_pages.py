@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from mrclab.linux import huge_pages
-from mrclab.linux.huge_pages import HUGE_BYTES, own_memory, use_huge_pages
+from mrclab.linux import system
+from mrclab.linux.system import HUGE_BYTES, own_memory, use_huge_pages
 
 MAPS = """\
 00200000-00700000 rw-p 00000000 00:00 0
@@ -32,5 +32,5 @@ def test_memory_is_the_same_afterwards() -> None:
 
 
 def test_where_there_is_no_linux_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huge_pages, "is_linux", lambda: False)
+    monkeypatch.setattr(system, "is_linux", lambda: False)
     assert not use_huge_pages()

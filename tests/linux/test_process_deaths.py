@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.linux.children import Child
-from mrclab.linux.process_deaths import DeathWatch, wait_exiting
+from mrclab.linux.process_watch import DeathWatch, wait_exiting
+from mrclab.linux.processes import Child
 
 
 def sleeper() -> "subprocess.Popen[bytes]":

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from mrclab.hosts.nic.ports import ETH_P_IPV6
-from mrclab.linux.socket_filter import attach_filter, udp_filter
+from mrclab.linux.bpf import attach_filter, udp_filter
 from tests.support.switch_kit import Namespace, ipv6_frame, probe_frame, receive
 
 pytestmark = pytest.mark.root

@@ -21,8 +21,8 @@ from mrclab.experiments.result.file import load_result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.experiments.virtual.engine import run_scenario
-from mrclab.linux.children import environment
 from mrclab.linux.errors import MachineError
+from mrclab.linux.processes import environment
 from mrclab.run_jobs import Part, longest, run_in_processes
 from mrclab.workers import copies, end_workers, run_or_end
 from tests.support.left_processes import processes_with, until

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-from mrclab.cli import main
-from mrclab.extras import missing_extra
+from mrclab.cli import main, missing_extra
 from mrclab.linux.errors import InputError
 from mrclab.topologies import load_fabric, shipped_topologies
-from mrclab.topologies.limits import require_live
+from mrclab.topologies.model import require_live
 from mrclab.topologies.units import share
 
 LIVE = ("lab", "thin", "tiny", "two-racks", "wide")

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mrclab.cli import main
-from mrclab.commands import parser
+from mrclab.cli import main, parser
 from mrclab.output import bytes_text, progress, repeat
 from mrclab.p4src.targets import target_name
 from mrclab.run_scenario import scenario_of

@@ -14,8 +14,8 @@ from mrclab.clustermapper import Page
 from mrclab.hosts.path_probe import Echo, Hop, ProbedPath, probed_paths
 from mrclab.probe import MOST_PATHS, all_paths
 from mrclab.status import page, screen
+from mrclab.terminal import moment, offset_ns, time_of_day
 from mrclab.topologies import load_fabric
-from mrclab.wall_clock import moment, offset_ns, time_of_day
 
 S = 10**9
 

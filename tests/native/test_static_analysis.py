@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.hosts.service.layout import header
+from mrclab.hosts.service.shared_memory import header
 from mrclab.native.build import SOURCE
 
 CHECKS = "warning,performance,portability"

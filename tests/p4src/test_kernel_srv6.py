@@ -17,7 +17,7 @@ from ipaddress import IPv6Address
 import pytest
 from finsy.proto import p4r
 
-from mrclab.linux.offloads import opened, switch_off
+from mrclab.linux.rtnetlink import opened_ethtool, switch_off
 from mrclab.switches.spec import SwitchSpec
 from mrclab.switches.target import select_target
 from tests.support.switch_fixtures import TARGETS
@@ -214,7 +214,7 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ):
 
             def no_offloads(ends: list[str] = ends) -> None:
-                with opened() as ethtool:
+                with opened_ethtool() as ethtool:
                     switch_off(ethtool, ends)
 
             of[node].run(no_offloads)

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.linux.errors import InputError
-from mrclab.scale.blast import blast_radius
 from mrclab.scale.claims import claims
-from mrclab.scale.fabric import Design, smallest_design
+from mrclab.scale.fabric import Design, blast_radius, smallest_design
 from mrclab.scale.parts import TYPICAL, Parts, load_parts, parse_parts
 
 PARTS = Parts()

@@ -11,8 +11,7 @@ import pytest
 from mrclab.scale.fabric import Design
 from mrclab.scale.failures import Kind, Outages, covered_hours, draw, most_at_once, most_of_a_group, out_at
 from mrclab.scale.figures import EVS, FIG4_DEAD_PATHS, figures_at_scale, losses_of_qps
-from mrclab.scale.job import live, stall_ns, useful_share, useful_share_expected
-from mrclab.scale.monte_carlo import study
+from mrclab.scale.job import live, stall_ns, study, useful_share, useful_share_expected
 from mrclab.scale.parts import Job, Parts, parse_parts
 
 PARTS = Parts()

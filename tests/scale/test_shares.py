@@ -8,10 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.linux.errors import InputError
-from mrclab.scale.ecmp import ecmp_permutation, max_min_single
 from mrclab.scale.fabric import Design
 from mrclab.scale.parts import Parts, parse_parts
-from mrclab.scale.shares import Fabric, Flows, all_to_all, max_min, permutation
+from mrclab.scale.shares import (
+    Fabric,
+    Flows,
+    all_to_all,
+    ecmp_permutation,
+    max_min,
+    max_min_single,
+    permutation,
+)
 
 PARTS = Parts()
 SMALL = parse_parts("switch: {capacity: 800 Gbit/s}\nnic: {rate: 200 Gbit/s}\n", "small")

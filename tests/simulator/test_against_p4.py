@@ -20,9 +20,9 @@ from mrclab.p4src.contract import (
     TRAFFIC_CLASS_TABLE,
     Drop,
 )
-from mrclab.simulator.headers import ClassMap, destination, frame_of, packet_of
 from mrclab.simulator.network import Network
 from mrclab.simulator.port import Hop, Node, Packet
+from mrclab.simulator.switch import ClassMap, destination, frame_of, packet_of
 from mrclab.switches.p4_model import Exact, Interpreter, Prefix, Rule
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.topologies import Fabric, Switch, build_fabric

@@ -15,11 +15,10 @@ from mrclab.hosts.nic.routes import nic_addresses, remote_paths
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted
 from mrclab.hosts.roce import Endpoint, RoceConfig
 from mrclab.simulator.clock import Clock
-from mrclab.simulator.credits import BLOCK_BYTES, UPDATE_BYTES
 from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.flow_control import BLOCK_BYTES, PAUSE_BYTES, UPDATE_BYTES, PfcInlet, headroom_bytes
 from mrclab.simulator.lossless import Lossless, Mode, join
 from mrclab.simulator.network import Network, routes_of
-from mrclab.simulator.pfc import PAUSE_BYTES, PfcInlet, headroom_bytes
 from mrclab.simulator.port import CONTROL, DATA, UNLIMITED, Hop, Node, Packet, Port
 from mrclab.simulator.served import ServedPort
 from mrclab.topologies import Fabric, build_fabric

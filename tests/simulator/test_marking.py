@@ -13,8 +13,7 @@ from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.experiments.spec.transports import TransportEntry
 from mrclab.linux.errors import InputError
 from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock
-from mrclab.simulator.marking import Marking
-from mrclab.simulator.network import depths_of
+from mrclab.simulator.network import Marking, depths_of
 from mrclab.simulator.port import Depths, Port
 from mrclab.topologies import LinkProfile
 

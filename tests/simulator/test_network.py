@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mrclab.controller.queues import QueuePolicy
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths
@@ -22,8 +22,7 @@ from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Sta
 from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.roce import Endpoint as RoceEndpoint
 from mrclab.hosts.roce import RoceConfig
-from mrclab.simulator.faults import NetworkFaults
-from mrclab.simulator.mechanisms import VirtualMechanism
+from mrclab.simulator.faults import NetworkFaults, VirtualMechanism
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric, build_fabric
 from tests.support.other_process import output_of

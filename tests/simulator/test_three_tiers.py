@@ -15,8 +15,8 @@ from mrclab.hosts.options import idle_rtt_ns
 from mrclab.linux.errors import InputError
 from mrclab.simulator.network import routes_of
 from mrclab.topologies import Fabric, build_fabric
-from mrclab.topologies.hashed import _way
-from mrclab.topologies.limits import require_live
+from mrclab.topologies.ev_paths import _way
+from mrclab.topologies.model import require_live
 
 GIGABITS = 100
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.testbed import kernel_ip
+from mrclab.testbed.kernel_ip import announce_ports
 from mrclab.testbed.lab import Lab
-from mrclab.testbed.mptcp import announce_ports
 from mrclab.testbed.names import Names
 from mrclab.topologies import load_fabric
 from tests.support.live_ranks import run_ranks

@@ -16,10 +16,8 @@ import pytest
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import ENDLESS_RETRIES
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvMode
-from mrclab.hosts.mrc.profiles.cc_profile import NSCC
-from mrclab.hosts.mrc.profiles.ev_profile import EvStates
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import ProfileError
+from mrclab.hosts.mrc.profiles.profile import NSCC, EvStates, ProfileError
 from mrclab.hosts.rdma.events import SendCompleted, Status
 from mrclab.hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, ev_value, port_addresses, remote_paths

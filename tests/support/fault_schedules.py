@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from mrclab.hosts.mrc import MrcConfig, SpecReading
 from mrclab.hosts.mrc.events import EvReplaced
 from mrclab.hosts.mrc.wire import NackReason
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted
+from mrclab.hosts.rdma.events import EvState, QpError, Retransmitted, SendCompleted
 from mrclab.hosts.transports import DEPLOYED
 from tests.support.endpoint_state import active_per_plane, set_receiver_penalty, set_refusal
 from tests.support.mrc_sim import Network, Sim, ev_value

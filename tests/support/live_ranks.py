@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.live.drivers.ranks import connect
-from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 

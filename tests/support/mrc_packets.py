@@ -9,11 +9,9 @@ from pathlib import Path as FilePath
 
 from mrclab.hosts.mrc import wire
 from mrclab.hosts.mrc.config import DscpMap
-from mrclab.hosts.mrc.frames import FrameOptions, prefix
-from mrclab.hosts.rdma import headers
-from mrclab.hosts.rdma.frames import traffic_class
-from mrclab.hosts.rdma.headers import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET
-from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.mrc.packets import FrameOptions, prefix
+from mrclab.hosts.rdma import frames
+from mrclab.hosts.rdma.frames import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET, packet_icrc, traffic_class
 from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 DSCP = DscpMap()
@@ -49,7 +47,7 @@ def frame_of(
     ce: bool = False,
     ecn_capable: bool = False,
     ev: int = EV,
-    udp_port: int = headers.UDP_PORT,
+    udp_port: int = frames.UDP_PORT,
     low_half_in_udp: bool = True,
 ) -> bytes:
     """Return a whole frame around the bytes from the BTH to the ICRC."""

@@ -1,8 +1,7 @@
 """Two MRC endpoints between which a test carries every frame, and ways to look at and forge frames."""
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.rdma.headers import BTH_OFFSET
-from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.rdma.frames import BTH_OFFSET, packet_icrc
 from tests.support.mrc_sim import Network, Sim
 
 T_SENT = 128 * 0x1234

@@ -14,7 +14,7 @@ from typing import Any
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.rdma.events import Event, SendCompleted
-from mrclab.hosts.rdma.headers import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
 from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 

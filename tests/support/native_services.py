@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from mrclab.hosts.service.rings import RingError, fence
 from mrclab.hosts.service.session import Session, SessionOverError
+from mrclab.hosts.service.shared_memory import RingError, fence
 from tests.support.nic_client import Nic, Wire
 
 LOOK_S = 0.001

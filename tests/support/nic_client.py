@@ -14,9 +14,9 @@ from mrclab.hosts.nic.routes import nic_addresses
 from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control.control import Control
-from mrclab.hosts.service.layout import FLAGS, VERSION, WORDS, op, record
 from mrclab.hosts.service.recording import Recordings
 from mrclab.hosts.service.session import Session
+from mrclab.hosts.service.shared_memory import FLAGS, VERSION, WORDS, op, record
 from mrclab.hosts.transports import make_config
 from mrclab.testbed.programs.nic import usual_options
 from mrclab.topologies import Fabric, load_fabric

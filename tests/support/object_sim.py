@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from mrclab.hosts.mrc import Endpoint
-from mrclab.hosts.mrc.codec.values import DataPacket, Packet
+from mrclab.hosts.mrc.packets import DataPacket, Packet
 from mrclab.p4src.contract import TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP
 from tests.support.mrc_sim import TRIMMED_LENGTH, Sim
 

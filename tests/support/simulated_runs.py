@@ -11,7 +11,7 @@ from typing import Any
 
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.spec.scenario import parse_scenario
-from mrclab.experiments.virtual.repetition import VirtualRepetition
+from mrclab.experiments.virtual.engine import VirtualRepetition
 
 LINKS = {"rate": "100 Gbit/s", "delay": "500 ns"}
 TOPOLOGY = {"planes": 2, "t0": 2, "t1": 2, "hosts": 8, "links": {"host": LINKS, "fabric": LINKS}}

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
-from mrclab.experiments.measure.clock import OffsetSample
 from mrclab.experiments.measure.events import Event, EventLog
 from mrclab.experiments.measure.faults import FaultRecord, save_faults
-from mrclab.hosts.mrc import qlog
+from mrclab.experiments.measure.recording import OffsetSample
+from mrclab.hosts import eventlog
 from mrclab.topologies import Fabric, Path
 
 # realtime - monotonic of the made-up machine: some day in 2026, with odd digits so that rounding would show
@@ -186,7 +186,7 @@ class Answer:
 
 def log_text(events: Iterable[Event], reference_ns: int = 1_000) -> str:
     """An event log as agents leave it. Names that the protocol does not know have the category ``new``."""
-    lines = [qlog.header("test", "h0", reference_ns)]
+    lines = [eventlog.header("test", "h0", reference_ns)]
     for event in events:
         words = "".join(f"_{c.lower()}" if c.isupper() else c for c in event.name).lstrip("_")
         time_ms = (event.t_ns - reference_ns) / 1e6

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from mrclab.hosts.training.accelerator import Accelerator
-from mrclab.hosts.training.settings import Settings
-from mrclab.hosts.training.xla import NEEDED
+from mrclab.hosts.training.model import NEEDED, Settings
 
 SMALL: dict[str, Any] = {"layers": 1, "width": 8, "heads": 2, "context": 8, "batch": 2}
 needs_jax = pytest.mark.skipif(

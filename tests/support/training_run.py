@@ -10,7 +10,7 @@ from mrclab.experiments.measure.repetition import Repetition, save_repetition
 from mrclab.experiments.measure.validity import Validity
 from mrclab.experiments.report.build import Run
 from mrclab.experiments.report.run_file import save_run
-from mrclab.experiments.run.progress import COURSE, STEPS
+from mrclab.experiments.run.training import COURSE, STEPS
 from mrclab.experiments.spec.scenario import load_scenario
 
 MS = 1_000_000

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i, p4r
 
-from mrclab.linux.children import Child, inside, python
 from mrclab.linux.errors import BadInputError, SwitchError
+from mrclab.linux.processes import Child, inside, python
 from mrclab.p4src.targets import BMV2_PROGRAM
 from mrclab.shell_environment import shell_python
 from mrclab.switches.bmv2 import Bmv2Target

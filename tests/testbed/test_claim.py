@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.linux.children import environment
 from mrclab.linux.errors import InputError
-from mrclab.testbed.claim import CLAIM_VARIABLE, claimed, holders, refuse_claimed, take_claimed
+from mrclab.linux.processes import environment
 from mrclab.testbed.names import Names
+from mrclab.testbed.ownership import CLAIM_VARIABLE, claimed, holders, refuse_claimed, take_claimed
 
 HOLDER = """
 import sys
-from mrclab.testbed.claim import claimed
+from mrclab.testbed.ownership import claimed
 from mrclab.testbed.names import Names
 with claimed(Names.of_prefix(sys.argv[1])):
     print("held", flush=True)
@@ -22,7 +22,7 @@ with claimed(Names.of_prefix(sys.argv[1])):
 """
 ASKER = """
 import sys
-from mrclab.testbed.claim import refuse_claimed
+from mrclab.testbed.ownership import refuse_claimed
 from mrclab.testbed.names import Names
 refuse_claimed(Names.of_prefix(sys.argv[1]))
 """

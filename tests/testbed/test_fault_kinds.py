@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from mrclab.faults.kinds import KINDS
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import KINDS, Fault
 from mrclab.linux import namespaces
 from mrclab.linux.errors import InputError, MachineError
-from mrclab.testbed.delays.lengthen import wire_ends
-from mrclab.testbed.delays.long_wire import LongWires, WireEnd
+from mrclab.testbed.delays.long_wire import LongWires, WireEnd, wire_ends
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.links import cables
 from mrclab.testbed.names import Names
@@ -129,7 +127,7 @@ class Bench:
         """Entries in the fault tables of all switches, as the switches show them."""
         import finsy as fy
 
-        from mrclab.controller.reading import read_all
+        from mrclab.controller.telemetry import read_all
 
         async def count() -> int:
             found = 0

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mrclab.faults.kinds import KINDS, checked
-from mrclab.faults.model import Fault, Place
+from mrclab.faults.kinds import KINDS, Fault, Place, checked
 from mrclab.linux.errors import InputError
 from mrclab.topologies import load_fabric
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.linux import namespaces, rtnetlink
 from mrclab.linux.errors import MachineError
 from mrclab.testbed.clean import clean

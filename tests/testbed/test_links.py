@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from mrclab.linux import namespaces, offloads
+from mrclab.linux import namespaces, rtnetlink
 from mrclab.testbed import clean, links
 from mrclab.testbed.links import Cable, cables
 from mrclab.testbed.names import Names
@@ -66,13 +66,13 @@ def test_a_frame_crosses_every_link_both_ways_at_once(network: FabricNetwork) ->
 def test_every_interface_is_as_the_fabric_says(network: FabricNetwork) -> None:
     for cable in cables(network.fabric, network.names):
         for end in (cable.a, cable.b):
-            with namespaces.inside(end.namespace), offloads.opened() as ethtool:
+            with namespaces.inside(end.namespace), rtnetlink.opened_ethtool() as ethtool:
                 assert socket.if_nametoindex(end.ifname) == end.index
                 ethtool.change_ifname(end.ifname)
                 features = ethtool.get_features()
                 names = list(features.keys())
-                assert [name for name in names if offloads.OFFLOADS.match(name) and features[name]] == []
-                assert offloads.settle(ethtool, end.ifname)
+                assert [name for name in names if rtnetlink.OFFLOADS.match(name) and features[name]] == []
+                assert rtnetlink.settle(ethtool, end.ifname)
                 facts = _facts(end.ifname)
             assert facts["mtu"] == str(cable.link.profile.mtu_bytes)
             assert facts["link/ether"] == end.mac.hex(":")

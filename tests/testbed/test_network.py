@@ -272,7 +272,7 @@ def test_the_command_line_works_from_another_process(names: Names, tmp_path: Pat
     script.write_text(lines)
     code = (
         "import sys\nfrom pathlib import Path\nfrom mrclab.testbed.names import Names\n"
-        "from mrclab.testbed.network import attach\nfrom mrclab.testbed.prompt import FabricCLI\n"
+        "from mrclab.testbed.network import attach\nfrom mrclab.testbed.mininet_classes import FabricCLI\n"
         "net = attach(names=Names(sys.argv[1], Path(sys.argv[2])))\n"
         "FabricCLI(net, script=sys.argv[3] if sys.argv[3:] else None)\nnet.stop()\n"
     )

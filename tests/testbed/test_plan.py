@@ -11,8 +11,8 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 from mrclab.controller.queues import shape_of
 from mrclab.linux import rtnetlink
 from mrclab.testbed.links import FIRST_INDEX, cables
+from mrclab.testbed.mininet_classes import FabricTopo
 from mrclab.testbed.names import Names
-from mrclab.testbed.nodes import FabricTopo
 from mrclab.topologies import Fabric, LinkProfile, build_fabric, fabric_from_text, fabric_text, load_fabric
 
 ODD = """

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.testbed.network import FabricNetwork
 from tests.support.agents import Incast, incast
 from tests.support.command import Mrclab, up

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.hosts.mrc import wire
-from mrclab.hosts.rdma import headers
+from mrclab.hosts.rdma import frames
 from tests.support.mrc_packets import (
     DSCP,
     EV,
@@ -150,7 +150,7 @@ def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
 
 def shorter(packet: Packet, length: int) -> bytes:
     """Return a shorter packet with correct lengths: cut by its sender, not by the capture."""
-    middle = packet.frame[headers.BTH_OFFSET : headers.BTH_OFFSET + length]
+    middle = packet.frame[frames.BTH_OFFSET : frames.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 
 
@@ -159,7 +159,7 @@ def test_packets_that_end_in_a_header_are_shown_and_break_nothing(tmp_path: Path
         shorter(packet, length)
         for packet in every_packet()
         if not packet.fields["mrc.trimmed"]
-        for length in range(headers.BTH_LEN, headers.BTH_LEN + len(packet.extension))
+        for length in range(frames.BTH_LEN, frames.BTH_LEN + len(packet.extension))
     ]
     capture = tmp_path / "short.pcap"
     write_pcap(capture, frames)

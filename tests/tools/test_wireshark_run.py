@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mrclab.control import call
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.hosts.mrc import wire
-from mrclab.hosts.rdma import headers
+from mrclab.hosts.rdma import frames
 from mrclab.hosts.streams.stream import StreamPlan
 from tests.support.agents import Incast, incast, incast_network
 from tests.support.command import Up
@@ -54,7 +54,7 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
     assert tshark("-r", str(capture), "-Y", "_ws.malformed || mrc.expert.short") == ""
     names = ["mrc.bth.opcode", "mrc.icrc.status", "mrc.ev.plane", "mrc_usid.plane", "infiniband.bth.opcode"]
     packets = fields_of(capture, [*names, "udp.dstport"], *CHECK_ICRC)
-    packets = [p for p in packets if p.get("udp.dstport") == str(headers.UDP_PORT)]
+    packets = [p for p in packets if p.get("udp.dstport") == str(frames.UDP_PORT)]
     assert len(packets) > 300
     assert Counter(p["mrc.icrc.status"] for p in packets) == {"good": len(packets)}
     seen = {wire.Opcode(int(p["mrc.bth.opcode"], 16)) for p in packets}
@@ -129,7 +129,7 @@ def test_every_opcode_of_a_live_run_is_shown_with_its_fields(everything: Path) -
     complaints = ["_ws.malformed", "mrc.expert.short"]
     packets = fields_of(everything, [*names, *complaints, "udp.dstport"])
     assert not [p for p in packets if any(complaint in p for complaint in complaints)]
-    packets = [p for p in packets if p.get("udp.dstport") == str(headers.UDP_PORT)]
+    packets = [p for p in packets if p.get("udp.dstport") == str(frames.UDP_PORT)]
     assert {int(p["mrc.bth.opcode"], 16) for p in packets} == {int(opcode) for opcode in wire.Opcode}
     for kind in ("request", "response"):
         operations = {int(p[name], 0) for p in packets if (name := f"mrc.endpoint.{kind}") in p}

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, build_fabric, fabric_from_text, fabric_text, load_fabric, one_plane
-from mrclab.topologies.build import build
-from mrclab.topologies.derive import spec_of
+from mrclab.topologies.build import build, spec_of
 
 ODD = """\
 name: odd

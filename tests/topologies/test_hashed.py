@@ -7,13 +7,13 @@ import pytest
 
 from mrclab.controller.ecmp import routing_of
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.frames import FrameOptions, prefix
+from mrclab.hosts.mrc.packets import FrameOptions, prefix
 from mrclab.hosts.nic.routes import hashed_paths
-from mrclab.hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
+from mrclab.hosts.rdma.frames import BTH_LEN, UDP_LEN, UDP_PORT
 from mrclab.switches.p4_model import Interpreter
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.topologies import Fabric, Switch, load_fabric
-from mrclab.topologies.hashed import hashed_path
+from mrclab.topologies.ev_paths import hashed_path
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 

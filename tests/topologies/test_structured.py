@@ -8,16 +8,16 @@ import pytest
 
 from mrclab.controller.ecmp import routing_of
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.frames import FrameOptions, prefix
+from mrclab.hosts.mrc.packets import FrameOptions, prefix
 from mrclab.hosts.nic.routes import structured_remote_paths
-from mrclab.hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
+from mrclab.hosts.rdma.frames import BTH_LEN, UDP_LEN, UDP_PORT
 from mrclab.hosts.rdma.paths import Path, PlanePaths
 from mrclab.p4src.contract import Drop
 from mrclab.switches.p4_model import Interpreter
 from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 from mrclab.topologies import Fabric, Switch, build_fabric, load_fabric
-from mrclab.topologies.structured import structured_ev, structured_paths
+from mrclab.topologies.ev_paths import structured_ev, structured_paths
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 

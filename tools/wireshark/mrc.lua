@@ -310,7 +310,7 @@ local function class_of(dscp)
     return nil
 end
 
--- ICRC: the RoCEv2 rule; hosts/rdma/icrc.py describes it.
+-- ICRC: the RoCEv2 rule; hosts/rdma/frames.py describes it.
 
 local crc_table = {}
 for index = 0, 255 do

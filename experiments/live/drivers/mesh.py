@@ -18,13 +18,12 @@ from typing import Any, Self
 
 import psutil
 
-from mrclab.experiments.live.drivers.agents import ANSWER_S, Agents, transport_config
-from mrclab.experiments.live.drivers.driver import Setting, Steady
-from mrclab.experiments.live.switch_deaths import by_switch
+from mrclab.experiments.live.disturbances import by_switch
+from mrclab.experiments.live.drivers.driver import ANSWER_S, Agents, Setting, Steady, transport_config
 from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
 from mrclab.experiments.spec.workloads import Mesh
-from mrclab.hosts.remote import AgentError, RemoteAgent
+from mrclab.hosts.worker import AgentError, RemoteAgent
 from mrclab.topologies import fabric_text
 
 SAMPLE_NS = 5_000_000_000

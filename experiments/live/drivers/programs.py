@@ -20,17 +20,17 @@ from typing import Any, Self
 
 from mrclab.experiments.live.drivers.driver import Setting, Steady
 from mrclab.experiments.measure.evidence import Collected
-from mrclab.experiments.measure.machine import Beats
+from mrclab.experiments.measure.load import Beats
 from mrclab.experiments.measure.program_output import failure_of, found_in
-from mrclab.experiments.run.traffic import bytes_sent
+from mrclab.experiments.run.link_bytes import bytes_sent
 from mrclab.experiments.spec.program_workload import OneProgram, Program
-from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.hosts.workloads.recorded import header, parse_recorded
 from mrclab.linux import namespaces, processes
 from mrclab.linux.scheduling import before_others, comes_first
 from mrclab.native.build import libraries
 from mrclab.p4src.targets import capabilities_of
-from mrclab.testbed.programs import management, nic
+from mrclab.testbed.programs import nic, view
 
 MARK = "MRCLAB_PROGRAMS"
 """A variable in the environment of a repetition's programs and their children, by which they are found."""
@@ -85,7 +85,7 @@ class ProgramDriver(Steady):
         setting, network = self._setting, self._setting.running.network
         try:
             libraries()
-            management.provide(network.names, setting.running.fabric)
+            view.provide_management(network.names, setting.running.fabric)
             for folder in ("events", "requests", "output"):
                 (setting.directory / folder).mkdir(exist_ok=True)
             options = {**nic.OPTIONS, **setting.transport.channel_options}

@@ -13,14 +13,13 @@ import numpy as np
 
 from mrclab.experiments.live.drivers.driver import Setting, Steady
 from mrclab.experiments.measure.evidence import Collected, Sample
-from mrclab.experiments.measure.machine import Beats
-from mrclab.experiments.run.alone import TRANSFORMER, training_alone
-from mrclab.experiments.run.progress import STEPS
+from mrclab.experiments.measure.load import Beats
+from mrclab.experiments.run.training import STEPS, TRANSFORMER, training_alone
 from mrclab.experiments.spec.fault_schedule import denylists
 from mrclab.experiments.spec.one_plane import faults_met
 from mrclab.experiments.spec.placement import Placement
-from mrclab.hosts.remote import RemoteAgent
-from mrclab.hosts.training.patience import LONGEST_START_S
+from mrclab.hosts.training.accelerator import LONGEST_START_S
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.linux.scheduling import before_others, comes_first
 from mrclab.p4src.targets import capabilities_of
 from mrclab.topologies import fabric_text

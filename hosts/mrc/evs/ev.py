@@ -1,15 +1,82 @@
-"""One entropy value (EV) towards a peer, and the EVs of one plane."""
+"""One entropy value (EV): its states, the EVs of one plane, and the interface of path policies.
+
+The state machine is a table [SPEC Fig 5, P1 §2.1]: the states are `mrclab.hosts.rdma.events.EvState`, and
+`TRANSITIONS` is the whole machine.
+
+Without a policy a queue pair takes the EVs of its rotation in turn (`mrclab.hosts.mrc.evs.ev_set`). A policy
+decides instead which of the EVs that may be used now the next packet takes. Which EVs may be used stays MRC's
+affair: an EV that lost a packet is retired, probed and restored as ever, and one that was marked sits out a
+turn.
+"""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Final
 
-from mrclab.hosts.mrc.frames import FrameOptions, prefix
-from mrclab.hosts.rdma.counters import EvState
+from mypy_extensions import mypyc_attr
+
+from mrclab.hosts.mrc.packets import FrameOptions, prefix
+from mrclab.hosts.rdma.events import EvState
 from mrclab.hosts.rdma.frames import Flow
 from mrclab.hosts.rdma.paths import Path, PlanePaths
+
+
+class EvInput(IntEnum):
+    """What can happen to an EV."""
+
+    ACKED = 0
+    ECN = 1
+    TRIMMED = 2
+    TRIMMED_LASTHOP = 3
+    TURN_SKIPPED = 4
+    LOST = 5
+    ALWAYS_SKIP = 6
+    PROBES_PASSED = 7
+    PROBES_PASSED_MARKED = 8
+    DENY = 9
+    ALLOW = 10
+
+
+def _table() -> dict[tuple[EvState, EvInput], EvState]:
+    s, i = EvState, EvInput
+    rows: dict[EvState, dict[EvInput, EvState]] = {
+        s.UNKNOWN: {
+            i.ACKED: s.GOOD,
+            i.ECN: s.SKIP,
+            i.TRIMMED: s.SKIP,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.PROBES_PASSED: s.GOOD,
+            i.PROBES_PASSED_MARKED: s.SKIP,
+            i.DENY: s.DENIED,
+        },
+        s.GOOD: {
+            i.ECN: s.SKIP,
+            i.TRIMMED: s.SKIP,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.PROBES_PASSED_MARKED: s.SKIP,
+            i.DENY: s.DENIED,
+        },
+        s.SKIP: {
+            i.TURN_SKIPPED: s.GOOD,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.DENY: s.DENIED,
+        },
+        s.ASSUMED_BAD: {i.PROBES_PASSED: s.GOOD, i.PROBES_PASSED_MARKED: s.SKIP, i.DENY: s.DENIED},
+        s.DENIED: {i.ALLOW: s.UNKNOWN},
+    }
+    return {(state, event): rows[state].get(event, state) for state in s for event in i}
+
+
+TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
+"""The state machine, total: every event has an outcome in every state."""
+
 
 _FEW: Final = 16
 """Up to so many EVs are sorted by insertion, which is faster for a few."""
@@ -263,3 +330,28 @@ def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
             at -= 1
         made.insert(at, ev)
     return made
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PathPolicy:
+    """Chooses the EV of each packet. By itself at random.
+
+    Derive from it and name your class in the option `path_policy`; it need not be compiled. Every queue pair
+    has a separate policy. Take randomness from `self.rng` alone, so that a run can be repeated.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
+        """Return one of `evs`, which is not empty: those in use, in service, whose port is free."""
+        return evs[int(self.rng.random() * len(evs))]
+
+    def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
+        """Note that a SACK names this EV: its packet arrived; `marked` if it met congestion on the way."""
+
+    def on_trim(self, now_ns: int, ev: Ev) -> None:
+        """Note that a packet on this EV lost its payload to a full queue."""
+
+    def on_loss(self, now_ns: int, ev: Ev) -> None:
+        """Note that a packet on this EV was lost. If EV health is on, the EV is retired now."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
-from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.mrc.evs.ev import TRANSITIONS, EvInput
+from mrclab.hosts.rdma.events import EvState
 
 BEGIN = "<!-- drawn by mrclab.hosts.mrc.evs.ev_diagram: do not edit -->"
 END = "<!-- end of drawing -->"

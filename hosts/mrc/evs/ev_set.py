@@ -25,12 +25,9 @@ from mrclab.hosts.mrc.events import (
     PlaneUp,
     RetireReason,
 )
-from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
-from mrclab.hosts.mrc.evs.policy import PathPolicy
-from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
+from mrclab.hosts.mrc.evs.ev import TRANSITIONS, Ev, EvInput, HeadCache, PathPolicy, Plane, Probing
 from mrclab.hosts.mrc.wire import EvMark
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event, Note, made_by
+from mrclab.hosts.rdma.events import Event, EvState, Note, made_by
 from mrclab.hosts.rdma.paths import RemotePaths
 
 # Constants of the module, because they are found faster than members of a class: every packet needs them.

@@ -11,18 +11,20 @@ from mrclab.hosts.mrc.connection import QpAttributes
 from mrclab.hosts.mrc.endpoint import Endpoint
 from mrclab.hosts.mrc.events import EvRestored, EvRetired, RetireReason
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvFormat, EvMode, make_paths
-from mrclab.hosts.mrc.profiles.cc_profile import CcProfile
-from mrclab.hosts.mrc.profiles.ev_profile import Batch, EvFormatProfile, EvProfile, EvStates
 from mrclab.hosts.mrc.profiles.profile import (
     MOST_PROFILES,
+    Batch,
+    CcProfile,
+    EvFormatProfile,
+    EvProfile,
+    EvStates,
     Profile,
     ProfileErrno,
     ProfileError,
     ProfileState,
     invalid,
 )
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.events import Event, EvState
 from mrclab.hosts.rdma.paths import RemotePaths
 
 _QP = "QP"

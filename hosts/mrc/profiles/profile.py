@@ -1,14 +1,22 @@
-"""What all profiles have in common: states, what each transition requires, and errors by name [API].
+"""The profiles of the control API [API]: EV format, EVs, congestion control; states and errors.
 
-    INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
+INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
 
 A profile gets its attributes on the way to OFFLINE and may be used while it is ONLINE. It leaves ONLINE only
-when nothing uses it any more.
+when nothing uses it any more. The EVs of queue pairs may change while these run, with events about them.
+Congestion control is NSCC's parameters by the names of the API, or none at all.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntFlag
+from typing import Any
+
+from mrclab.hosts.mrc.config import NsccConfig
+from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvField, EvFormat, EvMode, EvRecipe, check_fields, generate
 
 MOST_PROFILES = 256
 """Of each kind on one NIC."""
@@ -79,3 +87,291 @@ class Profile:
         """Go back from OFFLINE to INIT."""
         self.require(ProfileState.OFFLINE)
         self.state = ProfileState.INIT
+
+
+NSCC = "uet-1.0-nscc"
+"""The name of the algorithm [API]."""
+PARAMETERS: Mapping[str, tuple[str, type[float]]] = {
+    "disable_qa": ("disable_qa", bool),
+    "adjust_bytes_threshold": ("adjust_bytes_threshold", int),
+    "adjust_period_threshold": ("adjust_period_ns", int),
+    "base_rtt": ("base_rtt_ns", int),
+    "eta": ("eta", float),
+    "fi": ("fi", float),
+    "fi_scale": ("fi_scale", float),
+    "gamma": ("gamma", float),
+    "max_md_jump": ("max_md_jump", float),
+    "max_cwnd": ("max_cwnd_bytes", int),
+    "qa_gate": ("qa_gate", int),
+    "qa_threshold": ("qa_threshold_ns", int),
+    "target_delay": ("target_delay_ns", int),
+}
+"""The API's parameters, times in ns and sizes in bytes: our names for them, and their types."""
+
+
+class CcProfile(Profile):
+    """The congestion control of queue pairs."""
+
+    kind = "CC"
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.algorithm: str | None = None
+        """None: no congestion control, only the fixed window."""
+        self.nscc = NsccConfig()
+
+    def configure(
+        self,
+        algorithm: str | None,
+        parameters: Mapping[str, float] | None = None,
+        base: NsccConfig | None = None,
+    ) -> None:
+        """Go to OFFLINE with an algorithm; its parameters are those of `base` but for the ones given.
+
+        Raise EINVAL on an algorithm or a parameter that does not exist, and on a wrong value.
+        """
+        self.require(ProfileState.INIT)
+        given = dict(parameters or {})
+        if algorithm not in (None, NSCC):
+            raise invalid(f"no algorithm is called {algorithm!r}; there is {NSCC!r}, or none")
+        if algorithm is None and given:
+            raise invalid("without an algorithm there are no parameters")
+        unknown = sorted(set(given) - set(PARAMETERS))
+        if unknown:
+            raise invalid(f"{NSCC} has no parameter {unknown[0]!r}")
+        values: dict[str, Any] = {
+            PARAMETERS[name][0]: PARAMETERS[name][1](value) for name, value in given.items()
+        }
+        try:
+            self.nscc = replace(base or NsccConfig(), **values)
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        self.algorithm = algorithm
+        self.state = ProfileState.OFFLINE
+
+
+MOST_EVS = 4096
+"""Entries of one profile."""
+EVENTS_KEPT = 256
+
+
+class EvStates(IntFlag):
+    """States of an EV as a controller sees them; SKIP is not visible. Also a mask of events [API]."""
+
+    GOOD = 1 << 0
+    ASSUMED_BAD = 1 << 1
+    DENIED = 1 << 2
+    UNKNOWN = 1 << 31
+
+
+NO_EVENTS = EvStates(0)
+EVENT_STATES = EvStates.GOOD | EvStates.ASSUMED_BAD
+"""The states that there are events for."""
+SET_STATES = (EvStates.GOOD, EvStates.DENIED)
+"""The states that a controller may set."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvEvent:
+    """An EV came into a state that the event mask has."""
+
+    profile: int
+    entry: EvEntry
+    state: EvStates
+    dropped: int
+    """Events that were dropped since the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The outcome of a batch: the first `done` entries succeeded, and `error` ended it."""
+
+    done: int
+    error: ProfileError | None = None
+
+
+class EvFormatProfile(Profile):
+    """The fields of a value in a packet."""
+
+    kind = "EV format"
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.mode = EvFormat.STEV
+        self.widths: tuple[int, ...] = ()
+
+    def configure(self, mode: EvFormat, widths: Sequence[int]) -> None:
+        """Go to OFFLINE with these fields. Raise EINVAL on fields that the format has no room for."""
+        self.require(ProfileState.INIT)
+        if not widths or any(not 1 <= width <= 32 for width in widths):
+            raise invalid("a format has fields of 1 to 32 bits")
+        if sum(widths) > mode.value:
+            raise invalid(f"{mode.name} has {mode.value} bits, not {sum(widths)}")
+        self.mode, self.widths = mode, tuple(widths)
+        self.state = ProfileState.OFFLINE
+
+
+class EvProfile(Profile):
+    """The EVs of queue pairs. `apply` is called for the changes of running queue pairs."""
+
+    kind = "EV"
+
+    def __init__(self, number: int, apply: Callable[[EvProfile, EvEntry, EvStates], None]) -> None:
+        super().__init__(number)
+        self._apply = apply
+        self.mode = EvMode.AUTO
+        self.format: EvFormatProfile | None = None
+        self.count = 0
+        self.fields: tuple[EvField, ...] = ()
+        self.entries: list[EvEntry] = []
+        """In AUTO mode the EVs given to queue pairs."""
+        self.denied: set[EvEntry] = set()
+        self.min_active = 0
+        self.event_mask = EvStates(0)
+        self._events: deque[EvEvent] = deque()
+        self._dropped = 0
+
+    # Transitions
+
+    def configure(
+        self, mode: EvMode, count: int, format_: EvFormatProfile | None = None, fields: Sequence[EvField] = ()
+    ) -> None:
+        """Go to OFFLINE with a mode, a number of EVs for each port, and how they become values.
+
+        Raise E2BIG on too many EVs, ENOENT on a format that is not ONLINE, EINVAL on fields that do not fit.
+        """
+        self.require(ProfileState.INIT)
+        if count > MOST_EVS:
+            raise ProfileError(ProfileErrno.E2BIG, f"{count} EVs are more than {MOST_EVS}")
+        if count < 1:
+            raise invalid("a profile has one EV at least")
+        if format_ is not None and format_.state is not ProfileState.ONLINE:
+            raise ProfileError(ProfileErrno.ENOENT, f"EV format {format_.number:#x} is not online")
+        if mode is not EvMode.AUTO and (format_ is None or not fields):
+            raise invalid(f"{mode.name} needs a format and fields")
+        if format_ is not None:
+            try:
+                check_fields(fields, format_.widths)
+            except ValueError as error:
+                raise invalid(str(error)) from None
+            format_.users.add((self.kind, self.number))
+        self.mode, self.count, self.format, self.fields = mode, count, format_, tuple(fields)
+        self.entries = [EvEntry()] * count if mode is EvMode.EXPLICIT else []
+        self.denied = set()
+        self.state = ProfileState.OFFLINE
+
+    def set_entries(self, first: int, entries: Sequence[EvEntry]) -> None:
+        """Populate entries of an EXPLICIT profile. Raise EINVAL in another mode, E2BIG beyond the count."""
+        self.require(ProfileState.OFFLINE)
+        if self.mode is not EvMode.EXPLICIT:
+            raise invalid(f"the entries of {self.mode.name} are not set one by one")
+        if first < 0 or first + len(entries) > self.count:
+            raise ProfileError(
+                ProfileErrno.E2BIG, f"{first + len(entries)} entries are more than {self.count}"
+            )
+        bits = sum(field.bits for field in self.fields)
+        if any(entry.ev >> bits for entry in entries):
+            raise invalid(f"an EV has more than the {bits} bits that the fields take")
+        self.entries[first : first + len(entries)] = entries
+
+    def generate(self, ports: Iterable[int]) -> None:
+        """Make the entries of a GENERATED profile for ports, counted from 1."""
+        self.require(ProfileState.OFFLINE)
+        if self.mode is not EvMode.GENERATED:
+            raise invalid(f"{self.mode.name} does not generate EVs")
+        evs = [ev for ev, _ in zip(generate(self.fields), range(self.count), strict=False)]
+        self.entries = [EvEntry(ev, port) for port in ports for ev in evs]
+
+    def put_online(self, min_active: int = 0, event_mask: EvStates = NO_EVENTS) -> None:
+        """Go to ONLINE. Raise EINVAL on entries not populated, or more EVs to keep than there are."""
+        self.require(ProfileState.OFFLINE)
+        if not 0 <= min_active <= self.count:
+            raise invalid(f"ev_min_active is {min_active}, with {self.count} EVs")
+        if event_mask & ~EVENT_STATES:
+            raise invalid("there are events for GOOD and ASSUMED_BAD only")
+        if not all(entry.populated for entry in self.entries):
+            raise invalid("not all entries are populated")
+        if self.mode is EvMode.GENERATED and not self.entries:
+            raise invalid("no EVs were generated")
+        self.min_active, self.event_mask = min_active, event_mask
+        self.go_online()
+
+    def reset(self) -> None:
+        """Go back from OFFLINE to INIT, and let go of the format."""
+        super().reset()
+        if self.format is not None:
+            self.format.users.discard((self.kind, self.number))
+            self.format = None
+        self.entries, self.denied = [], set()
+        self._events.clear()
+        self._dropped = 0
+
+    # While it is in use
+
+    def recipe(self) -> EvRecipe:
+        """Return how the EVs of a port are made, for the paths of a queue pair."""
+        self.require(ProfileState.ONLINE)
+        if self.mode is EvMode.AUTO or self.format is None:
+            return EvRecipe(EvMode.AUTO, count=self.count)
+        listed = tuple(self.entries)
+        return EvRecipe(EvMode.EXPLICIT, entries=listed, fields=self.fields, widths=self.format.widths)
+
+    def learn(self, entries: Iterable[EvEntry]) -> None:
+        """Note the EVs that a queue pair of an AUTO profile was given."""
+        known = set(self.entries)
+        self.entries += [entry for entry in entries if entry not in known]
+
+    def set_states(self, wanted: Sequence[tuple[EvEntry, EvStates]]) -> Batch:
+        """Deny and allow EVs, also while queue pairs use them. The first entry that fails ends the batch."""
+        self.require(ProfileState.OFFLINE, ProfileState.ONLINE)
+        known = set(self.entries)
+        for done, (entry, state) in enumerate(wanted):
+            if state not in SET_STATES:
+                return Batch(done, invalid(f"a controller sets GOOD or DENIED, not {state!r}"))
+            if entry not in known:
+                missing = ProfileError(ProfileErrno.ENOENT, f"EV {entry.ev:#x} on port {entry.port}")
+                return Batch(done, missing)
+            if (state is EvStates.DENIED) != (entry in self.denied):
+                (self.denied.add if state is EvStates.DENIED else self.denied.discard)(entry)
+                if self.state is ProfileState.ONLINE:
+                    self._apply(self, entry, state)
+        return Batch(len(wanted))
+
+    def replace(self, old: EvEntry, new: EvEntry, *, all_copies: bool = False) -> int:
+        """Put another EV in the place of one, or of all its copies; return how many.
+
+        The new one is GOOD. Queue pairs that run leave the old one once no copy is left; queue pairs
+        connected later use the new one. Raise ENOENT on an EV that is not there, EINVAL on one not valid.
+        """
+        self.require(ProfileState.OFFLINE, ProfileState.ONLINE)
+        if self.mode is not EvMode.EXPLICIT:
+            raise invalid(f"the entries of {self.mode.name} are not replaced")
+        if not new.populated or new.ev >> sum(field.bits for field in self.fields):
+            raise invalid(f"{new} is no EV of this profile")
+        places = [at for at, entry in enumerate(self.entries) if entry == old]
+        if not places or not old.populated:
+            raise ProfileError(ProfileErrno.ENOENT, f"EV {old.ev:#x} on port {old.port}")
+        places = places if all_copies else places[:1]
+        for at in places:
+            self.entries[at] = replace(new)
+        if self.state is ProfileState.ONLINE and old not in self.entries:
+            self._apply(self, old, EvStates.DENIED)
+        if old not in self.entries:
+            self.denied.discard(old)
+        return len(places)
+
+    # Events
+
+    def note(self, entry: EvEntry, state: EvStates) -> None:
+        """Keep an event for an EV that came into a state, if the mask has it; drop it if too many wait."""
+        if not state & self.event_mask:
+            return
+        if len(self._events) >= EVENTS_KEPT:
+            self._dropped += 1
+            return
+        self._events.append(EvEvent(self.number, entry, state, self._dropped))
+        self._dropped = 0
+
+    def next_event(self) -> EvEvent | None:
+        """Take the oldest event."""
+        return self._events.popleft() if self._events else None

@@ -10,10 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvFormat, EvMode
-from mrclab.hosts.mrc.profiles.cc_profile import NSCC, PARAMETERS
-from mrclab.hosts.mrc.profiles.ev_profile import MOST_EVS, EvProfile, EvStates
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import Profile, ProfileErrno, ProfileError, ProfileState, invalid
+from mrclab.hosts.mrc.profiles.profile import (
+    MOST_EVS,
+    NSCC,
+    PARAMETERS,
+    EvProfile,
+    EvStates,
+    Profile,
+    ProfileErrno,
+    ProfileError,
+    ProfileState,
+    invalid,
+)
 
 DEFAULT_ID = 1
 """The id of the profiles that a NIC's queue pairs have unless they name others."""

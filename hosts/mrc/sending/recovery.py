@@ -1,9 +1,9 @@
-"""When does a packet count as lost? RTT, reordering window, loss detection and the timers of one queue pair.
+"""When does a packet count as lost? Loss detection, the reordering window, and timers.
 
 The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost when another one, SENT more than the
 reordering window later, on whatever path, has been acknowledged:
 
-    sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
+sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
 Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
 alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
@@ -14,25 +14,181 @@ that all count as lost as soon as anything sent later is acknowledged.
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
 * when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
-  window has passed since the packet left;
-* otherwise when the tail timer runs out while anything is unacknowledged: packets sent long enough before the
-  probe are lost if the probe is answered first.
+window has passed since the packet left;
+* otherwise when the tail timer runs out while anything is unacknowledged (1.5 * srtt after the last
+transmission, and more than the reordering window): packets sent long enough before the probe are lost if
+the probe is answered first.
 
 The answer, with its bitmap, decides about the packets sent before the probe. Only when probes stay unanswered
-too does the ACK timer count down to the error.
+too does the ACK timer of the specification count down to the error.
 
-All fields are written here alone; the requester reports events and reads the next step.
+All fields of `Recovery` are written here alone; the requester reports events and reads the next step.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SendOrder, SentPacket
-from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
-from mrclab.hosts.mrc.sending.timers import AckTimer, TailTimer
+from mrclab.hosts.mrc.config import ENDLESS_RETRIES, MrcConfig
+from mrclab.hosts.mrc.outstanding import Scoreboard, SendOrder, SentPacket
 from mrclab.hosts.rdma.rtt import RttEstimator
+
+
+class ReorderingWindow:
+    """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
+
+    __slots__ = (
+        "_before_ns",
+        "_max_ns",
+        "_memory_ns",
+        "_min_ns",
+        "_period_ns",
+        "_queueing_factor",
+        "_quiet_ns",
+        "_recent_ns",
+        "_rtt",
+        "_rtt_fraction",
+        "_seen_factor",
+        "_widened_ns",
+        "widening",
+    )
+
+    _MAX_WIDENING = 16
+    _COLD_SAMPLES = 256
+    _MEMORY_PACKETS = 512
+    """A seen overtaking counts for at least the time of so many packets: on a slow link queues take as long
+    to come and go."""
+    _PACKET_TIMES = 6
+    _SPAN = 6
+    """The ceiling over the floor, if that comes from a slow link: 36 packets of 4 KiB fill a queue before it
+    trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._rtt = rtt
+        self._rtt_fraction = config.reorder_rtt_fraction
+        self._queueing_factor = config.reorder_queueing_factor
+        self._seen_factor = config.reorder_seen_factor
+        slow_ns = self._PACKET_TIMES * config.packet_time_ns()
+        self._min_ns = max(config.min_reorder_ns, slow_ns)
+        self._max_ns = max(config.max_reorder_ns, self._SPAN * slow_ns)
+        self._memory_ns = max(config.reorder_memory_ns, self._MEMORY_PACKETS * config.packet_time_ns())
+        self._quiet_ns = config.reorder_quiet_ns
+        self.widening = 1
+        self._widened_ns = 0
+        self._recent_ns = self._before_ns = 0
+        self._period_ns = 0
+
+    def ns(self, now_ns: int) -> int:
+        """Return the window at this time."""
+        rtt = self._rtt
+        if self.widening > 1 and now_ns - self._widened_ns > self._quiet_ns:
+            self.widening //= 2
+            self._widened_ns = now_ns
+        floor_ns = rtt.floor_ns
+        level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
+        # Comparisons rather than max() of four, which is slow once compiled: this runs for each SACK.
+        window = self._min_ns
+        least = int(floor_ns * self._rtt_fraction)
+        if least > window:
+            window = least
+        least = int((level_ns - rtt.min_ns) * self._queueing_factor)
+        if least > window:
+            window = least
+        least = int(self.seen_ns(now_ns) * self._seen_factor)
+        if least > window:
+            window = least
+        window *= self.widening
+        return window if window < self._max_ns else self._max_ns
+
+    def seen_ns(self, now_ns: int) -> int:
+        """Return by how much a packet was recently overtaken and yet arrived, on the axis of send times."""
+        passed = now_ns - self._period_ns
+        if passed > self._memory_ns:
+            self._before_ns = self._recent_ns if passed <= 2 * self._memory_ns else 0
+            self._recent_ns = 0
+            self._period_ns = now_ns
+        return max(self._recent_ns, self._before_ns)
+
+    def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
+        """Note that a packet arrived after one sent `extent_ns` later was acknowledged."""
+        if extent_ns > self.seen_ns(now_ns):
+            self._recent_ns = extent_ns
+
+    def on_spurious(self, now_ns: int) -> None:
+        """Widen the window: a packet that counted as lost had arrived."""
+        self.widening = min(2 * self.widening, self._MAX_WIDENING)
+        self._widened_ns = now_ns
+
+
+class TailTimer:
+    """When to send a probe because nothing was sent after the last packets."""
+
+    __slots__ = ("_max_ns", "_rtt", "probes", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._max_ns = max(config.tail_probe_max_ns, 6 * config.packet_time_ns())
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last transmission, of data or of a tail probe."""
+        self.probes = 0
+
+    def due_ns(self, window_ns: int) -> int:
+        """Return when the next probe is due; each unanswered one doubles the wait, which has a ceiling.
+
+        That is never below the reordering window: a probe sent sooner could not prove a loss.
+        """
+        srtt_ns = self._rtt.srtt_ns
+        wait = max(srtt_ns + (srtt_ns >> 1), window_ns + 1) << min(self.probes, 10)
+        return self.since_ns + min(wait, max(self._max_ns, window_ns + 1))
+
+
+class AckTimer:
+    """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
+
+    __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        exponent, self._linear, self._exponential = config.ack_times()
+        self._base_ns = 1024 << exponent
+        self._at_base = config.reading.retransmission_timer_at_base
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last progress, or the moment something became outstanding."""
+        self.retries = 0
+        self._step = 0
+        """Retries by the last retransmission that began at the base interval again."""
+
+    def choose(self, exponent: int, linear: int, exponential: int) -> None:
+        """Set the timeout, 1.024 us * 2^exponent, and how often it runs out before the queue pair fails."""
+        self._base_ns, self._linear, self._exponential = 1024 << exponent, linear, exponential
+
+    def timeout_ns(self) -> int:
+        """Return the present timeout; never below four smoothed RTTs."""
+        wait = self._base_ns << max(0, min(self.retries - self._step - self._linear + 1, 24))
+        return max(wait, 4 * self._rtt.srtt_ns)
+
+    def restart(self, now_ns: int) -> None:
+        """Begin at the base interval with all retries left."""
+        self.since_ns = now_ns
+        self.retries = self._step = 0
+
+    def on_retransmission(self, now_ns: int) -> None:
+        """Begin at the base interval, if the option is set; the retries stay counted."""
+        if self._at_base and self.retries > self._step:
+            self.since_ns = now_ns
+            self._step = self.retries
+
+    def due_ns(self) -> int:
+        """Return when the timer runs out."""
+        return self.since_ns + self.timeout_ns()
+
+    @property
+    def exhausted(self) -> bool:
+        """All retries are used up."""
+        if self._exponential >= ENDLESS_RETRIES:
+            return False
+        return self.retries > self._linear + self._exponential
+
 
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1

@@ -10,28 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from mrclab.hosts.mrc.codec.packets import PacketBuilder
-from mrclab.hosts.mrc.codec.values import SackPacket
+from mrclab.hosts.mrc.codec import PacketBuilder
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.control import CongestionControl, FixedWindow
+from mrclab.hosts.mrc.congestion import CongestionControl, FixedWindow, WindowReport
 from mrclab.hosts.mrc.connection import Connection
-from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.ev import Ev, EvInput
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.evs.states import EvInput
-from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
-from mrclab.hosts.mrc.outstanding.send_queue import SendQueue
-from mrclab.hosts.mrc.sending.losses import Losses
-from mrclab.hosts.mrc.sending.probes import Probes
+from mrclab.hosts.mrc.outstanding import Scoreboard, SendQueue, SentPacket
+from mrclab.hosts.mrc.packets import SackPacket
+from mrclab.hosts.mrc.sending.answers import is_ack, nak_status, rtt_of, rtt_of_nack
+from mrclab.hosts.mrc.sending.losses import Losses, Probes
 from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
-from mrclab.hosts.mrc.sending.rtt_sample import rtt_of, rtt_of_nack
-from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
-from mrclab.hosts.mrc.sending.window_report import WindowReport
 from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, RCVD_UNIT_BYTES, EvMark, Nack, NackReason
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Event, LossReason, Note, QpError, Retransmitted, SendCompleted, Status
-from mrclab.hosts.rdma.frames import Outgoing, traffic_class
-from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
-from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.events import (
+    Event,
+    EvState,
+    LossReason,
+    Note,
+    QpError,
+    Retransmitted,
+    SendCompleted,
+    Status,
+)
+from mrclab.hosts.rdma.frames import BTH_ACK_REQUEST, PSN_BITS, PSN_MASK, Outgoing, expand, traffic_class
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)

@@ -13,18 +13,15 @@ from dataclasses import dataclass, field
 
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.mrc.events import EvProbed, EvRestored, EvRetired
-from mrclab.hosts.mrc.profiles.ev_profile import MOST_EVS, EvEvent
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import MOST_PROFILES
+from mrclab.hosts.mrc.profiles.profile import MOST_EVS, MOST_PROFILES, EvEvent
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control import abi
 from mrclab.hosts.service.control.abi import FormatMode, Mode, Option
 from mrclab.hosts.service.control.evs import EvProfiles
 from mrclab.hosts.service.control.formats import CcProfiles, ControlError, Formats, invalid
-from mrclab.hosts.service.layout import CONTROLS
-from mrclab.hosts.service.memory import ProgramMemory
-from mrclab.hosts.service.rings import CompletionRing
+from mrclab.hosts.service.shared_memory import CONTROLS, CompletionRing, ProgramMemory
 from mrclab.topologies import Fabric
 
 CAP_NET_ADMIN = 12

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from mrclab.hosts.mrc.endpoint import Endpoint
 from mrclab.hosts.mrc.evs.ev_modes import EV_BITS, EvEntry, EvField, EvMode, check_fields, generate
-from mrclab.hosts.mrc.profiles.ev_profile import (
+from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
+from mrclab.hosts.mrc.profiles.profile import (
     EVENT_STATES,
     MOST_EVS,
     NO_EVENTS,
     SET_STATES,
     EvProfile,
     EvStates,
+    ProfileError,
 )
-from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import ProfileError
 from mrclab.hosts.service.control import abi
 from mrclab.hosts.service.control.abi import EvOp, EvsMask, Mode, State
 from mrclab.hosts.service.control.formats import (
@@ -33,7 +33,7 @@ from mrclab.hosts.service.control.formats import (
     invalid,
     room,
 )
-from mrclab.hosts.service.memory import ProgramMemory
+from mrclab.hosts.service.shared_memory import ProgramMemory
 
 DEFAULT = 0
 MODES = {Mode.AUTO: EvMode.AUTO, Mode.EXPLICIT: EvMode.EXPLICIT, Mode.GENERATED: EvMode.GENERATED}

@@ -13,14 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mrclab.hosts.mrc.evs.ev_modes import EvFormat
-from mrclab.hosts.mrc.profiles.cc_profile import NSCC as NSCC_NAME
-from mrclab.hosts.mrc.profiles.cc_profile import CcProfile
-from mrclab.hosts.mrc.profiles.ev_profile import EvFormatProfile
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import MOST_PROFILES, ProfileErrno, ProfileError
+from mrclab.hosts.mrc.profiles.profile import (
+    MOST_PROFILES,
+    CcProfile,
+    EvFormatProfile,
+    ProfileErrno,
+    ProfileError,
+)
+from mrclab.hosts.mrc.profiles.profile import NSCC as NSCC_NAME
 from mrclab.hosts.service.control import abi
 from mrclab.hosts.service.control.abi import CcMask, FormatMask, FormatMode, State
-from mrclab.hosts.service.memory import ProgramMemory
+from mrclab.hosts.service.shared_memory import ProgramMemory
 
 ERRNOS: Final[Mapping[ProfileErrno, int]] = {
     ProfileErrno.E2BIG: errno.E2BIG,

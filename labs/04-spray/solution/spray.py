@@ -1,6 +1,6 @@
 """Three path policies. Each queue pair creates its policy; `choose` is called before every packet."""
 
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import PathPolicy
 
 AVOID_NS = 100_000
 """How long Healthy keeps off a path that lost a packet, ns."""

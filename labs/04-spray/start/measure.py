@@ -9,7 +9,7 @@ import sys
 import measures
 import spray
 
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import PathPolicy
 from mrclab.labs.spraying import Fault, fabric
 from mrclab.labs.spraying import spray as run
 

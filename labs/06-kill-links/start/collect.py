@@ -1,4 +1,5 @@
-"""`python collect.py run`: write the times of all trials of a run into cuts.json. Nothing is to be written here."""
+"""`python collect.py run`: write the times of all trials of a run into cuts.json. Nothing is to be written
+here."""
 
 import json
 import sys

@@ -1,7 +1,8 @@
 """`python collect.py plane`: write when each rank began and ended each step into plane.npz.
 
-Nothing is to be written here. The arrays have a row for each rank and a column for each step, in ns of one clock:
-`start` (computing begins), `computed` (the all-reduce begins), `reduced` (its all-reduce is done), `end` (all are).
+Nothing is to be written here. The arrays have a row for each rank and a column for each step, in ns of one
+clock: `start` (computing begins), `computed` (the all-reduce begins), `reduced` (its all-reduce is done),
+`end` (all are).
 """
 
 import json

@@ -1,4 +1,5 @@
-"""The steps of a training job, from when each rank began and ended them. Times are numpy arrays, a row for a rank."""
+"""The steps of a training job, from when each rank began and ended them. Times are numpy arrays, a row for a
+rank."""
 
 import sys
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrclab.live.kept import KEPT_BYTES
-from mrclab.live.recording import KEPT_BYTES as RECORDED_BYTES
+from mrclab.live.recording import KEPT_PACKETS_BYTES
+from mrclab.live.recording import KEPT_PACKETS_BYTES as RECORDED_BYTES
 from mrclab.live.session import CAPTURED_BYTES
 from mrclab.testbed.names import Names
 from mrclab.topologies import load_fabric
@@ -111,7 +111,7 @@ def test_any_number_of_faults_keeps_the_same_memory(page: LivePage) -> None:
         for what in ("captures", "packets", "recording")
     }
     assert 0 < kept["captures"] <= CAPTURED_BYTES
-    assert 0 < kept["packets"] <= KEPT_BYTES
+    assert 0 < kept["packets"] <= KEPT_PACKETS_BYTES
     assert 0 < kept["recording"] <= RECORDED_BYTES
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.hosts.rdma.frames import UDP_PORT
 from mrclab.topologies import load_fabric
-from mrclab.topologies.hashed import hashed_ev, hashed_path
-from mrclab.topologies.structured import structured_paths
+from mrclab.topologies.ev_paths import hashed_ev, hashed_path, structured_paths
 from tests.support.made_results import Cases, Result, events, result, trial
 
 LAB = load_fabric("lab")

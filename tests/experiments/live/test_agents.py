@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.live.drivers.agents import Agents
-from mrclab.hosts.remote import AgentError
+from mrclab.experiments.live.drivers.driver import Agents
+from mrclab.hosts.worker import AgentError
 
 
 class Agent:

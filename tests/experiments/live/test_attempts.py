@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mrclab.experiments.live.attempts import Attempts, StartError
 from mrclab.experiments.live.drivers.ranks import OPEN_TIMEOUT_S, start_timeout_s
+from mrclab.experiments.live.repetition import Attempts, StartError
 from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.spec.scenario import load_scenario
-from mrclab.hosts.training.patience import LONGEST_START_S
+from mrclab.hosts.training.accelerator import LONGEST_START_S
 from tests.experiments.run.test_made_again import QUIET, STOLEN, repetition
 
 SLOW = "the agent on h0: the accelerator is not ready after 50 s"

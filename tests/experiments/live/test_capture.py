@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.live.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
-from mrclab.experiments.live.captures.recorder import Recorder, TcpdumpSource
-from mrclab.experiments.measure.clock import ClockMap
+from mrclab.experiments.live.captures.recorder import (
+    Capture,
+    CaptureError,
+    Recorder,
+    TcpdumpSource,
+    parse_counts,
+    tcpdump_command,
+)
 from mrclab.experiments.measure.pcap import read_pcap
-from mrclab.experiments.measure.recording import CaptureCounts, load_recording
+from mrclab.experiments.measure.recording import CaptureCounts, ClockMap, load_recording
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 

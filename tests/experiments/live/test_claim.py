@@ -14,17 +14,17 @@ import pytest
 
 from mrclab.experiments.live import engine
 from mrclab.experiments.spec.scenario import load_scenario
-from mrclab.linux.children import environment
 from mrclab.linux.errors import InputError
+from mrclab.linux.processes import environment
 from mrclab.testbed import network
-from mrclab.testbed.claim import holders
 from mrclab.testbed.names import PREFIX_VARIABLE, Names
 from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.ownership import holders
 from mrclab.topologies import load_fabric
 
 HOLDER = """
 import sys
-from mrclab.testbed.claim import claimed
+from mrclab.testbed.ownership import claimed
 from mrclab.testbed.names import Names
 with claimed(Names.of_prefix(sys.argv[1])):
     print("held", flush=True)

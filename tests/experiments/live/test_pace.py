@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrclab.experiments.live.drivers.pace import DOWN, REFUSED, UP, Pace
+from mrclab.experiments.live.drivers.spray import DOWN, REFUSED, UP, Pace
 from mrclab.experiments.measure.load import Load
 
 MOST = 100_000_000

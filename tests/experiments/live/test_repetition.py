@@ -12,14 +12,13 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from mrclab.experiments.live.attempts import StartError
 from mrclab.experiments.live.drivers.driver import Setting, Steady
-from mrclab.experiments.live.repetition import DRIVERS, RepetitionRunner
+from mrclab.experiments.live.repetition import DRIVERS, RepetitionRunner, StartError
 from mrclab.experiments.measure.evidence import Collected, Evidence
 from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.measure.validity import Validity
 from mrclab.experiments.spec.scenario import parse_scenario
-from mrclab.hosts.remote import AgentError
+from mrclab.hosts.worker import AgentError
 from mrclab.linux.errors import SwitchError
 from mrclab.p4src.targets import CAPABILITIES
 from mrclab.testbed.lab import Lab

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.live.fabrics import require_mptcp
-from mrclab.experiments.live.routing import Reaction
+from mrclab.experiments.live.fabrics import Reaction, require_mptcp
 from mrclab.experiments.run.late_detection import fabric_links
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.hosts.transports import DEPLOYED

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.live.strangers import Strangers
-from mrclab.faults.model import Fault
+from mrclab.experiments.live.disturbances import Strangers
+from mrclab.faults.kinds import Fault
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.names import Names
 from mrclab.topologies import load_fabric

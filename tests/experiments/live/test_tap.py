@@ -13,9 +13,8 @@ import pytest
 
 from mrclab.experiments.live.captures.recorder import Recorder
 from mrclab.experiments.live.captures.tap import TapSource
-from mrclab.experiments.measure.clock import measure_offset
 from mrclab.experiments.measure.pcap import read_pcap
-from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.recording import load_recording, measure_offset
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 

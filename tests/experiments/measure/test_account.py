@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.experiments.measure.account import (
+from mrclab.experiments.measure.metrics import (
     Crash,
     Steps,
     account_of,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.experiments.measure.clock import STEP_NS, ClockMap, OffsetSample, measure_offset
+from mrclab.experiments.measure.recording import STEP_NS, ClockMap, OffsetSample, measure_offset
 
 EPOCH = 1_793_000_000_000_000_000
 

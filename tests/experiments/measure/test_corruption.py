@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.experiments.measure.clock import ClockMap, OffsetSample
 from mrclab.experiments.measure.pcap import parse_pcap
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample
 from mrclab.experiments.measure.trace import NEVER, Trace, build_trace, unwrap_flows
 from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, PAYLOAD, Wire

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mrclab.experiments.measure.detection import (
+from mrclab.experiments.measure.events import (
     NO_CHANGE,
     NO_ROUTING,
     NONE_RETIRED,

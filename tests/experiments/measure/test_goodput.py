@@ -3,7 +3,7 @@
 import pytest
 
 from mrclab.experiments.measure.events import Event, EventLog
-from mrclab.experiments.measure.goodput import completed_mbps
+from mrclab.experiments.measure.metrics import completed_mbps
 
 SECOND = 10**9
 

@@ -12,13 +12,16 @@ from mrclab.experiments.measure.load import (
     AFTER_RETIREMENT_NS,
     INJECTOR,
     LEAST_GAP_NS,
+    Beats,
+    Gap,
     Load,
+    Snapshot,
+    ThreadTimes,
     compared,
     in_trial,
     load_between,
     unnoticed_ns,
 )
-from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, ThreadTimes
 from mrclab.experiments.measure.validity import judge, kept_up, too_fast
 
 MS = 1_000_000

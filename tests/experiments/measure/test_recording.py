@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.measure.clock import OffsetSample
-from mrclab.experiments.measure.recording import CaptureCounts, Recording, crc32_of, load_recording
+from mrclab.experiments.measure.recording import (
+    CaptureCounts,
+    OffsetSample,
+    Recording,
+    crc32_of,
+    load_recording,
+)
 from mrclab.linux.errors import InputError
 
 WHOLE = Recording({"h0": CaptureCounts(5, 5, 0)}, (OffsetSample(1, 2, 3),), ())

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.experiments.measure.clock import ClockMap, OffsetSample
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import parse_pcap
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample
 from mrclab.experiments.measure.recovery import (
     BY_FLOW,
     BY_SEGMENT_LIST,
@@ -27,8 +27,7 @@ from mrclab.experiments.measure.recovery import (
     times,
     times_of_messages,
 )
-from mrclab.experiments.measure.tcp_capture import parse_segments
-from mrclab.experiments.measure.tcp_trace import build_tcp_trace
+from mrclab.experiments.measure.tcp import build_tcp_trace, parse_segments
 from mrclab.experiments.measure.trace import NEVER, Trace, build_trace
 from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, Record, Wire, ends, ipv6, pcap

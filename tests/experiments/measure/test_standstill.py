@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mrclab.experiments.measure.clock import ClockMap, OffsetSample
-from mrclab.experiments.measure.standstill import Standstills, chosen_aside, standstills_of
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample
 from mrclab.experiments.measure.trace import Arrivals, RoundTrips, Trace, Transmissions
+from mrclab.experiments.measure.validity import Standstills, chosen_aside, standstills_of
 
 MS = 1_000_000
 

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.experiments.measure.clock import ClockMap, OffsetSample
-from mrclab.experiments.measure.detection import NONE_RETIRED, detected, retirements_of_log
-from mrclab.experiments.measure.events import Event, EventLog
+from mrclab.experiments.measure.events import NONE_RETIRED, Event, EventLog, detected, retirements_of_log
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.pcap import parse_pcap, read_pcap
-from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.recording import ClockMap, OffsetSample, load_recording
 from mrclab.experiments.measure.recovery import (
     CAPTURE_STAMP_NS,
     EVENT_STAMP_NS,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.measure.load import Load, load_between
-from mrclab.experiments.measure.machine import Snapshot, ThreadTimes, take_snapshot
+from mrclab.experiments.measure.load import Load, Snapshot, ThreadTimes, load_between, take_snapshot
 from mrclab.experiments.measure.validity import MAX_BUSY, MAX_WAIT, judge, kept_up
 
 QUIET = Load(10**8, 0.4, 0.0, 0.01, 10**6, "sender", 0, 0.1)

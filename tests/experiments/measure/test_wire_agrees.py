@@ -9,7 +9,7 @@ import pytest
 from mrclab.experiments.measure import pcap as reader
 from mrclab.experiments.measure.pcap import parse_pcap
 from mrclab.hosts.mrc import wire
-from mrclab.hosts.rdma import headers
+from mrclab.hosts.rdma import frames
 from tests.support.synthetic_run import Mrc, Record, ipv6, pcap
 
 
@@ -37,7 +37,7 @@ def test_writes(opcode: wire.Opcode, stamped: bool, size: int) -> None:
     body = bth.pack() + wire.Meth(3, 4).pack() + (wire.Tseth(77).pack() if stamped else b"")
     body += wire.Reth(1 << 40, 5, 9000).pack()
     if opcode in (wire.Opcode.WRITE_LAST_IMM, wire.Opcode.WRITE_ONLY_IMM):
-        body += headers.IMM_STRUCT.pack(6)
+        body += frames.IMM_STRUCT.pack(6)
     packets = read(body + bytes(size + pad), ev=0x0003_C01F)
     row = packets.rows[0]
     assert packets.is_data.all()

@@ -10,13 +10,12 @@ import grpc
 import pytest
 
 from mrclab.experiments.measure.load import Load
-from mrclab.experiments.run.fault_run import FaultRun
+from mrclab.experiments.run.fault_run import FaultRun, SequenceSource
 from mrclab.experiments.run.injection import Injector
-from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.spec.fault_schedule import PlannedFault
-from mrclab.faults.model import Fault, Moment
+from mrclab.faults.kinds import Fault, Moment
 from mrclab.linux.errors import SwitchError
-from mrclab.linux.process_deaths import Death
+from mrclab.linux.process_watch import Death
 
 SWITCH = "p0-t1-0"
 DEATH = Death(f"switch {SWITCH}", 5, 6)

@@ -7,7 +7,7 @@ from mrclab.experiments.run.fault_run import TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST
-from mrclab.faults.model import Fault, Moment
+from mrclab.faults.kinds import Fault, Moment
 
 MS = 1_000_000
 LINK = "p0-t0-0:p0-t1-0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mrclab.experiments.run.progress import COURSE, STEPS, words_of
+from mrclab.experiments.run.training import COURSE, STEPS, words_of
 
 
 def begun(folder: Path, steps: int) -> Path:

@@ -1,6 +1,6 @@
 """Which link carries the traffic: reading the kernel's table of interfaces."""
 
-from mrclab.experiments.run.traffic import DEVICES, busiest_link, carried_by_interface
+from mrclab.experiments.run.link_bytes import DEVICES, busiest_link, carried_by_interface
 from mrclab.topologies import load_fabric
 
 TEXT = """Inter-|   Receive                 |  Transmit

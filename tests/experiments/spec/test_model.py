@@ -20,7 +20,7 @@ from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.hosts.transports import DEPLOYED
 from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError
-from mrclab.run_figures import listed_figures
+from mrclab.run import listed_figures
 from mrclab.topologies import fabric_from_text, fabric_text, one_plane
 from tests.support.paths import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 from mrclab.experiments.live.calibration import KINDS, needs_calibration, rehearsal
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.experiments.spec.slow_motion import slowed
-from mrclab.run_figures import listed_figures
+from mrclab.run import listed_figures
 
 
 def test_rates_are_divided_and_times_multiplied() -> None:

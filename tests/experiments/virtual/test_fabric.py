@@ -11,7 +11,7 @@ import pytest
 from mrclab.experiments.virtual.fabric import VirtualFabric
 from mrclab.hosts.options import idle_rtt_ns
 from mrclab.hosts.transports.table import TRANSPORTS
-from mrclab.simulator.pfc import PfcInlet
+from mrclab.simulator.flow_control import PfcInlet
 from mrclab.simulator.served import ServedPort
 from mrclab.topologies import Fabric, build_fabric
 

@@ -20,7 +20,7 @@ from mrclab.experiments.spec.overlay import parse_overrides
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.experiments.virtual.engine import run_scenario
-from mrclab.hosts.training.settings import Settings
+from mrclab.hosts.training.model import Settings
 from mrclab.linux.errors import InputError
 from tests.support.goodput import goodputs_mbps
 from tests.support.paths import ROOT

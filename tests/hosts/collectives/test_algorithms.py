@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.hosts.collectives.algorithms import DATA, all_gather, all_reduce, all_to_all, barrier, split
-from mrclab.hosts.collectives.collective_jobs import Pattern, expose_for_collectives
+from mrclab.hosts.collectives.collective_operations import (
+    DATA,
+    Pattern,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    expose_for_collectives,
+    split,
+)
 from mrclab.hosts.collectives.communicator import Communicator, PutError, Steps
 from tests.support.memory_network import MemoryNetwork, communicators, drive
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mrclab.hosts.collectives.algorithms import ring_sum
+from mrclab.hosts.collectives.collective_operations import ring_sum
 from mrclab.hosts.collectives.group import Group
 from tests.support.command import Up
 

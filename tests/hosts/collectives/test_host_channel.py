@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.hosts.collectives.algorithms import DATA, all_reduce, all_to_all, barrier
-from mrclab.hosts.collectives.channel import Arrived, Channel, Done
-from mrclab.hosts.collectives.collective_jobs import Pattern, expose_for_collectives
+from mrclab.hosts.collectives.channel import Arrived, Channel, Done, Turn, on_one_host
+from mrclab.hosts.collectives.collective_operations import (
+    DATA,
+    Pattern,
+    all_reduce,
+    all_to_all,
+    barrier,
+    expose_for_collectives,
+)
 from mrclab.hosts.collectives.communicator import Communicator, Steps
-from mrclab.hosts.collectives.host_channel import Turn, on_one_host
 from tests.support.memory_network import MemoryNetwork, drive
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.hosts.collectives.flows import Flow, FlowsJob
-from mrclab.hosts.collectives.job import Job, Times
-from mrclab.hosts.collectives.jobs import make_job
+from mrclab.hosts.collectives.communicator import Job, Times
+from mrclab.hosts.collectives.message_jobs import Flow, FlowsJob
+from mrclab.hosts.collectives.rank import make_job
 from tests.support.memory_network import MemoryNetwork, communicators, drive
 
 TIMES = Times(1_000_000, 5_000_000)

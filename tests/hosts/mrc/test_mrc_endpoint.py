@@ -9,10 +9,10 @@ import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.events import EvSkipped
-from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.evs.ev import EvInput
 from mrclab.hosts.mrc.wire import NackReason, Opcode
 from mrclab.hosts.rdma.events import PacketLost
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 from tests.support.endpoint_state import set_refusal
 from tests.support.mrc_sim import Network, Sim, is_data, port_addresses, remote_paths, trim

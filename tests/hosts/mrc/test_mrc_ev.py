@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mrclab.hosts.mrc.config import MrcConfig, SpecReading
 from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+from mrclab.hosts.mrc.evs.ev import TRANSITIONS, EvInput
 from mrclab.hosts.mrc.evs.ev_diagram import diagram, renew
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
-from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import EvState
 from mrclab.hosts.rdma.paths import RemotePaths
 from tests.support.mrc_sim import ev_value, remote_paths
 from tests.support.paths import ROOT

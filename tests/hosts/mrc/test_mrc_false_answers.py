@@ -5,11 +5,11 @@ import random
 import pytest
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.codec.packets import read_sack
+from mrclab.hosts.mrc.codec import read_sack
 from mrclab.hosts.mrc.events import PlaneDown
 from mrclab.hosts.mrc.wire import EndpointOp, EndpointRequest, Opcode, Sack
 from mrclab.hosts.rdma.events import QpError, SendCompleted, Status
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
+from mrclab.hosts.rdma.frames import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from tests.support.mrc_pair import T_SENT, Pair, reseal
 from tests.support.mrc_sim import Network, Sim
 

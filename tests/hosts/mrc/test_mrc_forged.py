@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
-from mrclab.hosts.mrc.codec.packets import read_sack
+from mrclab.hosts.mrc.codec import read_sack
 from mrclab.hosts.mrc.wire import EvMark, Opcode, Sack
 from mrclab.hosts.rdma.events import SendCompleted
-from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
+from mrclab.hosts.rdma.frames import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from mrclab.hosts.rdma.memory import Access
 from tests.support.mrc_pair import T_SENT, Pair, reseal
 from tests.support.mrc_sim import Network, Sim, is_data, mark_ce, port_addresses, remote_paths, trim

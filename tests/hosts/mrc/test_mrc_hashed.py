@@ -8,13 +8,12 @@ import pytest
 from mrclab.hosts.clustermapper.denylist import apply_denylist
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.events import EvRetired
-from mrclab.hosts.mrc.frames import with_room_for_outer
+from mrclab.hosts.mrc.packets import with_room_for_outer
 from mrclab.hosts.nic.routes import nic_addresses, paths_for
 from mrclab.hosts.rdma.events import ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.hosts.rdma.frames import UDP_PORT
 from mrclab.topologies import load_fabric
-from mrclab.topologies.hashed import hashed_path
-from mrclab.topologies.structured import structured_paths
+from mrclab.topologies.ev_paths import hashed_path, structured_paths
 
 TINY = load_fabric("tiny")
 HOSTS = ("h0", "h2")

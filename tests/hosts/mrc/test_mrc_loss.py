@@ -6,11 +6,10 @@ import pytest
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.events import EvRetired, ProbeSent, SpuriousLoss
-from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
-from mrclab.hosts.mrc.sending.timers import AckTimer, TailTimer
+from mrclab.hosts.mrc.sending.recovery import AckTimer, ReorderingWindow, TailTimer
 from mrclab.hosts.mrc.wire import Opcode
 from mrclab.hosts.rdma.events import LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.hosts.rdma.rtt import RttEstimator
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc import MrcConfig, SpecReading
-from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, SackPacket
+from mrclab.hosts.mrc.packets import ControlPacket, DataPacket, SackPacket
 from mrclab.hosts.rdma.events import SendCompleted
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, ev_value, finish, stream
 from tests.support.object_sim import ObjectSim
 

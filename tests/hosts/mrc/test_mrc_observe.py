@@ -5,7 +5,8 @@ from dataclasses import is_dataclass
 
 import mrclab.hosts.mrc.events
 import mrclab.hosts.rdma.events
-from mrclab.hosts.mrc import MrcConfig, qlog
+from mrclab.hosts import eventlog
+from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.events import EvRetired
 from mrclab.hosts.rdma.events import Event, LossReason, PacketLost, SendCompleted
 from tests.support.mrc_sim import Network, Sim, ev_value
@@ -44,17 +45,17 @@ def test_plane_counters_add_up_to_those_of_the_qp():
 
 def test_qlog_records_are_json_with_time_in_ms():
     sim = finished()
-    log = [qlog.record(e, reference_ns=1_000_000) for e in sim.events[0]]
+    log = [eventlog.record(e, reference_ns=1_000_000) for e in sim.events[0]]
     assert json.loads(json.dumps(log)) == log
     retired = next(e for e in sim.of(0, EvRetired) if e.ev == ev_value(2, 3))
     entry = next(r for r in log if r["data"].get("reason") == "loss" and r["name"].startswith("mrc:path"))
     assert entry["name"] == "mrc:path:ev_retired"
     assert entry["time"] == (retired.t_ns - 1_000_000) / 1e6
     assert entry["data"]["ev"] == retired.ev
-    assert qlog.header("run", "h0", 5)["trace"]["common_fields"]["reference_time_ns"] == 5
+    assert eventlog.header("run", "h0", 5)["trace"]["common_fields"]["reference_time_ns"] == 5
 
 
 def test_every_kind_of_event_has_a_category():
     named = [*vars(mrclab.hosts.mrc.events).values(), *vars(mrclab.hosts.rdma.events).values()]
     kinds = {k for k in named if is_dataclass(k) and issubclass(k, Event)} - {Event}
-    assert kinds == set(qlog.CATEGORY)
+    assert kinds == set(eventlog.CATEGORY)

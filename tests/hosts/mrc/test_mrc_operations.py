@@ -9,7 +9,7 @@ from mrclab.hosts.mrc import Endpoint, MrcConfig, SpecReading
 from mrclab.hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
 from mrclab.hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
 from mrclab.hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.endpoint_state import set_receiver_penalty, set_refusal
 from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data

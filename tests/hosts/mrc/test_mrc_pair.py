@@ -20,8 +20,8 @@ from mrclab.hosts.mrc.events import (
     ProbeSent,
     RetireReason,
 )
-from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import (
+    EvState,
     LossReason,
     PacketLost,
     QpError,
@@ -30,7 +30,7 @@ from mrclab.hosts.rdma.events import (
     SendCompleted,
     Status,
 )
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.hosts.rdma.paths import Path, RemotePaths
 from tests.support.endpoint_state import active_per_plane
 from tests.support.fault_schedules import NearWrap

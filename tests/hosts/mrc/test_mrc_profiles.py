@@ -4,12 +4,23 @@ import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import NsccConfig
-from mrclab.hosts.mrc.congestion.control import FixedWindow
+from mrclab.hosts.mrc.congestion import FixedWindow
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvField, EvFormat, EvMode
-from mrclab.hosts.mrc.profiles.cc_profile import NSCC, PARAMETERS, CcProfile
-from mrclab.hosts.mrc.profiles.ev_profile import EVENTS_KEPT, MOST_EVS, EvFormatProfile, EvProfile, EvStates
 from mrclab.hosts.mrc.profiles.nic_profiles import NicProfiles
-from mrclab.hosts.mrc.profiles.profile import MOST_PROFILES, ProfileErrno, ProfileError, ProfileState
+from mrclab.hosts.mrc.profiles.profile import (
+    EVENTS_KEPT,
+    MOST_EVS,
+    MOST_PROFILES,
+    NSCC,
+    PARAMETERS,
+    CcProfile,
+    EvFormatProfile,
+    EvProfile,
+    EvStates,
+    ProfileErrno,
+    ProfileError,
+    ProfileState,
+)
 from mrclab.hosts.rdma.events import PacketLost, SendCompleted, Status
 from tests.support.endpoint_state import allowed
 from tests.support.mrc_sim import Sim, ev_value, is_data, port_addresses, remote_paths, stream

@@ -3,8 +3,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.hosts.mrc.bitmap import ReceiverBitmap
-from mrclab.hosts.rdma.psn import PSN_HALF, PSN_MASK, expand, trailing_ones
+from mrclab.hosts.mrc.received import ReceiverBitmap
+from mrclab.hosts.rdma.frames import PSN_HALF, PSN_MASK, expand, trailing_ones
 
 
 def test_expand_wraps():

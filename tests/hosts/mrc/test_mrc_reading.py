@@ -9,13 +9,12 @@ import pytest
 from mrclab.hosts.mrc import Endpoint, MrcConfig, SpecReading
 from mrclab.hosts.mrc.config import ACK_LADDERS
 from mrclab.hosts.mrc.events import ProbeAnswered
+from mrclab.hosts.mrc.evs.ev import EvInput
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.evs.states import EvInput
-from mrclab.hosts.mrc.sending.timers import AckTimer
+from mrclab.hosts.mrc.sending.recovery import AckTimer
 from mrclab.hosts.mrc.wire import NackReason, Opcode, Sack
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import Status
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.events import EvState, Status
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.hosts.rdma.rtt import RttEstimator
 from tests.support.mrc_pair import T_SENT, Pair, body
 from tests.support.mrc_sim import Network, Sim, ev_value, mark_ce, remote_paths, trim

@@ -7,7 +7,7 @@ import pytest
 from mrclab.hosts.mrc import MrcConfig, SpecReading
 from mrclab.hosts.mrc.wire import Opcode
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.endpoint_state import allowed
 from tests.support.mrc_pair import Pair, body
 from tests.support.mrc_sim import Network, Sim

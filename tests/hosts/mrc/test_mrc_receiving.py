@@ -8,7 +8,7 @@ from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.events import EvSkipped
 from mrclab.hosts.mrc.wire import Nack, NackReason, Opcode, Sack
 from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from mrclab.hosts.rdma.memory import Access
 from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce, trim

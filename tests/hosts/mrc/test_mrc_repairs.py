@@ -5,8 +5,7 @@ import pytest
 from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
 from mrclab.hosts.mrc.wire import NackReason, Opcode
 from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
-from mrclab.hosts.rdma.frames import traffic_class
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET, traffic_class
 from tests.support.endpoint_state import set_refusal
 from tests.support.mrc_pair import T_SENT, Pair
 from tests.support.mrc_sim import Network, Sim, frame_psn, is_data, trim

@@ -13,9 +13,9 @@ from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.events import RetireReason
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.nic.routes import hashed_paths
-from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import EvState
 from mrclab.hosts.rdma.paths import RemotePaths
-from mrclab.topologies.hashed import hashed_path
+from mrclab.topologies.ev_paths import hashed_path
 from mrclab.topologies.shipped import load_fabric
 from tests.support.mrc_sim import address, port_addresses, remote_paths
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mrclab.hosts.mrc import Endpoint, MrcConfig, SpecReading
 from mrclab.hosts.mrc.events import EndpointAnswered
 from mrclab.hosts.mrc.wire import ENDPOINT_QPN, EndpointOp, EndpointRequest, EndpointResponse, Opcode
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.mrc_pair import reseal
 from tests.support.mrc_sim import Sim, ev_value, frame_ev, port_addresses, remote_paths
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mrclab.hosts.nic.delay_line import DelayLine
+from mrclab.hosts.nic.ports import DelayLine
 
 
 def test_what_comes_in_is_through_after_the_delay_and_not_before() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from mrclab.experiments.spec.model import USUAL_VIRTUAL
-from mrclab.experiments.virtual.device import VirtualDevice
 from mrclab.experiments.virtual.fabric import VirtualFabric
+from mrclab.experiments.virtual.nics import VirtualDevice
 from mrclab.hosts.rdma.events import Event
-from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.hosts.verbs import Context, EndpointOp
+from mrclab.hosts.worker import RemoteAgent
 from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text, load_fabric
 from tests.support.command import up

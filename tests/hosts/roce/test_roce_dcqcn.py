@@ -3,8 +3,7 @@
 import pytest
 
 from mrclab.hosts.roce.config import DcqcnConfig
-from mrclab.hosts.roce.notification import NotificationPoint
-from mrclab.hosts.roce.reaction import ReactionPoint, power
+from mrclab.hosts.roce.dcqcn import NotificationPoint, ReactionPoint, power
 
 LINE = 40_000_000_000
 US = 1000

@@ -21,8 +21,8 @@ from mrclab.hosts.rdma.events import (
 )
 from mrclab.hosts.rdma.paths import RemotePaths
 from mrclab.hosts.roce import DcqcnConfig, Endpoint, RoceConfig
-from mrclab.hosts.roce.connection import stripes
-from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
+from mrclab.hosts.roce.queue_pair import stripes
+from mrclab.hosts.roce.wire import choose_path, choose_plane, flow_label, udp_source
 from tests.support.mrc_sim import (
     Network,
     Sim,

@@ -11,11 +11,18 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from mrclab.hosts.rdma.headers import WireError
-from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.rdma.frames import WireError, packet_icrc
 from mrclab.hosts.roce import Endpoint, RoceConfig
-from mrclab.hosts.roce.routing import flow_label, udp_source
-from mrclab.hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrome
+from mrclab.hosts.roce.wire import (
+    Bth,
+    NakCode,
+    Opcode,
+    Syndrome,
+    flow_label,
+    rnr_wait_ns,
+    syndrome,
+    udp_source,
+)
 from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, opcode, stream
 
 

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
-from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.evs.ev import Ev
-from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.congestion import CongestionControl
+from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 from mrclab.hosts.options import mrc_config
-from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import ReceiveCompleted
+from mrclab.hosts.rdma.events import EvState, ReceiveCompleted
 from mrclab.hosts.schemes.aimd import Aimd
 from mrclab.hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES, control_of, policy_of
 from mrclab.hosts.schemes.reps import Reps
@@ -141,7 +139,7 @@ def test_names_are_found_in_the_core_in_the_examples_and_by_module(
     assert policy_of(MrcConfig(path_policy="two-choices")) is TwoChoices
     assert control_of(MrcConfig(congestion="mrclab.hosts.schemes.aimd:Aimd")) is Aimd
     (tmp_path / "my_scheme_here.py").write_text(
-        "from mrclab.hosts.mrc.congestion.control import CongestionControl\n"
+        "from mrclab.hosts.mrc.congestion import CongestionControl\n"
         "class Mine(CongestionControl):\n    def __init__(self, config): super().__init__(4096)\n"
     )
     monkeypatch.chdir(tmp_path)

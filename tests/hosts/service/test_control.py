@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mrclab.hosts.mrc.events import EvRestored, EvRetired, RetireReason
 from mrclab.hosts.service.control import abi, control
 from mrclab.hosts.service.control.abi import CcMask, EvOp, EvsMask, FormatMask, FormatMode, Mode, State
-from mrclab.hosts.service.layout import CONTROLS
+from mrclab.hosts.service.shared_memory import CONTROLS
 from tests.support.nic_client import Program, Wire
 
 GOOD, ASSUMED_BAD, DENIED, UNKNOWN = 1, 2, 4, 1 << 31

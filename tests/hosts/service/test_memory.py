@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.hosts.service.memory import MemoryFaultError, ProgramMemory, RegionPlace
+from mrclab.hosts.service.shared_memory import MemoryFaultError, ProgramMemory, RegionPlace
 from tests.support.paths import ROOT
 
 IN_A_CHROOT = """
 import ctypes, os, socket, sys
-from mrclab.hosts.service.memory import ProgramMemory
+from mrclab.hosts.service.shared_memory import ProgramMemory
 libc = ctypes.CDLL(None, use_errno=True)
 NEWNS, BIND, RECURSIVE, PRIVATE = 0x20000, 1 << 12, 1 << 14, 1 << 18
 def check(code):

@@ -11,8 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.hosts.service.layout import RECORDS, WORDS, header, record
-from mrclab.hosts.service.rings import CompletionRing, RingError, SharedMemory, WorkRings, power_of_two
+from mrclab.hosts.service.shared_memory import (
+    RECORDS,
+    WORDS,
+    CompletionRing,
+    RingError,
+    SharedMemory,
+    WorkRings,
+    header,
+    power_of_two,
+    record,
+)
 
 
 def _post(rings: WorkRings, number: int, wr_id: int) -> None:

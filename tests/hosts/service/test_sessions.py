@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrclab.hosts.service.layout import OPS, VERSION, WORDS, record
 from mrclab.hosts.service.queue_pair import QP_HELD_BYTES
-from mrclab.hosts.service.rings import RingError
 from mrclab.hosts.service.session import SessionOverError
+from mrclab.hosts.service.shared_memory import OPS, VERSION, WORDS, RingError, record
 from tests.support.nic_client import Program, Wire
 
 SIZE = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mrclab.cli import main
-from mrclab.hosts.training.patience import LONGEST_START_S, START_TIMEOUT_S, patience_s, until_ready
+from mrclab.hosts.training.accelerator import LONGEST_START_S, START_TIMEOUT_S, patience_s, until_ready
 
 
 def test_the_quick_training_has_two_transports_and_thirty_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mrclab.cli import main
-from mrclab.hosts.collectives.algorithms import DATA, all_reduce, ring_sum
-from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
-from mrclab.hosts.collectives.job import Times
+from mrclab.hosts.collectives.collective_operations import DATA, all_reduce, expose_for_collectives, ring_sum
+from mrclab.hosts.collectives.communicator import Times
 from mrclab.hosts.training.accelerator import Accelerator
 from mrclab.hosts.training.job import TransformerJob
-from mrclab.hosts.training.settings import Settings, Text, batch_of
-from mrclab.hosts.training.xla import require_jax
+from mrclab.hosts.training.model import Settings, Text, batch_of, require_jax
 from mrclab.linux.errors import MachineError
 from tests.support.memory_network import communicators, drive
 from tests.support.paths import ROOT
@@ -146,7 +144,7 @@ def test_batches_are_of_the_text_and_differ_by_step_and_rank() -> None:
 
 
 def test_where_jax_is_missing_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrclab.hosts.training.xla.find_spec", lambda name: None)
+    monkeypatch.setattr("mrclab.hosts.training.model.find_spec", lambda name: None)
     with pytest.raises(MachineError, match=r"needs Python's 'jax': pip install 'mrclab\[training\]'"):
         require_jax()
 
@@ -154,7 +152,7 @@ def test_where_jax_is_missing_the_mend_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_without_jax_ends_with_3_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mrclab.hosts.training.xla.find_spec", lambda name: None)
+    monkeypatch.setattr("mrclab.hosts.training.model.find_spec", lambda name: None)
     for target in ("sim", "ebpf"):
         words = ["run", "training", "--target", target, "--out", str(tmp_path / "out")]
         assert main(words) == 3

@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.workloads import chakra
-from mrclab.hosts.workloads.chakra import ops_of, read_rank, write_rank
+from mrclab.hosts.workloads.chakra import (
+    ops_of,
+    put_bytes,
+    put_int,
+    put_message,
+    put_varint,
+    read_rank,
+    write_rank,
+)
 from mrclab.hosts.workloads.graph import groups_of
-from mrclab.hosts.workloads.llm import LlmStep, llm_graph
-from mrclab.hosts.workloads.protobuf import put_bytes, put_int, put_message, put_varint
 from mrclab.hosts.workloads.sources import read_trace, source_of, trace_source
+from mrclab.hosts.workloads.training_steps import LlmStep, llm_graph
 from mrclab.linux.errors import InputError
 
 GRAPH = llm_graph(LlmStep(data=2, tensor=2, pipeline=2, layers=2, hidden=64, tokens=64, microbatches=2))

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from mrclab.hosts.workloads.ddp import DdpStep, ddp_graph
 from mrclab.hosts.workloads.graph import matched
+from mrclab.hosts.workloads.training_steps import DdpStep, ddp_graph
 
 NANO = DdpStep()
 SMALL = DdpStep(ranks=3, layers=2, width=16, vocabulary=100, context=32, first_bucket_bytes=1000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mrclab.hosts.workloads.graph import Graph, Op, matched
-from mrclab.hosts.workloads.llm import LlmStep, llm_graph
-from mrclab.hosts.workloads.summary import step_ns, summary_of
+from mrclab.hosts.workloads.player import step_ns, summary_of
+from mrclab.hosts.workloads.training_steps import LlmStep, llm_graph
 from mrclab.linux.errors import InputError
 
 BOTH = (0, 1)

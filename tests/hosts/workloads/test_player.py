@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from mrclab.hosts.collectives.job import Times
+from mrclab.hosts.collectives.communicator import Times
 from mrclab.hosts.workloads import player
 from mrclab.hosts.workloads.graph import Graph, Op, matched
-from mrclab.hosts.workloads.llm import LlmStep
 from mrclab.hosts.workloads.player import GraphJob, Plan, pattern
 from mrclab.hosts.workloads.schedules import SCHEDULES
 from mrclab.hosts.workloads.sources import llm_source
+from mrclab.hosts.workloads.training_steps import LlmStep
 from tests.support.memory_network import communicators, drive
 
 TIMES = Times(1_000_000, 2_000_000)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.linux.children import environment
-from mrclab.linux.processes import Process
+from mrclab.linux.processes import Process, environment
 
 WATCH = [sys.executable, "-S", "-m", "mrclab.linux.life.after_death"]
 

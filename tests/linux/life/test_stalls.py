@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.linux.life import stalls
-from mrclab.linux.life.stalls import GAP_NS, OWN, StallWatch, state_of
+from mrclab.linux import process_watch
+from mrclab.linux.process_watch import GAP_NS, OWN, StallWatch, state_of
 
 MS = 1_000_000
 
@@ -51,8 +51,8 @@ def test_a_stopped_process_is_seen_and_one_that_waits_is_not() -> None:
 def test_a_process_in_a_frozen_cgroup_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"cgroup {tmp_path}/v1 cgroup rw,freezer 0 0\ncgroup2 {tmp_path}/v2 cgroup2 rw 0 0\n")
-    monkeypatch.setattr(stalls, "_MOUNTS", mounts)
-    stalls._mounted.cache_clear()
+    monkeypatch.setattr(process_watch, "_MOUNTS", mounts)
+    process_watch._mounted.cache_clear()
     for path, text in {
         "v1/box/freezer.state": "FROZEN\n",
         "v1/free/freezer.state": "THAWED\n",
@@ -61,8 +61,8 @@ def test_a_process_in_a_frozen_cgroup_stands_still(tmp_path: Path, monkeypatch: 
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert stalls.frozen("6:freezer:/box\n0::/\n")
-    assert stalls.frozen("6:freezer:/free\n0::/box\n")
-    assert not stalls.frozen("6:freezer:/free\n1:cpu:/box\n0::/free\n")
-    assert not stalls.frozen("6:freezer:/\n0::/\n")  # the root has no such files
-    stalls._mounted.cache_clear()
+    assert process_watch.frozen("6:freezer:/box\n0::/\n")
+    assert process_watch.frozen("6:freezer:/free\n0::/box\n")
+    assert not process_watch.frozen("6:freezer:/free\n1:cpu:/box\n0::/free\n")
+    assert not process_watch.frozen("6:freezer:/\n0::/\n")  # the root has no such files
+    process_watch._mounted.cache_clear()

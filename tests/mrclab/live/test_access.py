@@ -2,7 +2,7 @@
 
 import pytest
 
-from mrclab.live.access import Access, Role, cookie_name, same_origin, token_of
+from mrclab.live.serving import Access, Role, cookie_name, same_origin, token_of
 
 ACCESS = Access("own", "watch", frozenset({"127.0.0.1", "localhost", "::1"}))
 

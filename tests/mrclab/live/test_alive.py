@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mrclab.linux.errors import SwitchError
-from mrclab.live.alive import SwitchCheck
+from mrclab.live.health import SwitchCheck
 from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")

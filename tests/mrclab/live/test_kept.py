@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.experiments.measure.faults import FaultRecord
-from mrclab.live.card import MOST_PACKETS, Card
-from mrclab.live.kept import KEPT_BYTES, KeptPackets
-from mrclab.live.recent_capture import IDLE_NS, MOST_NS, Pieces
-from mrclab.live.recording import KEPT_PAIRS, Recording
-from mrclab.live.sending.traffic import Flow
+from mrclab.live.card import IDLE_NS, MOST_NS, MOST_PACKETS, Card, Pieces
+from mrclab.live.recording import KEPT_PACKETS_BYTES, KEPT_PAIRS, KeptPackets, Recording
+from mrclab.live.sending import Flow
 
 S = 1_000_000_000
 
@@ -29,7 +27,7 @@ def test_packets_of_any_number_of_faults_take_no_more_than_a_bound() -> None:
     for number in range(300):
         for transport, one in zip(("mrc", "oblivious", "rocev2", "tcp"), pictures, strict=True):
             kept.put(number, transport, one)
-            assert kept.held_bytes <= KEPT_BYTES
+            assert kept.held_bytes <= KEPT_PACKETS_BYTES
     assert kept.of(299, "mrc") == pictures[0]
     assert kept.of(0, "mrc") is None, "so many pictures are within the bound that nothing was tested"
 

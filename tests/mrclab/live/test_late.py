@@ -1,6 +1,6 @@
 """Packets sent again without a fault are counted apart from packets lost to a fault."""
 
-from mrclab.live.late import GRACE_NS, LatePackets
+from mrclab.live.health import GRACE_NS, LatePackets
 
 S = 1_000_000_000
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from mrclab.hosts.clustermapper.denylist import Denylist
 from mrclab.hosts.clustermapper.inference import Verdict
-from mrclab.live.mapper import judged, links_at
+from mrclab.live.health import judged, links_at
 from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")

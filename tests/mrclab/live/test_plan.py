@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.linux.errors import InputError
 from mrclab.live.plan import TrafficPlan, fault_request, traffic_plan, usual_plan
 from mrclab.live.session import describe

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.live.describe import about
-from mrclab.live.metrics import exposition
 from mrclab.live.recording import KEPT_FRAMES, SCRIPTS, Recording, live_page, replay_page, static, thinned
+from mrclab.live.server import exposition
 from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")

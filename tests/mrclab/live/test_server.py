@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.linux.errors import InputError
-from mrclab.live.access import Access
 from mrclab.live.describe import evs_between
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import SHOWN_FRAMES, Recording
 from mrclab.live.server import MOST_BODY_BYTES, Hub, application
+from mrclab.live.serving import Access
 from mrclab.topologies import load_fabric
 
 HOST = "127.0.0.1:8047"

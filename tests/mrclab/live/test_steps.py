@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.live.sending.ranks import Steps
+from mrclab.live.sending import Steps
 
 MS = 1_000_000
 

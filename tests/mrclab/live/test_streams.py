@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mrclab.live import serving
-from mrclab.live.access import Access
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
+from mrclab.live.serving import Access
 from mrclab.live.web import Server, config_of, listener_on
 
 LIMIT_S = 60.0

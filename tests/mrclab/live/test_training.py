@@ -8,13 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mrclab.experiments.run.progress import COURSE, STEPS, CourseLog, progress_of
+from mrclab.experiments.run.training import COURSE, STEPS, CourseLog, progress_of
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.linux.errors import InputError
-from mrclab.live.access import Access
 from mrclab.live.command import live
-from mrclab.live.training.follow import Follower
-from mrclab.live.training.serve import application
+from mrclab.live.serving import Access
+from mrclab.live.training import Follower, application
 from tests.support.training_run import BEGIN_NS, MS, begin, begin_run, fault, finish, step
 
 

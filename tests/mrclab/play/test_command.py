@@ -14,9 +14,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from mrclab.live.access import Access
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
+from mrclab.live.serving import Access
 from mrclab.play.command import Paced
 from mrclab.play.scene import Scene, scene_of
 from mrclab.play.session import Play

@@ -14,8 +14,7 @@ import pytest
 
 from mrclab.labs.catalogue import find, part_of
 from mrclab.labs.measuring import CACHE
-from mrclab.labs.sandbox.inside import forget
-from mrclab.play.desk import LABS, Desk, shown, skeletons
+from mrclab.play.desk import LABS, Desk, forget, shown, skeletons
 
 SKELETONS = {lab["number"]: lab for lab in skeletons()}
 

@@ -16,9 +16,8 @@ from mrclab.cli import main
 from mrclab.linux.errors import MachineError
 from mrclab.sweep.executors import DaskCluster, LocalProcesses
 from mrclab.sweep.spec import parse_sweep, points_of
-from mrclab.sweep.store import Store
 from mrclab.sweep.table import rows_of, table_csv
-from mrclab.sweep.task import Outcome, task_of
+from mrclab.sweep.task import Outcome, Store, task_of
 from tests.support.paths import ROOT
 
 distributed = pytest.importorskip("distributed")

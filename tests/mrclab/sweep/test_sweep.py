@@ -16,18 +16,16 @@ from pathlib import Path
 import pytest
 
 from mrclab.cli import main
-from mrclab.linux.children import environment
 from mrclab.linux.errors import InputError
 from mrclab.linux.life import signals
+from mrclab.linux.processes import environment
 from mrclab.sweep import task as sweep_task
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model
-from mrclab.sweep.pictures import draw
 from mrclab.sweep.spec import parse_sweep, points_of
-from mrclab.sweep.store import Store
-from mrclab.sweep.table import points_csv, rows_of, table_csv
-from mrclab.sweep.task import Outcome, Task, metrics_of, run_task, task_of
+from mrclab.sweep.table import draw, points_csv, rows_of, table_csv
+from mrclab.sweep.task import Outcome, Store, Task, metrics_of, run_task, task_of
 from tests.support import sweep_points
 from tests.support.left_processes import processes_with, until
 from tests.support.paths import ROOT

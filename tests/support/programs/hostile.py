@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[3])]
 
-from mrclab.hosts.service.layout import WORDS, record  # noqa: E402
+from mrclab.hosts.service.shared_memory import WORDS, record  # noqa: E402
 from tests.support.nic_client import Client  # noqa: E402
 
 SLOTS = 256

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import mrclab.testbed.programs.process_group
-from mrclab.hosts.collectives.algorithms import ring_sum
+from mrclab.hosts.collectives.collective_operations import ring_sum
 
 WIDTH = 96
 BATCH = 16

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.faults.model import Fault
+from mrclab.faults.kinds import Fault
 from mrclab.hosts.path_probe import PathProber, probed_paths
 from mrclab.linux import namespaces
 from mrclab.linux.errors import BadInputError, SwitchError
 from mrclab.linux.namespaces import in_thread
-from mrclab.linux.process_deaths import DeathWatch
+from mrclab.linux.process_watch import DeathWatch
 from mrclab.switches.bmv2 import PCAP_VARIABLE, Bmv2Target
 from mrclab.switches.spec import SwitchSpec
 from mrclab.testbed.lab import Lab

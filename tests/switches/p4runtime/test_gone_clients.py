@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.linux.children import environment
+from mrclab.linux.processes import environment
 from tests.support.switch_process import free_port
 
 CLIENT = """

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from mrclab.controller.queues import queue_setting
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.config import NEVER_NS, NsccConfig
-from mrclab.hosts.mrc.congestion.choice import make_controller
-from mrclab.hosts.mrc.congestion.nscc import Nscc
+from mrclab.hosts.mrc.congestion import make_controller
+from mrclab.hosts.mrc.nscc import Nscc
 from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.topologies import LinkProfile
 

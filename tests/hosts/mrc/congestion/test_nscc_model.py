@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc.config import NsccConfig
-from mrclab.hosts.mrc.congestion.nscc import Nscc
+from mrclab.hosts.mrc.nscc import Nscc
 from tests.support.nscc_model import NsccModel
 
 MTU = 4096

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.congestion.choice import make_controller
-from mrclab.hosts.mrc.congestion.control import FixedWindow
-from mrclab.hosts.mrc.congestion.rate_cap import RateCap
+from mrclab.hosts.mrc.congestion import FixedWindow, RateCap, make_controller
 from mrclab.hosts.rdma.events import SendCompleted
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, is_data
 
 

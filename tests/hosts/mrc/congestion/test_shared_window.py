@@ -6,7 +6,7 @@ import pytest
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.config import NsccConfig
-from mrclab.hosts.mrc.congestion.choice import NsccControl
+from mrclab.hosts.mrc.congestion import NsccControl
 from mrclab.hosts.mrc.events import WindowChanged
 from mrclab.hosts.rdma.events import SendCompleted, Status
 from mrclab.hosts.rdma.paths import RemotePaths

@@ -4,13 +4,11 @@ import pytest
 
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.config import NsccConfig
-from mrclab.hosts.mrc.congestion.choice import make_controller
-from mrclab.hosts.mrc.congestion.control import CongestionControl
-from mrclab.hosts.mrc.outstanding.scoreboard import SentPacket
-from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
-from mrclab.hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
+from mrclab.hosts.mrc.congestion import CongestionControl, make_controller
+from mrclab.hosts.mrc.outstanding import SentPacket, WorkRequest
+from mrclab.hosts.mrc.sending.answers import by_entropy, by_stamp
 from mrclab.hosts.mrc.wire import NackReason, Sack, timestamp
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.endpoint_state import set_receiver_penalty, set_refusal
 from tests.support.mrc_pair import Pair
 from tests.support.mrc_sim import Network, Sim, mark_ce, trim

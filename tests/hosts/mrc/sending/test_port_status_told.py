@@ -5,7 +5,7 @@ import pytest
 from mrclab.hosts.mrc.events import PortStatusUnanswered
 from mrclab.hosts.mrc.wire import Opcode
 from mrclab.hosts.rdma.events import PacketLost, SendCompleted
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, is_data, remote_paths
 
 PLANES, PATHS = 4, 4

@@ -3,7 +3,7 @@
 import pytest
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
+from mrclab.hosts.mrc.sending.recovery import ReorderingWindow
 from mrclab.hosts.rdma.rtt import RttEstimator
 
 

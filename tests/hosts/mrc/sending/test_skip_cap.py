@@ -6,9 +6,9 @@ import pytest
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.events import RetireReason
+from mrclab.hosts.mrc.evs.ev import EvInput
 from mrclab.hosts.mrc.evs.ev_set import EvSet
-from mrclab.hosts.mrc.evs.states import EvInput
-from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import EvState
 from tests.support.mrc_sim import remote_paths
 
 S = EvState.SKIP

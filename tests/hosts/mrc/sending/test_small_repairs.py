@@ -1,11 +1,10 @@
 """Rules of repair that only rare orders of events show."""
 
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.codec.values import DataPacket
 from mrclab.hosts.mrc.evs.ev import Ev, Plane
-from mrclab.hosts.mrc.messages import Messages
-from mrclab.hosts.mrc.outstanding.scoreboard import Scoreboard, SentPacket
-from mrclab.hosts.mrc.outstanding.send_queue import WorkRequest
+from mrclab.hosts.mrc.outstanding import Scoreboard, SentPacket, WorkRequest
+from mrclab.hosts.mrc.packets import DataPacket
+from mrclab.hosts.mrc.received import Messages
 from mrclab.hosts.mrc.wire import Opcode
 from tests.support.mrc_sim import Sim, ev_value, opcode, remote_paths, stream
 

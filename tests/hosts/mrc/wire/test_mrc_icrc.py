@@ -6,7 +6,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.hosts.rdma.icrc import RESIDUE, packet_icrc, prefix_crc
+from mrclab.hosts.rdma.frames import RESIDUE, packet_icrc, prefix_crc
 from tests.support.mrc_sim import Network, Sim
 
 

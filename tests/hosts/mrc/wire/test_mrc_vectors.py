@@ -6,7 +6,7 @@ The expected bytes were written out by hand from the layouts of the specificatio
 import pytest
 
 from mrclab.hosts.mrc.wire import NackReason, Opcode
-from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.frames import BTH_OFFSET
 from tests.support.mrc_pair import T_SENT, Pair, body, reseal
 from tests.support.mrc_sim import ev_value, mark_ce, trim
 

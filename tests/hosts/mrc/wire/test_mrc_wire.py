@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc import wire
-from mrclab.hosts.rdma import headers
+from mrclab.hosts.rdma import frames
 
 
 def test_bth_bytes():
@@ -146,7 +146,7 @@ HEADERS = [
 def test_parsers_take_any_bytes(header, data, offset):
     try:
         parsed = header.unpack(data, offset)
-    except headers.WireError:
+    except frames.WireError:
         assert offset < 0 or len(data) - offset < 36
     else:
         size = len(parsed.pack())

@@ -1,0 +1,142 @@
+"""A training's progress files, and the digests that its ranks should reach.
+
+Two files of JSON lines are in the repetition's directory, for an observer. Rank 0 writes `STEPS`, a line
+after each of its steps; the run writes `COURSE`: when the measurement began, and each fault made or undone.
+Times are CLOCK_MONOTONIC's, in ns. Measurements do not use these files: they come from all ranks, at the end.
+
+Digests are hashes of the parameters. One process computes the expected ones without a network, once for all
+transports of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.json_files import write_whole
+from mrclab.experiments.spec.placement import Placement
+from mrclab.hosts.training.model import Settings
+
+STEPS, COURSE = "steps.jsonl", "course.jsonl"
+
+
+class CourseLog:
+    """Writes the course of a repetition; with None as its file, nothing."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def begin(self, measure_ns: int) -> None:
+        """Note when the measurement begins."""
+        self._add({"measure_ns": measure_ns})
+
+    def note(self, fault: PlannedFault, t_ns: int, undone: bool) -> None:
+        """Note a fault that was made or undone."""
+        self._add({"kind": fault.kind, "place": fault.place, "t_ns": t_ns, "undone": undone})
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8", newline="\n") as out:
+                out.write(json.dumps(line) + "\n")
+
+
+@dataclass
+class Progress:
+    """A repetition as far as it got. Times are in us since the measurement began."""
+
+    start_us: list[float] = field(default_factory=list)
+    computed_us: list[float] = field(default_factory=list)
+    end_us: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """Those of rank 0's batches, nats a character."""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """``kind``, ``place``, ``at_us`` and ``until_us`` (None while it lasts)."""
+
+
+def progress_of(directory: Path) -> Progress | None:
+    """Return the progress in a repetition's files; None if its measurement has not begun."""
+    course = _lines(directory / COURSE)
+    if not course:
+        return None
+    measure_ns = course[0]["measure_ns"]
+    found = Progress()
+    for line in course[1:]:
+        at_us = (line["t_ns"] - measure_ns) / 1e3
+        if not line["undone"]:
+            fault = {"kind": line["kind"], "place": line["place"], "at_us": at_us, "until_us": None}
+            found.faults.append(fault)
+            continue
+        for fault in found.faults:
+            if fault["place"] == line["place"] and fault["until_us"] is None:
+                fault["until_us"] = at_us
+    for line in _lines(directory / STEPS):
+        for name in ("start", "computed", "end"):
+            getattr(found, f"{name}_us").append((line[f"{name}_ns"] - measure_ns) / 1e3)
+        found.losses.append(line["loss"])
+    return found
+
+
+def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> str:
+    """Return words on a running training, such as ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``.
+
+    ``directories`` has each repetition's, by its name and in the order in which they run, ``elapsed_s`` the
+    time since the first began; empty before the first step. The time left is by the mean time of the
+    repetition's steps, and the mean time that repetitions took to start.
+    """
+    for number, (name, directory) in reversed(list(enumerate(directories.items()))):
+        found = progress_of(directory)
+        if found is None or not found.losses:
+            continue
+        done = len(found.losses)
+        step_s = (found.end_us[-1] - found.start_us[0]) / 1e6 / done
+        start_s = max(0.0, elapsed_s - (number * steps + done) * step_s) / (number + 1)
+        left_s = (steps - done) * step_s + (len(directories) - number - 1) * (start_s + steps * step_s)
+        left = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
+        return f"{name}: step {len(found.losses)} of {steps}, loss {found.losses[-1]:.2f}, about {left} left"
+    return ""
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return a file's lines, without an incomplete last one; none if the file is missing."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+TRANSFORMER = "transformer"
+TIMEOUT_S = 600.0
+
+
+def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str, list[str]]:
+    """Return the ``digests_alone`` of a training, for a repetition's details; empty for other workloads."""
+    if placement.job != TRANSFORMER:
+        return {}
+    return {"digests_alone": digests_alone(placement.params, len(placement.hosts), seed, directory)}
+
+
+def digests_alone(params: Mapping[str, Any], ranks: int, seed: int, directory: Path) -> list[str]:
+    """Return the digests (hexadecimal) of the parameters before the first step and after each.
+
+    They are kept in ``directory``, which all transports of a run share. Raise CalledProcessError or
+    TimeoutExpired if the process fails.
+    """
+    settings, steps = Settings.of(params, ranks, seed), int(params["steps"])
+    kept = directory / f"alone-{seed}.json"
+    asked = {"settings": asdict(settings), "steps": steps}
+    if kept.exists():
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found["asked"] == asked:
+            return list(found["digests"])
+    argv = [sys.executable, "-m", "mrclab.hosts.training.alone", json.dumps(asdict(settings)), str(steps)]
+    said = subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S).stdout
+    digests: list[str] = json.loads(said)
+    write_whole(kept, json.dumps({"asked": asked, "digests": digests}) + "\n")
+    return digests

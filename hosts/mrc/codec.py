@@ -1,0 +1,348 @@
+"""Encode and decode MRC packets: as frames of bytes, or as objects that cross a simulated network.
+
+On a packet's way, only this module handles bytes. Everything before the BTH is fixed for one path, traffic
+class and length and is kept with the EV. A data packet then costs one `Struct` call for BTH, METH and RETH,
+one CRC pass over the payload and one copy of it.
+
+With objects (`ObjectBuilder`) no frame is written, and no ICRC is made. Both ends must be endpoints of this
+kind: `Endpoint(..., objects=True)`. Everything but the form of the packets is as with frames: the same
+packets at the same times, completions, marks, counters and events. The driver of `mrclab.hosts.rdma.endpoint`
+works in the same way, with two verbs under other names:
+
+for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
+endpoint.receive_packet(port, packet, now_ns)
+
+The fields of a packet that a network reads, and the changes that it may make:
+
+* `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
+`outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
+own: it may keep there the number of the route that it computed once. It keeps no object there: packets are
+not tracked by Python's collector, so none may refer to what refers to a network.
+* `packet.frame_bytes` is the length of the frame that it stands for.
+* `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
+
+A duplicate may be the same object: receivers change nothing. With `payloads` the receiver copies a write's
+data into its memory, as with frames. Without, nothing is written into memory regions, so all of a
+simulation's regions, and the data of its writes, may share one buffer; addresses and keys are checked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.outstanding import SentPacket
+from mrclab.hosts.mrc.packets import NOMINAL_EXTRA_BYTES, ControlPacket, DataPacket, FrameOptions, SackPacket
+from mrclab.hosts.mrc.wire import (
+    BTH_TIMESTAMP,
+    CC_TYPE_SACK,
+    DATA_STRUCT,
+    DATA_TS_STRUCT,
+    METH_LEN,
+    SACK_STRUCT,
+    SETH_MARK_SHIFT,
+    SETH_PROBE_REPLY,
+    TSETH_FTYPE,
+    TSETH_LEN,
+    Opcode,
+    timestamp,
+)
+from mrclab.hosts.rdma.frames import (
+    BTH_LEN,
+    BTH_OFFSET,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    PSN_MASK,
+    RETH_LEN,
+    UDP_LEN,
+    UDP_OFFSET,
+    Flow,
+    seal,
+    seal_payload,
+    traffic_class,
+)
+
+DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
+"""UDP length of a data packet without payload, TSETH and immediate data."""
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
+_LAST: Final = int(Opcode.WRITE_LAST)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+_SACK: Final = Opcode.SACK << 24
+_TS_BIT: Final = BTH_TIMESTAMP << 24
+_DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
+_DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
+_TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
+_SACK_END: Final = BTH_OFFSET + SACK_STRUCT.size
+_NOMINAL: Final = ICRC_LEN - UDP_OFFSET + NOMINAL_EXTRA_BYTES
+"""Nominal size of a packet minus the offset of its ICRC in the frame."""
+
+
+def opcode_of(packet: SentPacket) -> int:
+    """Return the opcode of a data packet, by its place in its message."""
+    request, offset = packet.request, packet.offset
+    if offset + packet.length < request.length:
+        return _MIDDLE if offset else _FIRST
+    if request.imm is None:
+        return _LAST if offset else _ONLY
+    return _LAST_IMM if offset else _ONLY_IMM
+
+
+class PacketBuilder:
+    """Builds the frames of one endpoint.
+
+    It returns bytes; `objects.ObjectBuilder` returns other objects, and only the network reads them.
+    """
+
+    def __init__(self, config: MrcConfig, options: FrameOptions) -> None:
+        self._options = options
+        self._pkey = config.pkey
+        self._timestamps = config.timestamps
+        dscp = config.dscp
+        self.tc_control = traffic_class(dscp.control, ecn_capable=False)
+        self._tc_trimmable = traffic_class(dscp.trimmable, ecn_capable=True)
+        self._tc_trimmable_retx = traffic_class(dscp.trimmable_retx, ecn_capable=True)
+
+    def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
+        """Return a control packet: BTH and one extension header, in the class of control packets."""
+        return self.probe(ev, self.tc_control, opcode, dest_qpn, psn, extension)
+
+    def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
+        """Return a packet without payload: BTH and one extension header."""
+        middle = BTH_STRUCT.pack(opcode, 0, self._pkey, dest_qpn, psn & PSN_MASK) + extension
+        return self.seal(ev, tclass, middle)
+
+    def seal(self, ev: Ev, tclass: int, middle: bytes) -> bytes:
+        """Return a packet without payload whose headers from the BTH on are written already."""
+        head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
+        return seal(head, crc, middle)
+
+    def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
+        """Return a SACK, with what only the wire has: the context ids, and how much is out of order."""
+        middle = SACK_STRUCT.pack(
+            _SACK | self._pkey,
+            packet.qpn,
+            packet.cack_psn,
+            packet.mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if packet.probe_reply else 0),
+            packet.ack_psn_offset,
+            packet.entropy,
+            context_ids,
+            packet.cack_psn,
+            CC_TYPE_SACK << 12 | packet.mpr,
+            packet.sack_offset,
+            packet.bitmap,
+            packet.tx_timestamp << 16 | ooo_count,
+            packet.rcvd_units | packet.penalty << 24 | packet.restore_cwnd << 31,
+        )
+        return self.seal(ev, self.tc_control, middle)
+
+    def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> object:
+        """Return a data packet; `flags` are those of the BTH's last word, at their place."""
+        request, ev = packet.request, packet.ev
+        offset, length = packet.offset, packet.length
+        imm = request.imm
+        if imm is not None and offset + length < request.length:
+            imm = None
+        pad = -length & 3
+        udp_length = DATA_OVERHEAD + length + pad
+        first = opcode_of(packet) << 24 | pad << 20 | self._pkey
+        message = request.rqmsn << 16 | request.msn
+        if self._timestamps:
+            udp_length += TSETH_LEN
+            middle = DATA_TS_STRUCT.pack(
+                first,
+                dest_qpn,
+                flags | _TS_BIT | packet.psn & PSN_MASK,
+                message,
+                timestamp(now_ns) << 16 | TSETH_FTYPE,
+                request.va + offset,
+                request.rkey,
+                request.length,
+            )
+        else:
+            middle = DATA_STRUCT.pack(
+                first,
+                dest_qpn,
+                flags | packet.psn & PSN_MASK,
+                message,
+                request.va + offset,
+                request.rkey,
+                request.length,
+            )
+        if imm is not None:
+            udp_length += IMM_LEN
+            middle += IMM_STRUCT.pack(imm)
+        payload: memoryview | bytes = request.data[offset : offset + length]
+        if pad:
+            payload = bytes(payload) + b"\0" * pad
+        found = ev.heads.get(udp_length << 8 | tclass)
+        head, crc = self._new_head(ev, tclass, udp_length) if found is None else found
+        return seal_payload(head, crc, middle, payload)
+
+    def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
+        """Return the head of a data packet, and build that of its copy: a repair should not have to."""
+        if tclass == self._tc_trimmable:
+            ev.head(self._options, self._tc_trimmable_retx, udp_length)
+        return ev.head(self._options, tclass, udp_length)
+
+
+def read_stamp(view: memoryview, flags_psn: int) -> int | None:
+    """Return the timestamp of a trimmed data packet, of which the headers are left; None without TSETH."""
+    if not flags_psn & _TS_BIT or len(view) < _TSETH_START + 2:
+        return None
+    return view[_TSETH_START] << 8 | view[_TSETH_START + 1]
+
+
+def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
+    """Return the data packet of a frame with a correct ICRC; None if its headers do not fit in.
+
+    `timestamps` says whether a TSETH is likely: the headers are unpacked once if that is right, else twice.
+    """
+    end = len(view) - ICRC_LEN
+    if end < _DATA_END:
+        return None
+    size = end + _NOMINAL
+    stamp = 0
+    start = _DATA_END
+    fields: tuple[int, ...]
+    if not timestamps or end < _DATA_TS_END:
+        fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+        first, qpn, last, message, va, rkey, total = fields
+        timestamps = last & _TS_BIT != 0
+        if timestamps and end < _DATA_TS_END:
+            return None
+    if timestamps:
+        fields = DATA_TS_STRUCT.unpack_from(view, BTH_OFFSET)
+        first, qpn, last, message, stamp, va, rkey, total = fields
+        if last & _TS_BIT:
+            start = _DATA_TS_END
+            stamp >>= 16
+        else:
+            fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+            first, qpn, last, message, va, rkey, total = fields
+            stamp = 0
+    opcode = first >> 24
+    imm: int | None = None
+    if opcode in (_LAST_IMM, _ONLY_IMM):
+        if end - start < IMM_LEN:
+            return None
+        imm = IMM_STRUCT.unpack_from(view, start)[0]
+        start += IMM_LEN
+    end -= first >> 20 & 3
+    if end < start:
+        return None
+    return DataPacket(
+        qpn & 0xFFFFFF,
+        size,
+        opcode,
+        last,
+        message >> 16,
+        message & 0xFFFF,
+        stamp,
+        va,
+        rkey,
+        total,
+        imm,
+        view[start:end],
+        end - start,
+    )
+
+
+def read_sack(view: memoryview) -> SackPacket | None:
+    """Return the SACK of a frame with a correct ICRC; None if the frame is too short."""
+    if len(view) - ICRC_LEN < _SACK_END:
+        return None
+    fields: tuple[int, ...] = SACK_STRUCT.unpack_from(view, BTH_OFFSET)
+    _, qpn, _, head, ack, entropy, _, cack, window, base, bitmap, stamp, tail = fields
+    return SackPacket(
+        qpn & 0xFFFFFF,
+        cack & PSN_MASK,
+        entropy,
+        ack,
+        head >> SETH_MARK_SHIFT & 3,
+        head & SETH_PROBE_REPLY != 0,
+        base,
+        bitmap,
+        window & 0xFF,
+        stamp >> 16,
+        tail >> 24 & 0x7F,
+        tail >> 31 != 0,
+        tail & 0xFFFFFF,
+    )
+
+
+class ObjectBuilder(PacketBuilder):
+    """Builds the packets of one endpoint as objects."""
+
+    def __init__(self, config: MrcConfig, options: FrameOptions, *, payloads: bool = False) -> None:
+        super().__init__(config, options)
+        self._payloads = payloads
+
+    def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
+        """Return a packet without payload: BTH and one extension header."""
+        size = UDP_LEN + BTH_LEN + len(extension) + ICRC_LEN + NOMINAL_EXTRA_BYTES
+        packet = ControlPacket(dest_qpn, size, opcode, psn & PSN_MASK, extension)
+        packet.flow = flow_of(ev, tclass)
+        return packet
+
+    def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
+        """Return a SACK."""
+        packet.flow = flow_of(ev, self.tc_control)
+        return packet
+
+    def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> object:
+        """Return a data packet; `flags` are those of the BTH's last word, at their place."""
+        request, offset, length = packet.request, packet.offset, packet.length
+        size = DATA_OVERHEAD + NOMINAL_EXTRA_BYTES + length + (-length & 3)
+        stamp = 0
+        if self._timestamps:
+            size += TSETH_LEN
+            stamp = timestamp(now_ns)
+            flags |= BTH_TIMESTAMP << 24
+        imm = request.imm
+        if imm is not None:
+            if offset + length < request.length:
+                imm = None
+            else:
+                size += IMM_LEN
+        made = DataPacket(
+            dest_qpn,
+            size,
+            opcode_of(packet),
+            flags | packet.psn & PSN_MASK,
+            request.rqmsn,
+            request.msn,
+            stamp,
+            request.va + offset,
+            request.rkey,
+            request.length,
+            imm,
+            request.data[offset : offset + length] if self._payloads else None,
+            length,
+        )
+        made.flow = flow_of(packet.ev, tclass)
+        return made
+
+
+def flow_of(ev: Ev, tclass: int) -> Flow:
+    """Return the flow of packets on an EV in a traffic class, made once."""
+    if ev.flow is not None and ev.flow_tclass == tclass:
+        return ev.flow
+    if ev.other_flow is not None and ev.other_tclass == tclass:
+        return ev.other_flow
+    flows = ev.flows
+    if flows is None:
+        flows = ev.flows = {}
+    found = flows.get(tclass)
+    if found is None:
+        paths = ev.plane.paths
+        found = flows[tclass] = Flow(BTH_OFFSET, 0, 0, ev.value, paths.src, paths.dst, tclass, ())
+        found.outer_dst = ev.path.outer_dst
+    ev.other_flow, ev.other_tclass = ev.flow, ev.flow_tclass
+    ev.flow, ev.flow_tclass = found, tclass
+    return found

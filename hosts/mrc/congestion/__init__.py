@@ -1,1 +1,0 @@
-"""Congestion control: the seam, a fixed window, a rate cap and NSCC."""

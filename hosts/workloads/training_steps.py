@@ -1,0 +1,296 @@
+"""One training step of a language model as a graph: as Megatron-LM makes it, and as PyTorch's DDP.
+
+``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder as Llama's: a layer has
+attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as Megatron-LM does it:
+tensor fastest, then data, then pipeline; an expert-parallel group is a run of neighbours in the data
+dimension. Communication, of `bytes_each` bytes a value:
+
+* tensor: an all-reduce of the activations after attention and after feed-forward, in both directions;
+* pipeline: activations to the next stage and gradients back, one forward, one backward in turns (1F1B);
+* expert: an all-to-all before and after feed-forward, in both directions;
+* data: an all-reduce of a layer's gradients as soon as its last microbatch is back; then the optimizer.
+
+Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021: the schedule,
+the sizes, 2 and 4 operations a weight and token forward and backward.
+
+``ddp_graph``: buckets of gradients, summed during backward. The model is GPT-2 without biases, as nanoGPT
+trains it; the defaults are its 124 million parameters. The head shares the embedding's weights. DDP fills
+buckets with gradients from the last layer to the first, closes each as soon as it has reached its limit, and
+sums one after another (an all-reduce each), while the backward pass goes on. The embedding's gradient comes
+last, so its bucket is never hidden behind computing.
+
+Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, 2020, section 3.2,
+and DDP's defaults: 1 MiB for the first bucket, 25 MiB for the others; the model of nanoGPT's train.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from mrclab.hosts.workloads.graph import Graph, Kind, Op
+from mrclab.linux.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class LlmStep:
+    """A model, how it is divided, and how fast ranks compute."""
+
+    data: int = 4
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    layers: int = 4
+    hidden: int = 512
+    ffn: int = 0
+    """Width of the feed-forward part; 0: 8/3 of ``hidden``, as in Llama."""
+    tokens: int = 512
+    """Of a microbatch, on each data-parallel rank."""
+    microbatches: int = 4
+    bytes_each: int = 2
+    flops: float = 100e12
+    """Operations a second of each rank."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a division that does not come out even."""
+        for item in fields(self):
+            if item.name != "ffn" and not getattr(self, item.name) > 0:
+                raise InputError(f"llm: {item.name} is {getattr(self, item.name)}: more than 0")
+        if self.ranks < 2:
+            raise InputError("llm: one rank has nobody to talk to: data, tensor or pipeline 2 or more")
+        for whole, by in (("layers", "pipeline"), ("data", "expert"), ("hidden", "tensor")):
+            if getattr(self, whole) % getattr(self, by):
+                raise InputError(
+                    f"llm: {whole} {getattr(self, whole)} is no multiple of {by} {getattr(self, by)}"
+                )
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def width(self) -> int:
+        """Return the width of the feed-forward part."""
+        return self.ffn or 8 * self.hidden // 3
+
+    def rank(self, pipeline: int, data: int, tensor: int) -> int:
+        """Return the number of a rank."""
+        return (pipeline * self.data + data) * self.tensor + tensor
+
+
+def llm_graph(step: LlmStep) -> Graph:
+    """Return the graph of a training step."""
+    ranks = [
+        tuple(_Rank(step, p, d, t).ops())
+        for p in range(step.pipeline)
+        for d in range(step.data)
+        for t in range(step.tensor)
+    ]
+    return Graph("llm", tuple(ranks))
+
+
+@dataclass(slots=True)
+class _Rank:
+    """Builds the operations of one rank."""
+
+    step: LlmStep
+    pipeline: int
+    data: int
+    tensor: int
+    listed: list[Op] = field(default_factory=list)
+
+    def _add(self, kind: Kind, name: str, after: tuple[int, ...], **rest: int | str | tuple[int, ...]) -> int:
+        number = len(self.listed)
+        self.listed.append(Op(number, kind, name, after, **rest))  # type: ignore[arg-type]
+        return number
+
+    def _compute(self, name: str, operations: float, after: tuple[int, ...]) -> int:
+        duration_ns = round(operations / self.step.flops * 1e9)
+        return self._add("compute", name, after, duration_ns=duration_ns)
+
+    def _collective(self, what: str, size: int, group: tuple[int, ...], name: str, after: int) -> int:
+        if len(group) == 1:
+            return after
+        return self._add(
+            "collective", f"{what} {name}", (after,), size_bytes=size, collective=what, group=group
+        )
+
+    @property
+    def _tensor_group(self) -> tuple[int, ...]:
+        return tuple(self.step.rank(self.pipeline, self.data, t) for t in range(self.step.tensor))
+
+    def _data_group(self, first: int, stride: int, count: int) -> tuple[int, ...]:
+        return tuple(self.step.rank(self.pipeline, first + stride * i, self.tensor) for i in range(count))
+
+    def ops(self) -> list[Op]:
+        """Return the operations of the step, in the order in which the rank's program calls them."""
+        s = self.step
+        ahead = min(s.pipeline - self.pipeline - 1, s.microbatches)
+        last = -1
+        done: list[int] = []
+        turns = [("forward", i) for i in range(ahead)]
+        for i in range(s.microbatches - ahead):
+            turns += [("forward", ahead + i), ("backward", i)]
+        turns += [("backward", i) for i in range(s.microbatches - ahead, s.microbatches)]
+        for direction, number in turns:
+            final = direction == "backward" and number == s.microbatches - 1
+            last, reduced = self._pass(direction, number, last, final=final)
+            done += reduced
+        weights = s.layers // s.pipeline * self._weights()
+        self._compute("optimizer", 12 * weights / s.tensor, (last, *done))
+        return self.listed
+
+    def _weights(self) -> float:
+        return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
+
+    def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
+        """Add a microbatch's way through the stage; return its last operation and those of gradients."""
+        s = self.step
+        forward = direction == "forward"
+        before, behind = (-1, 1) if forward else (1, -1)
+        size = s.tokens * s.hidden * s.bytes_each
+        tag = 2 * number + (not forward)
+        waits = (after,) if after >= 0 else ()
+        source = self.pipeline + before
+        if 0 <= source < s.pipeline:
+            peer = s.rank(source, self.data, self.tensor)
+            got = self._add(
+                "receive", f"{direction} {number}", (), size_bytes=size // s.tensor, peer=peer, tag=tag
+            )
+            waits = (*waits, got)
+        reduced: list[int] = []
+        layers = range(s.layers // s.pipeline)
+        last = -1
+        for layer in layers if forward else reversed(layers):
+            last = self._layer(f"{direction} {number}.{layer}", forward=forward, waits=waits, size=size)
+            waits = (last,)
+            if final:
+                reduced += self._gradients(layer, last)
+        target = self.pipeline + behind
+        if 0 <= target < s.pipeline:
+            peer = s.rank(target, self.data, self.tensor)
+            self._add(
+                "send", f"{direction} {number}", (last,), size_bytes=size // s.tensor, peer=peer, tag=tag
+            )
+        return last, reduced
+
+    def _layer(self, name: str, *, forward: bool, waits: tuple[int, ...], size: int) -> int:
+        s = self.step
+        each = (2 if forward else 4) * s.tokens / s.tensor
+        attention = each * (4 * s.hidden**2 + 2 * s.tokens * s.hidden)
+        parts = [("attention", attention), ("feed-forward", each * 3 * s.hidden * s.width)]
+        last = -1
+        for what, operations in parts if forward else reversed(parts):
+            experts = what == "feed-forward" and s.expert > 1
+            group = self._data_group(self.data // s.expert * s.expert, 1, s.expert)
+            if experts:
+                if last < 0:
+                    last = self._add("compute", f"router {name}", waits)
+                last = self._collective("all-to-all", size // s.tensor, group, f"dispatch {name}", last)
+                waits = (last,)
+            last = self._compute(f"{what} {name}", operations, waits)
+            if experts:
+                last = self._collective("all-to-all", size // s.tensor, group, f"combine {name}", last)
+            last = self._collective("all-reduce", size, self._tensor_group, f"{what} {name}", last)
+            waits = (last,)
+        return last
+
+    def _gradients(self, layer: int, after: int) -> list[int]:
+        """Add the all-reduces of a layer's gradients: with experts each has its own feed-forward part."""
+        s = self.step
+        dense, experts = 4 * s.hidden**2, 3 * s.hidden * s.width
+        everyone = self._data_group(0, 1, s.data)
+        if s.expert == 1:
+            parts = [("gradients", dense + experts, everyone)]
+        else:
+            same = self._data_group(self.data % s.expert, s.expert, s.data // s.expert)
+            parts = [("gradients", dense, everyone), ("expert gradients", experts, same)]
+        return [
+            self._collective(
+                "all-reduce", weights * s.bytes_each // s.tensor, group, f"{name} {layer}", after
+            )
+            for name, weights, group in parts
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class DdpStep:
+    """A model, its buckets, and how long a rank computes."""
+
+    ranks: int = 4
+    layers: int = 12
+    width: int = 768
+    vocabulary: int = 50_304
+    context: int = 1024
+    bytes_each: int = 4
+    first_bucket_bytes: int = 1 << 20
+    bucket_bytes: int = 25 << 20
+    forward_ns: int = 16_000_000
+    backward_ns: int = 32_000_000
+
+    @property
+    def embedding(self) -> int:
+        """Return the number of weights of the embedding, which are the head's, too."""
+        return self.vocabulary * self.width
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Return the number of parameters of each tensor, in the order of the model."""
+        wide = self.width**2
+        layer = (self.width, 3 * wide, wide, self.width, 4 * wide, 4 * wide)
+        return (self.embedding, self.context * self.width, *layer * self.layers, self.width)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of all parameters."""
+        return sum(self.tensors)
+
+    @property
+    def buckets(self) -> tuple[tuple[int, ...], ...]:
+        """Return the tensors of each bucket, in the order in which the buckets are full."""
+        found: list[tuple[int, ...]] = []
+        filling: list[int] = []
+        for count in reversed(self.tensors):
+            filling.append(count)
+            limit_bytes = self.bucket_bytes if found else self.first_bucket_bytes
+            if sum(filling) * self.bytes_each >= limit_bytes:
+                found.append(tuple(filling))
+                filling = []
+        return (*found, tuple(filling)) if filling else tuple(found)
+
+
+def ddp_graph(step: DdpStep) -> Graph:
+    """Return the graph of a training step, the same on every rank.
+
+    The time of the backward pass is divided by numbers of weights: the head's part comes first, that of the
+    embedding, a sum of rows, takes none.
+    """
+    group = tuple(range(step.ranks))
+    ns_each = step.backward_ns / (step.parameters - step.width * step.context)
+    ops = [
+        Op(0, "compute", "forward", duration_ns=step.forward_ns),
+        Op(1, "compute", "backward head", (0,), duration_ns=round(ns_each * step.embedding)),
+    ]
+    computed, summed = 1, -1
+    for number, bucket in enumerate(step.buckets):
+        lookups = (step.embedding, step.width * step.context)
+        weights = sum(count for count in bucket if count not in lookups)
+        ops.append(
+            Op(len(ops), "compute", f"backward {number}", (computed,), duration_ns=round(ns_each * weights))
+        )
+        computed = len(ops) - 1
+        waits = (computed,) if summed < 0 else (computed, summed)
+        size_bytes = sum(bucket) * step.bytes_each
+        ops.append(
+            Op(
+                len(ops),
+                "collective",
+                f"bucket {number}",
+                waits,
+                size_bytes=size_bytes,
+                collective="all-reduce",
+                group=group,
+            )
+        )
+        summed = len(ops) - 1
+    return Graph("ddp", (tuple(ops),) * step.ranks)

@@ -1,0 +1,186 @@
+"""The health of the running fabric: switches that still run, Clustermapper's findings, late packets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
+from itertools import cycle
+from typing import Any, Final
+
+from mrclab.hosts.clustermapper.denylist import Denylist
+from mrclab.linux.errors import InputError, SwitchError
+from mrclab.testbed.clustermapper import ClustermapperProcess, denylist_file
+from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.state import work_dir
+from mrclab.topologies import Fabric
+
+LOGGER = logging.getLogger(__name__)
+INTERVAL_NS = 5_000_000
+"""Between two rounds of probes: at 1 ms the prober would need half a CPU on ``lab``."""
+HEALTHY = frozenset({"delay", "rate"})
+"""Kinds of faults that lose nothing: probes do not find them."""
+
+
+class LiveClustermapper:
+    """Clustermapper as the page has it: one that the page started, or one of another terminal."""
+
+    def __init__(self, network: FabricNetwork) -> None:
+        self._network = network
+        self._file = denylist_file(network.names)
+        self._stack = ExitStack()
+        self._ours: ClustermapperProcess | None = None
+        self._read_ns = -1
+        self._denylist = Denylist()
+
+    def switch(self, on: bool) -> None:
+        """Start or end it. Raise InputError if it is on already, or if the page may not end it."""
+        if on == (self._ours is not None):
+            return
+        if not on:
+            self.close()
+            return
+        if self._file.exists():
+            raise InputError("Clustermapper is on already: 'mrclab clustermapper' runs in another terminal")
+        directory = work_dir(self._network.names)  # removed with the testbed, even if we are killed
+        directory.mkdir(exist_ok=True)
+        events = directory / "live-clustermapper.jsonl"
+        self._stack.callback(events.unlink, missing_ok=True)
+        process = ClustermapperProcess(self._network, events, INTERVAL_NS)
+        self._ours = self._stack.enter_context(process)
+
+    def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Return its present verdicts, as `judged` has them; None if it is off.
+
+        ``faults``: by place, with ``kind`` and ``t_ns`` (None: unknown). One that died is off.
+        """
+        self._note_death()
+        try:
+            changed_ns = self._file.stat().st_mtime_ns
+        except FileNotFoundError:
+            self._read_ns = -1
+            return {"ours": True, "starting": True, "verdicts": [], "missing": []} if self._ours else None
+        if changed_ns != self._read_ns:
+            self._denylist, self._read_ns = Denylist.load(self._file), changed_ns
+        found = judged(self._network.fabric, self._denylist, faults)
+        return {"ours": self._ours is not None, "starting": False, **found}
+
+    def _note_death(self) -> None:
+        try:
+            if self._ours is not None:
+                self._ours.require_alive()
+        except RuntimeError as error:
+            LOGGER.warning("%s", error)
+            self.close()
+            self._file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the page's own."""
+        self._stack.close()
+        self._ours = None
+
+
+def links_at(fabric: Fabric, place: str) -> frozenset[str]:
+    """Return the links that a fault at a place breaks: a link, a NIC port, a switch or a plane."""
+    ports = {port.ifname: f"{host.name}:{port.t0}" for host in fabric.hosts for port in host.ports}
+    wanted = ports.get(place, place)
+    return frozenset(
+        link.name
+        for link in fabric.links
+        if wanted in (link.name, link.a.node, link.b.node, f"p{link.plane}")
+    )
+
+
+def judged(fabric: Fabric, denylist: Denylist, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return Clustermapper's verdicts, each with whether it is right, and the faults that it has not found.
+
+    A verdict is right if all links that it denies are broken. ``after_ms`` is the time from the fault to the
+    verdict; None where the fault was there before, or there is none.
+    """
+    broken = {place: links_at(fabric, place) for place in faults}
+    all_broken: frozenset[str] = frozenset().union(*broken.values())
+    verdicts = []
+    for verdict in sorted(denylist.verdicts, key=lambda one: one.t_ns):
+        denied = Denylist.of(fabric, [verdict], 0).links
+        times = [faults[place]["t_ns"] for place, links in broken.items() if links & denied]
+        after_ns = [verdict.t_ns - t_ns for t_ns in times if t_ns is not None and t_ns <= verdict.t_ns]
+        verdicts.append(
+            {
+                "place": verdict.place,
+                "cause": verdict.cause,
+                "ratio": round(verdict.ratio, 4),
+                "right": bool(denied) and denied <= all_broken,
+                "after_ms": round(min(after_ns) / 1e6, 1) if after_ns else None,
+            }
+        )
+    return {"verdicts": verdicts, "missing": _missing(broken, denylist.links, faults)}
+
+
+def _missing(
+    broken: Mapping[str, frozenset[str]], denied: Iterable[str], faults: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the places of faults that lose packets and that no verdict covers."""
+    found = frozenset(denied)
+    return sorted(p for p, links in broken.items() if faults[p]["kind"] not in HEALTHY and not links & found)
+
+
+_MOST_NAMED = 3
+
+
+class SwitchCheck:
+    """Asks one switch after the other for its counters, and all if one does not answer.
+
+    ``ask`` is `mrclab.control.call` for this testbed: a command and its arguments.
+    """
+
+    def __init__(self, fabric: Fabric, ask: Callable[..., dict[str, Any]]) -> None:
+        self._names = cycle(switch.name for switch in fabric.switches)
+        self._ask = ask
+
+    def check(self, faults: Collection[str]) -> None:
+        """Ask the next switch, unless there are faults: a fault may have switched it off.
+
+        Raise SwitchError, with names, for switches that have died.
+        """
+        if faults or self._ask("counters", switch=next(self._names))["counters"] is not None:
+            return
+        status = self._ask("status", verify=False)
+        dead = [name for name, switch in status["switches"].items() if switch["counters"] is None]
+        if dead and not status["faults"]:
+            more = f" and {len(dead) - _MOST_NAMED} more" if len(dead) > _MOST_NAMED else ""
+            raise SwitchError(f"switches have died: {', '.join(dead[:_MOST_NAMED])}{more}")
+
+
+GRACE_NS: Final = 8_000_000_000
+"""After a repair, packets sent again may still be due to the fault: RoCEv2 waits seconds."""
+
+
+class LatePackets:
+    """Counts them for each transport, from the readings of its counters since its traffic began."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self._broken_until_ns = 0
+
+    def begin(self) -> None:
+        """Begin to count again: all traffic is new, and so are its counters."""
+        self._read.clear()
+        self._counts.clear()
+
+    def connect(self, name: str) -> None:
+        """Note that a transport has connected again: its counters begin at zero."""
+        self._read.pop(name, None)
+
+    def take(self, name: str, resent: int, now_ns: int, *, broken: bool) -> int:
+        """Take a reading of the packets sent again; return how many were sent without a fault.
+
+        ``broken`` says whether there is a fault now.
+        """
+        news = max(0, resent - self._read.get(name, 0))
+        self._read[name] = resent
+        if broken:
+            self._broken_until_ns = now_ns + GRACE_NS
+        elif now_ns > self._broken_until_ns:
+            self._counts[name] = self._counts.get(name, 0) + news
+        return self._counts.get(name, 0)

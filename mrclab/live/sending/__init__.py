@@ -1,1 +1,0 @@
-"""What sends on the live page: agents, rank processes, and the kernel's own stack."""

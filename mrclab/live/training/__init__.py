@@ -1,1 +1,0 @@
-"""The page of a training that runs: ``mrclab live --run DIR``."""

@@ -1,0 +1,415 @@
+"""Mininet's classes and command line over a fabric that is already there.
+
+The namespaces and cables are made in bulk (``links``); these classes give them Mininet's face: its nodes,
+its Python API and its command line, from the process that brought the testbed up or from any other. Shells
+start when they are first used. The command line has the commands of ``mrclab`` that a session needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.link import Intf, Link
+from mininet.log import error, output
+from mininet.net import Mininet
+from mininet.node import Host, Node, Switch
+from mininet.topo import Topo
+
+from mrclab.hosts.path_probe import PathProber, probed_paths
+from mrclab.linux import namespaces
+from mrclab.linux.errors import MrclabError
+from mrclab.linux.processes import environment, python
+from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of
+from mrclab.testbed import links
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.topologies import Fabric
+
+_MNEXEC_IN_BASH = {"BASH_FUNC_mnexec%%": r"""() { shift; ( printf '\001%d\n' $BASHPID; exec "$@" ); }"""}
+"""A function of the node's shell, where Mininet writes "mnexec -p COMMAND" to learn a command's pid.
+
+It stands in for the helper program of that name, which Debian has in a package with much else.
+"""
+
+
+class FabricTopo(Topo):  # type: ignore[misc]
+    """A fabric as a Mininet topology."""
+
+    def build(self, fabric: Fabric, names: Names, run_id: str) -> None:
+        """Add every host, switch and link of the fabric."""
+        common = {"run_id": run_id}
+        for host in fabric.hosts:
+            self.addHost(host.name, namespace=names.host(host.name), **common)
+        for switch in fabric.switches:
+            dpid = f"{switch.device_id:016x}"
+            self.addSwitch(switch.name, namespace=names.fabric, dpid=dpid, inNamespace=True, **common)
+        macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
+        macs |= {port.ref: port.mac for host in fabric.hosts for port in host.ports}
+        for link in fabric.links:
+            self.addLink(
+                link.a.node,
+                link.b.node,
+                port1=link.a.port,
+                port2=link.b.port,
+                addr1=macs[link.a].hex(":"),
+                addr2=macs[link.b].hex(":"),
+            )
+
+
+class _NamespaceNode(Node):  # type: ignore[misc]
+    """A Mininet node in a named namespace, whose shell starts when it is first needed."""
+
+    isSetup = True  # noqa: N815  (Mininet's name; its own set-up needs ifconfig)
+
+    def __init__(self, name: str, *, namespace: str, run_id: str, **params: Any) -> None:
+        self.namespace = namespace
+        self.run_id = run_id
+        self._pid: int | None = None
+        self._starting = False
+        self._built = False
+        super().__init__(name, **params)
+        self._built = True
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the node's shell, which this starts if it is not running."""
+        self._need_shell()
+        return self._pid
+
+    @pid.setter
+    def pid(self, value: int | None) -> None:
+        self._pid = value
+
+    def _need_shell(self) -> None:
+        if self._built and not self._starting and self.shell is None:
+            self._starting = True
+            try:
+                super().startShell()
+            finally:
+                self._starting = False
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Do nothing while the node is made; start the shell afterwards."""
+        if self._built:
+            self._need_shell()
+
+    def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
+        # Mininet starts a shell with "mnexec -cdn", other programs with "mnexec -da PID": in the node's
+        # namespace, in a new session, without our descriptors. `ip` and Popen do the same.
+        own = {RUN_VARIABLE: self.run_id, **_MNEXEC_IN_BASH}
+        environment = {**(params.pop("env", None) or os.environ), **own}
+        if cmd[:1] == ["mnexec"]:
+            program = cmd[3:] if cmd[1:2] == ["-da"] else cmd[2:]
+            cmd = ["ip", "netns", "exec", self.namespace, *program]
+            params |= {"start_new_session": True, "close_fds": True}
+        return subprocess.Popen(cmd, env=environment, **params)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+        """Send a command to the node's shell."""
+        self._need_shell()
+        return super().sendCmd(*args, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command in the node's shell and return its output."""
+        self._need_shell()
+        return super().cmd(*args, **kwargs)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Do nothing: transports set their addresses, and the links are configured."""
+        return {}
+
+    def cleanup(self) -> None:
+        """End the shell, if there is one."""
+        super().cleanup()
+        self._pid = None
+
+    def terminate(self) -> None:
+        """End the shell, and nothing else of the node."""
+        built, self._built = self._built, False
+        try:
+            super().terminate()
+        finally:
+            self._built = built
+
+    def deleteIntfs(self, checkName: bool = True) -> None:  # noqa: N802, N803
+        """Do nothing: the interfaces belong to the testbed, not to this view of it."""
+
+    def __repr__(self) -> str:
+        intfs = ",".join(self.intfNames())
+        return f"<{type(self).__name__} {self.name}: {intfs} namespace={self.namespace}>"
+
+
+class MrcHost(_NamespaceNode, Host):  # type: ignore[misc]
+    """A host with one NIC, which has one port per plane."""
+
+
+class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
+    """A switch of the fabric. Its target (BMv2 or BPF) is started and stopped elsewhere."""
+
+    controlIntf = None  # noqa: N815
+
+    def start(self, controllers: object) -> None:
+        """Do nothing: see the class."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """End the switch's shell; the switch goes on."""
+        self.terminate()
+
+
+class FabricIntf(Intf):  # type: ignore[misc]
+    """An interface that is there already."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing is left to configure."""
+        return {}
+
+    def updateIP(self) -> str | None:  # noqa: N802
+        """Return the address that the view was given, None if the kernel speaks no IP here."""
+        address: str | None = self.ip
+        return address
+
+    def set_link(self, up: bool) -> None:
+        """Bring the interface up or take it down."""
+        links.set_up(self.node.namespace, self.name, up=up)
+
+    def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
+        """Return true if the interface is up; with ``setUp`` bring it up."""
+        if setUp:
+            self.set_link(True)
+            return True
+        return "UP" in self.node.cmd(f"ip -br link show dev {self.name}")
+
+    def delete(self) -> None:
+        """Do nothing: the interfaces belong to the testbed."""
+
+
+class FabricLink(Link):  # type: ignore[misc]
+    """A cable that is there already."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # noqa: N802
+        """Nothing is left to make."""
+
+    def delete(self) -> None:
+        """Do nothing: the cables belong to the testbed."""
+
+
+class FabricMininet(Mininet):  # type: ignore[misc]
+    """Mininet's view of a testbed. ``stop`` ends the view's shells and leaves the testbed up."""
+
+    inited = True  # keeps Mininet from raising system-wide limits, which are not ours to change
+
+    def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
+        self.target = target
+        self.fabric, self.names = fabric, names
+        super().__init__(
+            topo=FabricTopo(fabric=fabric, names=names, run_id=run_id),
+            host=MrcHost,
+            switch=FabricSwitch,
+            link=FabricLink,
+            intf=FabricIntf,
+            controller=None,
+        )
+
+    def stop(self) -> None:
+        """End every shell of this view."""
+        for node in (*self.hosts, *self.switches):
+            node.terminate()
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
+        """Take a link's carrier away, or give it back (the command line's ``link a b down``)."""
+        if src not in self.nameToNode or dst not in self.nameToNode:
+            error(f"no such node: {src if src not in self.nameToNode else dst}\n")
+            return
+        pairs = self.nameToNode[src].connectionsTo(self.nameToNode[dst])
+        if not pairs:
+            error(f"no link between {src} and {dst}\n")
+        switches = {
+            node.name for node in (self.nameToNode[src], self.nameToNode[dst]) if node in self.switches
+        }
+        if pairs and switches and not capabilities_of(self.target).ports_can_go_down:
+            error(f"{PORT_DOWN_HALTS}: use 'mrclab fault'\n")
+            return
+        for near, far in pairs:
+            near.set_link(status == "up")
+            far.set_link(status == "up")
+
+
+_HELP = """\
+On this fabric:
+  status                              the switches and what they count
+  probe h0 h2                         the time of every hop, there and back
+  pingall                             a path probe between all pairs of hosts
+  perf write_bw --from h0 --to h2     MRC writes, as perftest prints them
+  fault                               all kinds of fault
+  fault blackhole p0-t0-0:p0-t1-0     break a link in silence
+  restore --all                       undo all faults
+"""
+
+
+class FabricCLI(CLI):  # type: ignore[misc]
+    """Mininet's command line. Our switches' names have hyphens, which it would otherwise split at."""
+
+    prompt = "mrclab> "
+    identchars = CLI.identchars + "-"
+
+    def getLocals(self) -> Mapping[str, Any]:  # noqa: N802
+        """Return the names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
+        self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
+        return dict(self.locals)
+
+    def default(self, line: str) -> None:
+        """Run a command at a node; refuse ``h0 ping h6`` where hosts have no address that could answer."""
+        words = line.split()
+        if len(words) > 1 and words[0] in self.mn and words[1] in ("ping", "ping6") and self._silent():
+            return
+        super().default(line)
+
+    def onecmd(self, line: str) -> bool:
+        """Run a line; a command that fails leaves the prompt, and the rest of a script, as they are."""
+        try:
+            return bool(super().onecmd(line))
+        except (AttributeError, LookupError, OSError, TypeError, ValueError, MrclabError) as failed:
+            error(f"*** {line.split()[0]}: {failed}\n")
+            return False
+
+    def do_help(self, line: str) -> None:
+        """List the commands, or explain one."""
+        super().do_help(line)
+        if not line:
+            output(_HELP)
+
+    def _mrclab(self, command: str, line: str) -> None:
+        """Run a command of ``mrclab`` on this fabric."""
+        subprocess.run([*python("mrclab"), command, *shlex.split(line)], env=environment(), check=False)
+
+    def do_probe(self, line: str) -> None:
+        """Time every hop of a path: probe h0 h2."""
+        self._mrclab("probe", line)
+
+    def do_perf(self, line: str) -> None:
+        """Measure MRC writes: perf write_bw --from h0 --to h2."""
+        self._mrclab("perf", line)
+
+    def do_fault(self, line: str) -> None:
+        """Break something: fault blackhole p0-t0-0:p0-t1-0; without arguments, list the kinds."""
+        self._mrclab("fault", line)
+
+    def do_restore(self, line: str) -> None:
+        """Undo a fault: restore p0-t0-0:p0-t1-0, or restore --all."""
+        self._mrclab("restore", line)
+
+    def do_status(self, line: str) -> None:
+        """Show the switches and their counters."""
+        self._mrclab("status", line)
+
+    def do_dpctl(self, _line: str) -> None:
+        """Refuse: the switches speak P4Runtime, not OpenFlow."""
+        error("these switches have no OpenFlow: use 'status', or 'mrclab shell SWITCH' in another terminal\n")
+
+    def do_switch(self, _line: str) -> None:
+        """Refuse: a switch of a fabric ends by a fault."""
+        error("use 'fault switch-death SWITCH' and 'restore SWITCH'\n")
+
+    def do_xterm(self, line: str, term: str = "xterm") -> None:
+        """Open a terminal at nodes; without a display, print the command that opens a shell there."""
+        if os.environ.get("DISPLAY"):
+            super().do_xterm(line, term)
+            return
+        for word in line.split():
+            if word in self.mn:
+                error(f"no display: ip netns exec {self.mn[word].namespace} bash\n")
+
+    def do_source(self, line: str) -> None:
+        """Run the commands of a file."""
+        if line and not os.path.isfile(line.split()[0]):
+            error(f"no file {line.split()[0]}\n")
+            return
+        super().do_source(line)
+
+    def do_pingall(self, line: str) -> None:
+        """Ping between all hosts; if their kernels speak no IP, send path probes between all pairs."""
+        if self._speaks_ip():
+            super().do_pingall(line)
+        else:
+            self._probe_all()
+
+    def do_pingallfull(self, line: str) -> None:
+        """Do as pingall, with all times."""
+        if self._speaks_ip():
+            super().do_pingallfull(line)
+        else:
+            self._probe_all(times=True)
+
+    def do_pingpair(self, line: str) -> None:
+        """Ping between the first two hosts."""
+        if not self._silent():
+            super().do_pingpair(line)
+
+    def do_pingpairfull(self, line: str) -> None:
+        """Ping between the first two hosts, with all times."""
+        if not self._silent():
+            super().do_pingpairfull(line)
+
+    def do_iperf(self, line: str) -> None:
+        """Measure TCP between two hosts."""
+        if not self._silent():
+            super().do_iperf(line)
+
+    def do_iperfudp(self, line: str) -> None:
+        """Measure UDP between two hosts."""
+        if not self._silent():
+            super().do_iperfudp(line)
+
+    def _probe_all(self, *, times: bool = False) -> None:
+        """Send a path probe from each host to the T0 of each other host and back, on the first path."""
+        fabric, names = self.mn.fabric, self.mn.names
+        hosts = [host.name for host in fabric.hosts]
+        output("*** mrclab: path probes to the T0 of each other host and back\n")
+        sent = came = 0
+        for source in hosts:
+            with namespaces.inside(names.host(source)):
+                prober = PathProber(fabric, source)
+            output(f"{source} -> ")
+            with prober:
+                for target in hosts:
+                    if target == source:
+                        continue
+                    echo = prober.probe(probed_paths(fabric, source, target)[0])
+                    sent, came = sent + 1, came + (echo is not None)
+                    took = f"({echo.rtt_ns / 1e3:.0f} us)" if echo and times else ""
+                    output(f"{target if echo else 'X'}{took} ")
+            output("\n")
+        output(f"*** Results: {100 - 100 * came // max(1, sent)}% dropped ({came}/{sent} received)\n")
+
+    def _speaks_ip(self) -> bool:
+        """Return True if a host's kernel has an address that can answer."""
+        return any(intf.updateIP() for host in self.mn.hosts for intf in host.intfList())
+
+    def _silent(self) -> bool:
+        """Return True, and say what to use, where the hosts' kernels speak no IP."""
+        if self._speaks_ip():
+            return False
+        hosts = [host.name for host in self.mn.hosts]
+        first, last = hosts[0], hosts[-1]
+        error(
+            "the hosts' kernels have no address, so nothing answers a ping: their NICs are mrclab's. Use\n"
+            f"  probe {first} {last}                           (times there and back, hop by hop)\n"
+            f"  perf write_lat --from {first} --to {last}      (MRC writes)\n"
+        )
+        return True
+
+    def waitForNode(self, node: Node) -> None:  # noqa: N802
+        """Print a command's output until it ends.
+
+        At a terminal, input during that time goes to the command; a script's next lines do not.
+        """
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            output(node.monitor())
