@@ -1,4 +1,4 @@
-"""This process on Linux: its rights, its end with its parent, its environment, its huge pages.
+"""The process on Linux: its rights, its end with its parent, its environment, its huge pages.
 
 Features that only Linux has are here. On other systems mrclab can simulate, report and teach, but run no
 fabric.

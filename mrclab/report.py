@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mrclab.experiments.report.run_file import rebuild
+from mrclab.experiments.report.build import rebuild
 from mrclab.experiments.report.write import write_all, write_index
 from mrclab.experiments.result.file import refused_if_damaged
 from mrclab.linux.errors import InputError

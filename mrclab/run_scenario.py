@@ -51,7 +51,7 @@ def resume_scenario(out: Path, jobs: int = 1) -> int:
     something else today.
     """
     from mrclab.cli import parser
-    from mrclab.experiments.report.run_file import load_run
+    from mrclab.experiments.report.build import load_run
 
     run = load_run(out)
     if is_finished(out):
@@ -236,8 +236,7 @@ def _run_and_report(
 ) -> dict[str, Any]:
     """Do as ``run_and_report``, ended by any signal."""
     from mrclab.experiments.live.system import describe_system
-    from mrclab.experiments.report.build import Run, build
-    from mrclab.experiments.report.run_file import load_repetitions, save_run, save_unfinished
+    from mrclab.experiments.report.build import Run, build, load_repetitions, save_run, save_unfinished
     from mrclab.experiments.result.file import save_result
     from mrclab.experiments.run.outcome import Outcome
 

@@ -9,9 +9,9 @@ gives max-min shares.
 Two assumptions about the inside of a plane bracket MRC:
 
 * ``even``: the rate is divided evenly over all working paths, however loaded they are (EVs in rotation, and
-no answer to ECN marks);
+  no answer to ECN marks);
 * ``adaptive``: the rate is divided so that only the T0s' total capacity counts (ECN steers every packet
-perfectly).
+  perfectly).
 
 Loads are matrices of T0s by T1s, a plane at a time, so that a step is a few matrix products: the flows of all
 pairs of T0s are taken together. Rates are in units of a NIC's rate. Links that are full within ``tolerance``

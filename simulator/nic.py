@@ -4,7 +4,7 @@ The endpoint is the one that runs on real sockets. The NIC does the work of hard
 the endpoint whenever a port is free, passes arrived frames to it after a stated delay, and wakes it when its
 timers are due. Work that arrives within that delay is done in one turn.
 
-With `ObjectNic` packets cross as objects (`mrclab.hosts.mrc.codec`): no bytes, no payload. The rest
+With `ObjectNic` packets cross as objects (`mrclab.hosts.mrc.codec.objects`): no bytes, no payload. The rest
 is as with frames: the same packets at the same times. It is for MRC over segment lists, without captures; it
 cannot find errors in bytes: messages are counted, not compared.
 """

@@ -9,8 +9,8 @@ By structured EVs: bits of an EV say which way up a frame takes, and each tier o
 
 ::
 
-31      28 27            18 17                  0
-|  plane  |  T0's uplink   |  the same in all   |
+    31      28 27            18 17                  0
+    |  plane  |  T0's uplink   |  the same in all   |
 
 The plane is the NIC's port, and no switch reads it. The T0 reads the next ten bits: the number of the T1.
 Nothing else varies in a fabric of two tiers, and the way down is ordinary routing. The low half of an EV

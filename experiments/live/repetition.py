@@ -36,8 +36,8 @@ from mrclab.experiments.run.link_bytes import LinkMeter, busiest_link, bytes_sen
 from mrclab.experiments.run.training import COURSE, TRANSFORMER, CourseLog
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults
-from mrclab.experiments.spec.links import metered
 from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.placement import metered
 from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.faults.kinds import KINDS, Fault, Place
 from mrclab.hosts.transports.table import Transport

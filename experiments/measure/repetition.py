@@ -76,8 +76,8 @@ from mrclab.experiments.measure.validity import (
     overloads,
     standstills_of,
 )
+from mrclab.experiments.result.file import read_form, write_whole
 from mrclab.experiments.spec.graph_workloads import FLOW_GRAPHS, GRAPHS
-from mrclab.experiments.spec.json_files import read_form, write_whole
 from mrclab.hosts.options import idle_rtt_ns, link_bps
 from mrclab.hosts.transports.kinds import LOADED
 

@@ -1,17 +1,27 @@
-"""The contents of result.json (form ``mrclab.result/2``) from the findings of all repetitions."""
+"""The contents of result.json (form ``mrclab.result/2``) from all repetitions, and run.json.
+
+run.json is the request of a run, from its start on. With its repetitions it gives a result at any time.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mrclab.experiments.measure import recovery
-from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
+from mrclab.experiments.result.file import NAME as RESULT
+from mrclab.experiments.result.file import read_form, save_result, write_whole
 from mrclab.experiments.result.model import SCHEMA, TIMES
 from mrclab.experiments.result.statistics import CONFIDENCE, RESAMPLES, summarise
 from mrclab.hosts.transports.table import Transport
+from mrclab.linux.errors import InputError
 
 OK = "ok"
 MOST_VALUES = 1000
@@ -125,8 +135,7 @@ def build(
     }
     if unfinished is None and (run.figure or run.parameters.get("expect")):
         # These import modules that few results need.
-        from mrclab.experiments.judging.expectations import judge_expectations
-        from mrclab.experiments.judging.judge import judge
+        from mrclab.experiments.judging.judge import judge, judge_expectations
 
         result["verdict"] = judge(run.figure or "", result, judge_expectations(result))
     return result
@@ -237,3 +246,53 @@ def thinned(values: Sequence[float]) -> list[float]:
     ordered = sorted(values)
     last = len(ordered) - 1
     return [float(f"{ordered[round(i * last / (MOST_VALUES - 1))]:.6g}") for i in range(MOST_VALUES)]
+
+
+NAME = "run.json"
+KILLED = "it ended without a word"
+_FORM = TypeAdapter(Run)
+
+
+def save_run(directory: Path, run: Run) -> Path:
+    """Write DIR/run.json, whole or not at all, and return its path."""
+    return write_whole(directory / NAME, json.dumps(asdict(run), indent=1) + "\n")
+
+
+def load_run(directory: Path) -> Run:
+    """Read DIR/run.json. Raise InputError if there is none, or it is something else."""
+    missing = f"no run in '{directory}': give the directory of a run"
+    return read_form(_FORM, directory / NAME, "run", missing)
+
+
+def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
+    """Return the findings of a run's repetitions so far, by transport. Raise InputError."""
+    found: dict[str, list[Repetition]] = {}
+    for transport in run.transports:
+        for number in range(int(run.parameters["repetitions"])):
+            place = directory / f"{transport.name}-{number}"
+            if (place / REPETITION_FILE).exists():
+                found.setdefault(transport.name, []).append(load_repetition(place))
+    return found
+
+
+def save_unfinished(
+    directory: Path, run: Run, repetitions: Mapping[str, Sequence[Repetition]], why: str
+) -> dict[str, Any] | None:
+    """Write the result of a run that was ended, and return it; None if nothing was measured."""
+    if not any(repetitions.values()):
+        return None
+    result = build(run, repetitions, unfinished=why)
+    save_result(directory, result)
+    return result
+
+
+def rebuild(directory: Path) -> None:
+    """Write the result of a run that was killed before it could; do nothing if there is one.
+
+    Raise InputError if it measured nothing.
+    """
+    if (directory / RESULT).exists() or not (directory / NAME).exists():
+        return
+    run = load_run(directory)
+    if save_unfinished(directory, run, load_repetitions(directory, run), KILLED) is None:
+        raise InputError(f"no result in '{directory}': the run ended before anything was measured")

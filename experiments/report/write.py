@@ -1,19 +1,65 @@
-"""All files that show a result: pictures, page and table of trials, made from result.json alone."""
+"""All files that show a result (pictures, page, table of trials), and one page over many runs.
+
+They are made from result.json alone.
+"""
 
 from __future__ import annotations
 
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.report.page.content import result_page
-from mrclab.experiments.report.page.index import index_page, row_of
+from mrclab.experiments.report.page.render import render
+from mrclab.experiments.report.page.shared import judgement
 from mrclab.experiments.report.pictures import draw_all
+from mrclab.experiments.report.table import headline
 from mrclab.experiments.result.file import load_result
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, build_fabric, load_fabric
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the index: ``link`` leads to its page, relative to the index."""
+
+    link: str
+    name: str
+    finished: str
+    claim: str
+    found: str
+    verdict: str
+    colour: str
+    paper: str
+    where: str
+    valid: bool
+
+
+def row_of(result: Mapping[str, Any], link: str) -> Row:
+    """Return a run's row, from its result."""
+    judged = judgement(result)
+    return Row(
+        link=link,
+        name=result["scenario"],
+        finished=result["finished"][:16].replace("T", " "),
+        claim=result.get("claim") or result.get("parameters", {}).get("description", ""),
+        found=judged.found or headline(result),
+        verdict=judged.verdict or "not judged",
+        colour=judged.colour,
+        paper=judged.paper,
+        where=f"{result['topology']}, {result['target']}",
+        valid=bool(result["valid"]),
+    )
+
+
+def index_page(rows: Sequence[Row], heading: str) -> str:
+    """Return the page."""
+    context = {"rows": [asdict(row) for row in rows], "heading": heading, "doubtful": False}
+    return render("index.html", context)
+
 
 PAGE, TABLE = "report.html", "trials.csv"
 FIRST = ("transport", "repetition", "trial", "fault.kind", "fault.where", "fault.at_us", "felt")

@@ -22,12 +22,16 @@ from mrclab.experiments.run.fault_run import (
 )
 from mrclab.experiments.run.injection import Change, Injector, ProfileSource
 from mrclab.experiments.run.link_bytes import LinkMeter
-from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from mrclab.experiments.spec.fault_schedule import (
+    PlannedFault,
+    faults_met,
+    random_faults,
+    schedule,
+    trials_of,
+)
 from mrclab.experiments.spec.faults import RandomFaults, SequentialFaults
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.one_plane import faults_met
 from mrclab.experiments.spec.placement import Placement
-from mrclab.experiments.spec.random_faults import random_faults
 from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric

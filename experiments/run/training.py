@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mrclab.experiments.result.file import write_whole
 from mrclab.experiments.spec.fault_schedule import PlannedFault
-from mrclab.experiments.spec.json_files import write_whole
 from mrclab.experiments.spec.placement import Placement
 from mrclab.hosts.training.model import Settings
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mrclab.controller.queues import ETHERNET_HEADER
-from mrclab.experiments.spec.expectations import parse_expectation
+from mrclab.experiments.spec.claim import parse_expectation, require_figure
 from mrclab.experiments.spec.fault_schedule import check_makeable, check_places
 from mrclab.experiments.spec.faults import (
     BUSIEST,
@@ -23,9 +23,7 @@ from mrclab.experiments.spec.faults import (
     SequentialFaults,
     TimedFault,
 )
-from mrclab.experiments.spec.links import metered
-from mrclab.experiments.spec.listing import require_figure
-from mrclab.experiments.spec.placement import Placement, place
+from mrclab.experiments.spec.placement import Placement, metered, place
 from mrclab.experiments.spec.profiles import ProfileChange
 from mrclab.experiments.spec.transports import TransportEntry, require_simulated
 from mrclab.experiments.spec.workloads import MRC_KINDS, Workload
@@ -114,7 +112,7 @@ class Scenario(YamlModel):
     claim: str = Field("", description="the statement under test, in one line")
     figure: str = Field(
         "",
-        description="the judge of the claim: a module of mrclab.experiments.figures, or module:judge",
+        description="the judge of the claim: a name in mrclab.experiments.figures, or module:judge",
     )
     expect: Annotated[tuple[str, ...], BeforeValidator(_as_lines)] = Field(
         (), description="what the result is to show, in one line or a list of lines; see below"

@@ -1,4 +1,4 @@
-"""From a workload to ranks on hosts: which hosts take part, their jobs, and the links that these can use.
+"""From a workload to ranks and streams on hosts: who takes part, and the links to measure.
 
 Pure.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from itertools import combinations
 from typing import Any
 
 from mrclab.experiments.spec.graph_workloads import GRAPH_KINDS, GRAPHS
 from mrclab.experiments.spec.program_workload import program_hosts
-from mrclab.experiments.spec.workloads import COLLECTIVES
+from mrclab.experiments.spec.workloads import COLLECTIVES, Mesh
+from mrclab.hosts.streams.stream import MIN_SLOTS, REGION_BYTES, StreamPlan
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
 
@@ -252,3 +255,68 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
         hosts += [victim_from, victim_to]
         pairs.append((len(hosts) - 2, len(hosts) - 1))
     return tuple(hosts), tuple(pairs)
+
+
+def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:
+    """Return the T0-T1 links whose names fit a pattern; none for no pattern.
+
+    Raise InputError if none fits.
+    """
+    if not pattern:
+        return ()
+    fabric_links = [link.name for link in fabric.links if link.kind == "fabric"]
+    found = tuple(name for name in fabric_links if fnmatchcase(name, pattern))
+    if not found:
+        raise InputError(
+            f"measure.links: '{pattern}' matches none of {fabric.name}, as {fabric_links[0]} would"
+        )
+    return found
+
+
+MIN_STREAM_BPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class MeshStream:
+    """One direction of one queue pair: ``src`` writes to ``dst``. ``qps`` are its numbers at both ends."""
+
+    src: str
+    dst: str
+    qps: tuple[int, int]
+    plan: StreamPlan
+
+    @property
+    def name(self) -> str:
+        """Return such as ``h0>h4 qp 2``."""
+        return f"{self.src}>{self.dst} qp {self.qps[0]}"
+
+
+def mesh_streams(mesh: Mesh, hosts: Sequence[str], seed: int) -> list[MeshStream]:
+    """Return both directions of all queue pairs. A host numbers its queue pairs in this order.
+
+    The streams that a host receives share the memory that one stream may have. Raise InputError if the rate
+    is too low for so many streams, or the messages are too long.
+    """
+    count = len(hosts) * (len(hosts) - 1) * mesh.qps
+    rate = mesh.rate_bps // count
+    if rate < MIN_STREAM_BPS:
+        raise InputError(f"workload.rate: {mesh.rate_bps} bit/s are too few for {count} streams")
+    region_bytes = REGION_BYTES // ((len(hosts) - 1) * mesh.qps)
+    longest = region_bytes // MIN_SLOTS
+    if mesh.message_bytes > longest:
+        raise InputError(
+            f"workload.message_bytes: with so many streams, messages have at most {longest} bytes"
+        )
+    used = dict.fromkeys(hosts, 0)
+    seeds = random.Random(seed)
+    found = []
+    for a, b in combinations(hosts, 2):
+        for _ in range(mesh.qps):
+            for src, dst in ((a, b), (b, a)):
+                plan = StreamPlan(
+                    mesh.message_bytes, rate, seeds.getrandbits(62), mixed=True, region_bytes=region_bytes
+                )
+                found.append(MeshStream(src, dst, (used[src], used[dst]), plan))
+            used[a] += 1
+            used[b] += 1
+    return found

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from mrclab.experiments.spec.fault_schedule import (
+    PlannedFault,
+    faults_met,
+    random_faults,
+    schedule,
+    trials_of,
+)
 from mrclab.experiments.spec.faults import Drain, RandomFaults, SequentialFaults
-from mrclab.experiments.spec.mesh import mesh_streams
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.one_plane import faults_met
-from mrclab.experiments.spec.placement import Placement
+from mrclab.experiments.spec.placement import Placement, mesh_streams
 from mrclab.experiments.spec.program_workload import Program, words_of
-from mrclab.experiments.spec.random_faults import random_faults
 from mrclab.experiments.spec.workloads import Mesh
 from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric, one_plane

@@ -25,8 +25,8 @@ from mrclab.experiments.run.link_bytes import PERIOD_NS, LinkMeter, busiest_link
 from mrclab.experiments.run.outcome import Outcome, repetition_directory
 from mrclab.experiments.spec.faults import BUSIEST, RandomFaults
 from mrclab.experiments.spec.graph_workloads import GRAPHS
-from mrclab.experiments.spec.links import metered
 from mrclab.experiments.spec.model import SIMULATED, Scenario
+from mrclab.experiments.spec.placement import metered
 from mrclab.experiments.spec.transports import require_simulated
 from mrclab.experiments.virtual.fabric import (
     CHOICES,

@@ -11,8 +11,7 @@ import numpy as np
 
 from mrclab.experiments.measure.evidence import Collected, Sample
 from mrclab.experiments.run.training import training_alone
-from mrclab.experiments.spec.fault_schedule import denylists
-from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.fault_schedule import denylists, faults_met
 from mrclab.experiments.virtual.fabric import VirtualSetting
 from mrclab.experiments.virtual.nics import VirtualDevice
 from mrclab.hosts.collectives.channel import Channel, on_one_host

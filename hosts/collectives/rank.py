@@ -2,18 +2,18 @@
 
 It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
 
-open      open the channels: fabric, host, ranks here and in all, transport, job
--> the attributes that each rank's peers need
-connect   connect the channels, given the peers' attributes by rank and peer
-run       run the job, given its start time and duration, and which links to avoid from when on;
-answered when the job is over
--> `problem`: the error in the arrived data,
-`failure`: why the job did not finish; or None
-news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
-with ``forget``, reported data is not kept for ``save``
--> the time, and each rank's news
-stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
-save      write each rank's samples and series to a file      -> counters
+    open      open the channels: fabric, host, ranks here and in all, transport, job
+                                                      -> the attributes that each rank's peers need
+    connect   connect the channels, given the peers' attributes by rank and peer
+    run       run the job, given its start time and duration, and which links to avoid from when on;
+              answered when the job is over
+                                                      -> `problem`: the error in the arrived data,
+                                                         `failure`: why the job did not finish; or None
+    news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
+              with ``forget``, reported data is not kept for ``save``
+                                                      -> the time, and each rank's news
+    stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
+    save      write each rank's samples and series to a file      -> counters
 
 The NIC keeps working between these requests and after them, so that peers can finish. ``JOBS`` has the jobs
 that a rank can run, by kind.

@@ -9,15 +9,15 @@ kind: `Endpoint(..., objects=True)`. Everything but the form of the packets is a
 packets at the same times, completions, marks, counters and events. The driver of `mrclab.hosts.rdma.endpoint`
 works in the same way, with two verbs under other names:
 
-for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
-endpoint.receive_packet(port, packet, now_ns)
+    for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
+    endpoint.receive_packet(port, packet, now_ns)
 
 The fields of a packet that a network reads, and the changes that it may make:
 
 * `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
-`outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
-own: it may keep there the number of the route that it computed once. It keeps no object there: packets are
-not tracked by Python's collector, so none may refer to what refers to a network.
+  `outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
+  own: it may keep there the number of the route that it computed once. It keeps no object there: packets are
+  not tracked by Python's collector, so none may refer to what refers to a network.
 * `packet.frame_bytes` is the length of the frame that it stands for.
 * `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 

@@ -22,10 +22,10 @@ hop. The result goes out least significant byte first.
 Two properties of CRCs keep this to one pass over the payload and no copy:
 
 * The part before the BTH is the same for all packets of one path and length, so its CRC is computed once
-(`prefix_crc`) and passed to `crc32` as the starting value.
+  (`prefix_crc`) and passed to `crc32` as the starting value.
 * The BTH's reserved byte is sent as zero but counts as 0xFF. A CRC is linear, so that difference can be moved
-into the starting value: `RESERVED_FIX` is the change of the register that four byte steps turn into 0xFF.
-It is part of `prefix_crc`, and from there on the bytes count as they are.
+  into the starting value: `RESERVED_FIX` is the change of the register that four byte steps turn into 0xFF.
+  It is part of `prefix_crc`, and from there on the bytes count as they are.
 """
 
 from __future__ import annotations

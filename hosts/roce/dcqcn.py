@@ -5,12 +5,12 @@ CNP at once, then at most one CNP goes out per N microseconds for as long as mar
 
 The sender is the reaction point, [DCQCN] §3.1, Figure 7, with R_C the current rate and R_T the target:
 
-on a CNP         R_T = R_C;  R_C = R_C (1 - alpha / 2);  alpha = (1 - g) alpha + g
-K without CNP    alpha = (1 - g) alpha
-step of timer or byte counter; i_T and i_B count either kind since the last CNP:
-fast recovery        max(i_T, i_B) < F     R_C = (R_T + R_C) / 2
-hyper increase       min(i_T, i_B) > F     R_T = R_T + R_HAI, then as above
-additive increase    else                  R_T = R_T + R_AI, then as above
+    on a CNP         R_T = R_C;  R_C = R_C (1 - alpha / 2);  alpha = (1 - g) alpha + g
+    K without CNP    alpha = (1 - g) alpha
+    step of timer or byte counter; i_T and i_B count either kind since the last CNP:
+        fast recovery        max(i_T, i_B) < F     R_C = (R_T + R_C) / 2
+        hyper increase       min(i_T, i_B) > F     R_T = R_T + R_HAI, then as above
+        additive increase    else                  R_T = R_T + R_AI, then as above
 
 The sender needs no timer: steps that time has brought are taken when the rate is next asked for, in the
 order in which they were due. The limiter is a bucket that fills at R_C, whatever that was at each moment.

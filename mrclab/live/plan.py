@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from mrclab.experiments.spec.json_files import one_line
+from mrclab.experiments.result.file import one_line
 from mrclab.faults.kinds import KINDS, Fault
 from mrclab.linux.errors import InputError
 from mrclab.live.describe import LOOKS, pairs_of

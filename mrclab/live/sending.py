@@ -1,7 +1,7 @@
 """What sends on the live page: agents, jobs of rank processes, and the kernel's own stack.
 
-A transport's traffic is either streams between agents (`mrclab.live.sending`), or a job of rank
-processes (`mrclab.live.sending`): an all-reduce, or TCP, which agents do not speak.
+A transport's traffic is either streams between agents (`mrclab.live.sending.agents`), or a job of rank
+processes (`mrclab.live.sending.ranks`): an all-reduce, or TCP, which agents do not speak.
 """
 
 from __future__ import annotations

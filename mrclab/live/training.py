@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from mrclab.experiments.measure.metrics import Steps, course_under
 from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
-from mrclab.experiments.report.run_file import load_run
+from mrclab.experiments.report.build import load_run
 from mrclab.experiments.result.file import NAME as RESULT
 from mrclab.experiments.run.training import COURSE, STEPS, progress_of
 from mrclab.linux.errors import InputError

@@ -15,8 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from mrclab.experiments.report.page.inline import inline_svg
-from mrclab.experiments.report.page.render import drawn, render
+from mrclab.experiments.report.page.render import drawn, inline_svg, render
 from mrclab.experiments.result.palette import BLUE, GREEN, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
 from mrclab.scale.fabric import blast_radius
 from mrclab.scale.figures import Curve

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.experiments.spec.overlay import merge, nest
+from mrclab.experiments.spec.scenario import merge, nest
 from mrclab.linux.errors import InputError
 from mrclab.scale.fabric import Built, Design, smallest_design
 from mrclab.scale.job import study

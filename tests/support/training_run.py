@@ -8,8 +8,7 @@ from typing import Any
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.repetition import Repetition, save_repetition
 from mrclab.experiments.measure.validity import Validity
-from mrclab.experiments.report.build import Run
-from mrclab.experiments.report.run_file import save_run
+from mrclab.experiments.report.build import Run, save_run
 from mrclab.experiments.run.training import COURSE, STEPS
 from mrclab.experiments.spec.scenario import load_scenario
 

@@ -21,7 +21,7 @@ import psutil
 from mrclab.experiments.live.disturbances import by_switch
 from mrclab.experiments.live.drivers.driver import ANSWER_S, Agents, Setting, Steady, transport_config
 from mrclab.experiments.measure.evidence import Collected
-from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
+from mrclab.experiments.spec.placement import MeshStream, mesh_streams
 from mrclab.experiments.spec.workloads import Mesh
 from mrclab.hosts.worker import AgentError, RemoteAgent
 from mrclab.topologies import fabric_text

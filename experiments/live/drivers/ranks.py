@@ -15,8 +15,7 @@ from mrclab.experiments.live.drivers.driver import Setting, Steady
 from mrclab.experiments.measure.evidence import Collected, Sample
 from mrclab.experiments.measure.load import Beats
 from mrclab.experiments.run.training import STEPS, TRANSFORMER, training_alone
-from mrclab.experiments.spec.fault_schedule import denylists
-from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.fault_schedule import denylists, faults_met
 from mrclab.experiments.spec.placement import Placement
 from mrclab.hosts.training.accelerator import LONGEST_START_S
 from mrclab.hosts.worker import RemoteAgent

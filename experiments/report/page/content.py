@@ -8,13 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mrclab.experiments.report.event_rows import KINDS, PICTURES, event_rows
+from mrclab.experiments.report.events import KINDS, PICTURES, event_rows
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
-from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
-from mrclab.experiments.report.page.inline import picture
-from mrclab.experiments.report.page.render import drawn, render
-from mrclab.experiments.report.page.replay_svg import draw_replay
+from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric, draw_replay
+from mrclab.experiments.report.page.render import drawn, picture, render
 from mrclab.experiments.report.page.shared import head_of, judgement, micro
 from mrclab.experiments.report.pictures import SPREAD, sizes_of
 from mrclab.experiments.report.table import check_word, headline, reasons, rules

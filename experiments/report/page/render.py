@@ -1,9 +1,12 @@
-"""Templates to HTML: all data of a run are escaped, except our own pictures."""
+"""Templates to HTML: all data are escaped, except our own pictures, whose ids do not collide."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,3 +31,36 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 def drawn(svg: str | None) -> Markup | None:
     """Mark a picture of ours as not to be escaped."""
     return None if svg is None else Markup(svg)
+
+
+_ID = re.compile(r'\bid="([^"]+)"')
+_REFERENCE = re.compile(r'(url\(#|href="#)([^")]+)')
+_SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
+_SIZE = re.compile(r'(<svg\b[^>]*?) width="[^"]+"')
+_HEIGHT = re.compile(r'(<svg\b[^>]*?) height="[^"]+"')
+_METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
+
+
+def inline_svg(text: str, name: str, says: str) -> str:
+    """Return an SVG file's text as an element of an HTML page.
+
+    Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
+    ``says`` is the text for a screen reader. Raise ValueError if the text holds no ``<svg>``.
+    """
+    found = _SVG.search(text)
+    if found is None:
+        raise ValueError(f"{name} holds no <svg> element")
+    svg = _METADATA.sub("", found[0])
+    svg = _ID.sub(lambda m: f'id="{name}-{m[1]}"', svg)
+    svg = _REFERENCE.sub(lambda m: f"{m[1]}{name}-{m[2]}", svg)
+    svg = _HEIGHT.sub(r"\1", _SIZE.sub(r"\1", svg, count=1), count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(says)}"', 1)
+
+
+def picture(directory: Path, name: str, says: str) -> str | None:
+    """Return the picture ``name``.svg of a run's directory, or None if the run drew none."""
+    try:
+        text = (directory / f"{name}.svg").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return inline_svg(text, name, says)

@@ -1,6 +1,6 @@
 """The profiles of the control API [API]: EV format, EVs, congestion control; states and errors.
 
-INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
+    INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
 
 A profile gets its attributes on the way to OFFLINE and may be used while it is ONLINE. It leaves ONLINE only
 when nothing uses it any more. The EVs of queue pairs may change while these run, with events about them.

@@ -3,7 +3,7 @@
 The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost when another one, SENT more than the
 reordering window later, on whatever path, has been acknowledged:
 
-sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
+    sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
 Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
 alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
@@ -14,10 +14,10 @@ that all count as lost as soon as anything sent later is acknowledged.
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
 * when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
-window has passed since the packet left;
+  window has passed since the packet left;
 * otherwise when the tail timer runs out while anything is unacknowledged (1.5 * srtt after the last
-transmission, and more than the reordering window): packets sent long enough before the probe are lost if
-the probe is answered first.
+  transmission, and more than the reordering window): packets sent long enough before the probe are lost if
+  the probe is answered first.
 
 The answer, with its bitmap, decides about the packets sent before the probe. Only when probes stay unanswered
 too does the ACK timer of the specification count down to the error.

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from mrclab.experiments.judging.expectations import judge_expectations
-from mrclab.experiments.judging.judge import judge
+from mrclab.experiments.judging.judge import judge, judge_expectations
 from mrclab.experiments.report.table import verdict
-from mrclab.experiments.spec.expectations import STATISTICS, Quantity, parse_expectation
+from mrclab.experiments.spec.claim import STATISTICS, Quantity, parse_expectation
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.linux.errors import InputError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.experiments.judging.judge import judge
-from mrclab.experiments.spec.listing import require_figure
+from mrclab.experiments.spec.claim import require_figure
 from mrclab.linux.errors import InputError
 from tests.experiments.figures.test_judges import cases
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mrclab.experiments.figures.fig20 import expected_collisions
+from mrclab.experiments.figures.goodput_and_latency import expected_collisions
 from mrclab.experiments.judging.phases import phases_of
 from mrclab.experiments.judging.readings import Series, by_repetition, failures
 from mrclab.experiments.judging.scale import (

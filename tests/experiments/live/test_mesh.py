@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrclab.experiments.live.drivers.mesh import GROWTH_BYTES, Memory, Watched
-from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.fault_schedule import CUTTING, KINDS, PlannedFault, random_faults
 from mrclab.experiments.spec.faults import RandomFaults
-from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.random_faults import CUTTING, KINDS, random_faults
+from mrclab.experiments.spec.placement import MeshStream, mesh_streams
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.experiments.spec.workloads import Mesh
 from mrclab.linux.errors import InputError

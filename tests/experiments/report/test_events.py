@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrclab.experiments.report.ev_map import draw_ev_map, ev_words, share_retired
-from mrclab.experiments.report.event_rows import MOST_ROWS, event_rows
+from mrclab.experiments.report.events import MOST_ROWS, draw_ev_map, ev_words, event_rows, share_retired
 from mrclab.experiments.report.write import write_all
 from mrclab.experiments.result.file import save_result
 from mrclab.topologies.model import ev_of

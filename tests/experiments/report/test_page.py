@@ -18,9 +18,8 @@ from mrclab.cli import main
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.pictures import ccdf, delivery_times_ns, reorder_extents
 from mrclab.experiments.measure.repetition import _traces
-from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
-from mrclab.experiments.report.page.inline import inline_svg
-from mrclab.experiments.report.page.replay_svg import CYCLE_S, draw_replay
+from mrclab.experiments.report.page.fabric_svg import CYCLE_S, Marks, draw_fabric, draw_replay
+from mrclab.experiments.report.page.render import inline_svg
 from mrclab.experiments.report.page.shared import command_of
 from mrclab.experiments.report.pictures import draw_all
 from mrclab.experiments.report.write import write_all, write_index

@@ -13,8 +13,7 @@ from mrclab.cli import main
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
-from mrclab.experiments.report.build import Run, build
-from mrclab.experiments.report.run_file import load_repetitions, load_run, rebuild, save_run
+from mrclab.experiments.report.build import Run, build, load_repetitions, load_run, rebuild, save_run
 from mrclab.experiments.result.file import load_result
 from mrclab.experiments.result.model import Result
 from mrclab.experiments.run.outcome import Outcome

@@ -3,7 +3,7 @@
 import pytest
 
 from mrclab.experiments.run.link_bytes import PERIOD_NS, LinkMeter
-from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.placement import metered
 from mrclab.linux.errors import InputError
 from mrclab.topologies import load_fabric
 

@@ -8,13 +8,15 @@ from mrclab.experiments.spec.fault_schedule import (
     PlannedFault,
     check_places,
     denylists,
+    faults_met,
     matching,
+    place_in_one_plane,
     places_of,
     schedule,
+    specs_in_one_plane,
     trials_of,
 )
 from mrclab.experiments.spec.faults import Drain, SequentialFaults, TimedFault
-from mrclab.experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
 from mrclab.faults.kinds import KINDS
 from mrclab.hosts.transports.table import TRANSPORTS
 from mrclab.linux.errors import InputError

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from mrclab.experiments.spec.faults import TimedFault
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.overlay import parse_overrides
 from mrclab.experiments.spec.placement import place
 from mrclab.experiments.spec.plan import plan_text
 from mrclab.experiments.spec.published import page_path, scenario_schema, with_tables
-from mrclab.experiments.spec.scenario import load_scenario, parse_scenario
+from mrclab.experiments.spec.scenario import load_scenario, parse_overrides, parse_scenario
 from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.hosts.transports import DEPLOYED
 from mrclab.hosts.transports.table import TRANSPORTS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrclab.experiments.spec.overlay import parse_overrides
-from mrclab.experiments.spec.scenario import load_scenario, parse_scenario
+from mrclab.experiments.spec.scenario import load_scenario, parse_overrides, parse_scenario
 from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.hosts.options import fast_links
 from mrclab.linux.errors import InputError

@@ -16,8 +16,7 @@ from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.result.file import load_result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.overlay import parse_overrides
-from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.experiments.spec.scenario import parse_overrides, parse_scenario
 from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.experiments.virtual.engine import run_scenario
 from mrclab.hosts.training.model import Settings

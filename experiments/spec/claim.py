@@ -1,19 +1,52 @@
-"""A scenario's expectations of its own result, such as ``recovered_us.p50[mine] < 0.8 * [mrc]``.
+"""What a scenario claims: the judge of its figure, by name, and its own expectations.
+
+A judge is a shipped one, ``module:judge``, or a package's entry point of the group ``mrclab.figures``.
+``module:judge`` is looked for where Python looks, and in the current directory. An expectation is such as
+``recovered_us.p50[mine] < 0.8 * [mrc]``:
 
     EXPECTATION = QUANTITY RELATION (NUMBER | [NUMBER *] QUANTITY)
     QUANTITY    = METRIC.STATISTIC[TRANSPORT]     on the right, METRIC.STATISTIC may be left out: the same
     RELATION    = < | <= | > | >=
     STATISTIC   = p50 | p90 | p99 | mean
-
-It is read here by a regular expression and judged by `mrclab.experiments.judging.expectations`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from mrclab.experiments.figures import MODULES
+from mrclab.hosts.schemes.registry import find_object
+from mrclab.linux.errors import InputError
+
+GROUP = "mrclab.figures"
+
+
+def require_figure(figure: str) -> None:
+    """Raise InputError if there is no such judge. Shipped ones are not imported."""
+    known = sorted(MODULES)
+    if figure in known or own_judge(figure) is not None:
+        return
+    raise InputError(
+        f"figure: there is no '{figure}' in experiments/figures ({', '.join(known)}), nor is it module:judge"
+    )
+
+
+def own_judge(figure: str) -> Callable[[Mapping[str, Any]], Any] | None:
+    """Return the judge outside of the tree that ``figure`` names, None if the name has no such form.
+
+    Raise InputError if its module cannot be imported, or has no such function.
+    """
+    try:
+        found = find_object(figure, GROUP)
+    except ValueError as error:
+        raise InputError(f"figure: {error}") from None
+    if found is not None and not callable(found):
+        raise InputError(f"figure: {figure} is no function: a judge takes a result and returns a Verdict")
+    return found  # type: ignore[no-any-return]
+
 
 STATISTICS: Final = ("p50", "p90", "p99", "mean")
 _QUANTITY: Final = r"(?:(?P<{0}metric>[A-Za-z_][A-Za-z0-9_@]*)\s*\.\s*(?P<{0}statistic>[a-z0-9]+)\s*)?"
