@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from mrclab.experiments.figures import MODULES
 from mrclab.experiments.judging.criteria import at_least, at_most
 from mrclab.experiments.judging.readings import (
     Result,
@@ -26,7 +25,14 @@ from mrclab.experiments.judging.scale import bus_factor, most_mbps, nic_mbps_of
 from mrclab.experiments.judging.verdict import Check, Verdict
 from mrclab.experiments.result.model import EXPECTED, TIMES
 from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, Interval, interval_of, interval_of_ratio
-from mrclab.experiments.spec.claim import Expectation, Quantity, own_judge, parse_expectation, require_figure
+from mrclab.experiments.spec.claim import (
+    MODULES,
+    Expectation,
+    Quantity,
+    own_judge,
+    parse_expectation,
+    require_figure,
+)
 from mrclab.experiments.spec.model import SIMULATED
 from mrclab.topologies.units import size_bytes
 

@@ -17,11 +17,21 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mrclab.experiments.figures import MODULES
 from mrclab.hosts.schemes.registry import find_object
 from mrclab.linux.errors import InputError
 
 GROUP = "mrclab.figures"
+MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("fig09a", "fig09b", "fig09c", "fig09d", "fig19a", "fig19b", "fig19c"), "link_failures"),
+    **dict.fromkeys(("fig08", "fig10", "fig11", "drain"), "switch_failures"),
+    **dict.fromkeys(("fig05", "fig06", "t1_reboot", "training", "training_124m"), "training_jobs"),
+    **dict.fromkeys(("fig04", "fig12", "fig14", "ev_modes", "entropy_values"), "entropy_values"),
+    **dict.fromkeys(("link_kill", "headline", "program_kill"), "recovery"),
+    **dict.fromkeys(("fig16", "fig17", "all_reduce"), "collectives"),
+    **dict.fromkeys(("fig18", "fig21", "fig22", "lossless"), "incast"),
+    **dict.fromkeys(("fig20", "queue_pairs", "bandwidth", "latency"), "goodput_and_latency"),
+}
+"""The shipped figures, each with the module of experiments/figures that judges it."""
 
 
 def require_figure(figure: str) -> None:
