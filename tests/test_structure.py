@@ -29,10 +29,7 @@ EXCEPTIONS = {
     # The loader makes Python find the modules that mypyc compiled.
     "mrclab.hosts.rdma imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc imports mrclab.hosts.compiled.prefer",
-    "mrclab.hosts.mrc.codec imports mrclab.hosts.compiled.prefer",
-    "mrclab.hosts.mrc.congestion imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc.evs imports mrclab.hosts.compiled.prefer",
-    "mrclab.hosts.mrc.outstanding imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc.sending imports mrclab.hosts.compiled.prefer",
     "mrclab.simulator imports mrclab.hosts.compiled.prefer",
     # A program that writes the diagram of EV states into a page of docs.

@@ -10,8 +10,7 @@ from tests.support.paths import ROOT
 ROWS = rows()
 MODULES = {path.stem for room in ("mrc", "rdma") for path in (ROOT / "hosts" / room).rglob("*.py")}
 NOT_NAMED = {
-    *("__init__", "events", "qlog", "memory", "config", "paths", "psn", "headers", "counters", "rtt", "ev"),
-    *("objects", "policy", "rate_cap", "values", "window_report"),
+    *("__init__", "codec", "config", "events", "memory", "paths", "rtt"),
 }
 OPTIONS = {field.name for kind in (MrcConfig, SpecReading) for field in fields(kind)}
 
