@@ -43,25 +43,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mrclab.hosts.clustermapper.denylist import apply_denylist
 from mrclab.hosts.eventlog import EventLog
+from mrclab.hosts.host_nic import HostNic
 from mrclab.hosts.mrc import Endpoint
 from mrclab.hosts.mrc.events import EndpointAnswered, EvRestored
 from mrclab.hosts.mrc.wire import EndpointOp
-from mrclab.hosts.nic.base_rtt import calibrate
 from mrclab.hosts.nic.device import LINGER_NS, Device
-from mrclab.hosts.nic.routes import ask_endpoints, paths_for
+from mrclab.hosts.nic.routes import ask_endpoints
 from mrclab.hosts.observation import RecentEvents, flow_state, path_states
-from mrclab.hosts.profile_socket import HostProfiles
 from mrclab.hosts.rdma.events import Event, EvState, SendCompleted
 from mrclab.hosts.streams.rounds import Beat, Connection, Rounds
 from mrclab.hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
-from mrclab.hosts.transports import DEFAULT, make_config, random_of
-from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
-from mrclab.topologies import Fabric, fabric_from_text
 
 MOST_ANSWERS = 4096
 """Answers to `ask` that are kept until they are taken."""
@@ -87,10 +82,7 @@ class Agent:
     """One NIC with queue pairs, and streams over them."""
 
     def __init__(self) -> None:
-        self._fabric: Fabric | None = None
-        self._device: Device | None = None
-        self._profiles: HostProfiles | None = None
-        self._host = ""
+        self._nic: HostNic | None = None
         self._connections: list[Connection] = []
         self._rounds: Rounds | None = None
         self._log: EventLog | None = None
@@ -115,7 +107,7 @@ class Agent:
             "deny": self._deny,
             "ask": self._ask,
             "answers": self._answered,
-            "profiles": lambda request: {"answer": self.profiles.requests.carry_out(request["request"])},
+            "profiles": lambda request: {"answer": self.nic.profiles.requests.carry_out(request["request"])},
             "wait": self._begin_wait,
             "verify": self._verify,
             "end_log": self._end_log,
@@ -151,18 +143,16 @@ class Agent:
         return {"holds": holds}
 
     @property
-    def device(self) -> Device:
+    def nic(self) -> HostNic:
         """The NIC. Raise RuntimeError before it is opened."""
-        if self._device is None:
+        if self._nic is None:
             raise RuntimeError("'open' comes first")
-        return self._device
+        return self._nic
 
     @property
-    def profiles(self) -> HostProfiles:
-        """The NIC's profiles. Raise RuntimeError before it is opened."""
-        if self._profiles is None:
-            raise RuntimeError("'open' comes first")
-        return self._profiles
+    def device(self) -> Device:
+        """The NIC's device. Raise RuntimeError before it is opened."""
+        return self.nic.device
 
     def close(self) -> None:
         """Complete the log. The NIC closes with the process."""
@@ -175,7 +165,7 @@ class Agent:
             return True, None
         wait = self._wait
         until_ns, deciding = (None, ()) if wait is None else (wait.deadline_ns, wait.condition.deciding)
-        profiles = self.profiles
+        profiles = self.nic.profiles
         readable, decided = self._rounds.run(until_ns, [control_fd, *profiles.descriptors()], deciding)
         if readable:
             profiles.serve(readable)
@@ -186,40 +176,25 @@ class Agent:
     def _open(self, request: Request) -> dict[str, Any]:
         realtime, awake = request.get("realtime", True), request.get("awake", True)
         refused = take_cpu(request["cpu"], realtime=realtime, awake=awake)
-        self._fabric = fabric_from_text(request["topology_yaml"])
-        self._host = request["host"]
-        self._device = device = Device.open(
-            self._fabric,
-            self._host,
-            make_config(request.get("transport", DEFAULT), self._fabric, self._host, request["config"]),
-            random_of(request["seed"], self._host),
-            linger_ns=LINGER_NS if request["cpu"] is not None else 0,
-        )
-        self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
-        self._profiles = HostProfiles(device, self._host)
-        self._rounds = Rounds(device)
+        self._nic = nic = HostNic.open(request, LINGER_NS if request["cpu"] is not None else 0)
+        qps = nic.create_qps(request.get("qps", 1))
+        self._connections = [Connection(qpn) for qpn in nic.qpns]
+        self._rounds = Rounds(nic.device)
         self._rounds.observe = self._observe
         self._rounds.connections = {connection.qpn: connection for connection in self._connections}
-        return {
-            "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections],
-            "refused": refused,
-        }
+        return {"qps": qps, "refused": refused}
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, EndpointAnswered):
             self._answers.append(event)
         else:
-            self.profiles.observe(event)
+            self.nic.profiles.observe(event)
 
     def _ask(self, request: Request) -> dict[str, Any]:
-        if self._fabric is None:
-            raise RuntimeError("'open' comes first")
+        nic, dscp, status = self.nic, request.get("dscp"), request.get("port_status")
         targets = [(target["host"], target["ev"], target["port"]) for target in request["targets"]]
-        device, dscp, status = self.device, request.get("dscp"), request.get("port_status")
-        op = EndpointOp[request["op"]]
-        asked = ask_endpoints(
-            device.endpoint, self._fabric, self._host, op, targets, device.now(), dscp, status
-        )
+        op, now_ns = EndpointOp[request["op"]], nic.device.now()
+        asked = ask_endpoints(nic.device.endpoint, nic.fabric, nic.host, op, targets, now_ns, dscp, status)
         return {"requests": asked}
 
     def _answered(self, _request: Request) -> dict[str, Any]:
@@ -238,7 +213,7 @@ class Agent:
     def _begin_log(self, request: Request) -> dict[str, Any]:
         log = EventLog(
             Path(request["path"]),
-            self._host,
+            self.nic.host,
             self.device.now(),
             completions=request.get("completions", True),
             keep_bytes=request.get("keep_bytes"),
@@ -265,22 +240,14 @@ class Agent:
         return {}
 
     def _connect(self, request: Request) -> dict[str, Any]:
-        if self._fabric is None:
-            raise RuntimeError("'open' comes first")
-        peer = attributes_from_dict(request["attributes"])
-        paths = paths_for(self.device.endpoint, self._fabric, self._host, request["peer"])
-        connection = self._connection(request)
-        named = request.get("ev_profile"), request.get("cc_profile")
-        self.profiles.connect(connection.qpn, peer, paths, *named)
-        connection.peer = request["peer"]
+        qpn, peer = self._connection(request).qpn, request["peer"]
+        profiles = request.get("ev_profile"), request.get("cc_profile")
+        self.nic.connect(qpn, peer, request["attributes"], *profiles)
         freeze_heap()
         return {}
 
     def _calibrate(self, request: Request) -> dict[str, Any]:
-        connection, device = self._connection(request), self.device
-        if self._fabric is None or not connection.peer:
-            raise RuntimeError("'connect' comes first")
-        return {"base_rtt_ns": calibrate(device, connection.qpn, self._fabric, self._host, connection.peer)}
+        return {"base_rtt_ns": self.nic.calibrate(self._connection(request).qpn)}
 
     def _pace(self, request: Request) -> dict[str, Any]:
         endpoint = self.device.endpoint
@@ -297,17 +264,10 @@ class Agent:
         return {}
 
     def _deny(self, request: Request) -> dict[str, Any]:
-        fabric, device = self._fabric, self.device
-        assert fabric is not None
         denied: set[int] = set()
-        for c in self._connections:
-            if c.peer:
-                denied.update(
-                    apply_denylist(
-                        device.endpoint, c.qpn, fabric, self._host, c.peer, request["links"], device.now()
-                    )
-                )
-                self.profiles.deny_again(c.qpn)
+        for qpn in self.nic.peers:
+            denied.update(self.nic.deny(qpn, request["links"]))
+            self.nic.profiles.deny_again(qpn)
         return {"evs": sorted(denied)}
 
     def _stop(self, _request: Request) -> dict[str, Any]:

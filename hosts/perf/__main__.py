@@ -24,30 +24,19 @@ import resource
 from collections.abc import Mapping
 from typing import Any
 
-from mrclab.hosts.clustermapper.denylist import apply_denylist
-from mrclab.hosts.nic.base_rtt import calibrate
-from mrclab.hosts.nic.device import Device
-from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.host_nic import HostNic
 from mrclab.hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
-from mrclab.hosts.profile_socket import HostProfiles
 from mrclab.hosts.streams.stream import RemoteRegion
-from mrclab.hosts.transports import make_config, random_of
-from mrclab.hosts.transports.kinds import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
-from mrclab.topologies import Fabric, fabric_from_text
 
 
 class PerfAgent:
     """One NIC with queue pairs, and the job that runs over them."""
 
     def __init__(self) -> None:
-        self._fabric: Fabric | None = None
         self._nic: Nic | None = None
-        self._profiles: HostProfiles | None = None
-        self._host = ""
-        self._peer = ""
         self._rss_bytes = 0
         self._job: Job | None = None
         self.operations: Mapping[str, Operation] = {
@@ -81,9 +70,9 @@ class PerfAgent:
 
         Raise PerfError if the job failed, and drop the job.
         """
-        if self._nic is None or self._profiles is None:
+        if self._nic is None:
             return True, None
-        device, profiles = self._nic.device, self._profiles
+        device, profiles = self._nic.device, self._nic.of_host.profiles
         readable = device.turn(None, (control_fd, *profiles.descriptors()))
         requested = control_fd in readable
         if readable:
@@ -120,50 +109,27 @@ class PerfAgent:
 
     def _open(self, request: Request) -> dict[str, Any]:
         take_cpu(request["cpu"])
-        self._fabric = fabric_from_text(request["topology_yaml"])
-        self._host = request["host"]
-        device = Device.open(
-            self._fabric,
-            self._host,
-            make_config(request["transport"], self._fabric, self._host, request["config"]),
-            random_of(request["seed"], self._host),
-        )
-        self._profiles = HostProfiles(device, self._host)
+        opened = HostNic.open(request)
         buffer = bytearray(max(1, request["bytes"]))
-        region = device.endpoint.register_memory(bytearray(max(1, request["bytes"])))
+        region = opened.device.endpoint.register_memory(bytearray(max(1, request["bytes"])))
         gc.collect()
         self._rss_bytes = resident_bytes()
-        self._nic = Nic(device, [device.endpoint.create_qp() for _ in range(request["qps"])], buffer)
-        return {
-            "host": self._host,
-            "address": region.address,
-            "rkey": region.rkey,
-            "qps": [attributes_to_dict(device.endpoint.local_attributes(q)) for q in self._nic.qpns],
-        }
+        qps = opened.create_qps(request["qps"])
+        self._nic = Nic(opened, buffer)
+        return {"host": opened.host, "address": region.address, "rkey": region.rkey, "qps": qps}
 
     def _connect(self, request: Request) -> dict[str, Any]:
-        if self._fabric is None or self._profiles is None:
-            raise RuntimeError("'open' comes first")
-        peer = request["peer"]
-        endpoint = self.nic.device.endpoint
-        paths = paths_for(endpoint, self._fabric, self._host, peer["host"])
-        for qpn, attributes in zip(self.nic.qpns, peer["qps"], strict=True):
-            self._profiles.connect(qpn, attributes_from_dict(attributes), paths)
-            now = self.nic.device.now()
-            apply_denylist(
-                endpoint, qpn, self._fabric, self._host, peer["host"], request.get("denied", ()), now
-            )
-        self._peer = peer["host"]
-        self.nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(self.nic.buffer))
+        nic, peer = self.nic, request["peer"]
+        for qpn, attributes in zip(nic.qpns, peer["qps"], strict=True):
+            nic.of_host.connect(qpn, peer["host"], attributes)
+            nic.of_host.deny(qpn, request.get("denied", ()))
+        nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(nic.buffer))
         freeze_heap()
         return {}
 
     def _calibrate(self, _request: Request) -> dict[str, Any]:
-        if self._fabric is None or not self._peer:
-            raise RuntimeError("'connect' comes first")
         # All queue pairs to a peer share one controller, so one is enough.
-        qpn = self.nic.qpns[0]
-        return {"base_rtt_ns": calibrate(self.nic.device, qpn, self._fabric, self._host, self._peer)}
+        return {"base_rtt_ns": self.nic.of_host.calibrate(self.nic.qpns[0])}
 
     def _idle(self, _request: Request) -> dict[str, Any]:
         endpoint = self.nic.device.endpoint

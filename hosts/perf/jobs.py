@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from mrclab.hosts.nic.device import Device
+from mrclab.hosts.host_nic import HostNic
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.streams.stream import RemoteRegion
 
@@ -41,9 +41,10 @@ class _Silent:
 class Nic:
     """What jobs use: a device, its connected queue pairs and the peer's memory."""
 
-    def __init__(self, device: Device, qpns: list[int], buffer: bytearray) -> None:
-        self.device = device
-        self.qpns = qpns
+    def __init__(self, of_host: HostNic, buffer: bytearray) -> None:
+        self.of_host = of_host
+        self.device = of_host.device
+        self.qpns = of_host.qpns
         self.buffer = memoryview(buffer)
         self.remote = RemoteRegion(0, 0, 0)
 
