@@ -12,12 +12,13 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from mrclab.control import call
 from mrclab.experiments.live.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
+from mrclab.hosts.agent_streams import AgentStreams
 from mrclab.hosts.compiled import in_use as compiled_in_use
 from mrclab.hosts.streams.stream import StreamPlan
 from mrclab.hosts.transports import TRANSPORTS
@@ -133,39 +134,35 @@ class AgentTraffic(ProcessTraffic):
         pairs = plan.pairs(fabric)
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
         uses = {host: sum(host in pair for pair in pairs) for host in hosts}
-        text = fabric_text(fabric)
         for host in hosts:
             spawn = partial(network.spawn, host)
             agent = self._stack.enter_context(RemoteAgent(host, spawn, stderr=subprocess.DEVNULL))
             self._agents[host] = agent
-            agent.send(
-                "open",
-                topology=fabric.name,
-                topology_yaml=text,
-                host=host,
-                transport=self.name,
-                config=config_of(self.name, plan),
-                seed=f"{plan.seed} {self.name} {host} {attempt}",  # transports of a host must not share QPNs
-                cpu=None,
-                realtime=goes_first(plan, len(pairs)),
-                awake=False,  # a page may be left open for hours
-                qps=uses[host],
-            )
-        attributes = {host: agent.receive()["qps"] for host, agent in self._agents.items()}
+        streams = AgentStreams(
+            self._agents,
+            fabric,
+            lambda host: {
+                "transport": self.name,
+                "config": config_of(self.name, plan),
+                # The transports of a host must not share QPNs.
+                "seed": f"{plan.seed} {self.name} {host} {attempt}",
+                "cpu": None,
+                "realtime": goes_first(plan, len(pairs)),
+                "awake": False,  # a page may be left open for hours
+                "qps": uses[host],
+            },
+        )
         taken = dict.fromkeys(hosts, 0)
         flows = []
         for number, (source, target) in enumerate(pairs):
-            at, to = taken[source], taken[target]
+            at, to = (source, taken[source]), (target, taken[target])
             taken[source] += 1
             taken[target] += 1
-            stream = asdict(StreamPlan(plan.message_bytes, plan.rate_bps, plan.seed + number))
-            remote = self._agents[target].call("receive", plan=stream, qp=to)
-            self._agents[source].call("send", plan=stream, remote=remote, qp=at)
-            for host, qp, peer, peer_qp in ((target, to, source, at), (source, at, target, to)):
-                self._agents[host].call("connect", qp=qp, peer=peer, attributes=attributes[peer][peer_qp])
-            qpns = attributes[source][at]["qpn"], attributes[target][to]["qpn"]
-            flows.append(Flow(source, target, *qpns))
-            self._ends.append((at, to))
+            streams.prepare(at, to, StreamPlan(plan.message_bytes, plan.rate_bps, plan.seed + number))
+            streams.connect(to, at)
+            streams.connect(at, to)
+            flows.append(Flow(source, target, streams.qpn(at), streams.qpn(to)))
+            self._ends.append((at[1], to[1]))
         self.flows = tuple(flows)
         for agent in self._agents.values():
             agent.call("watch")

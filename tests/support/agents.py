@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mrclab.hosts.agent_streams import AgentStreams
 from mrclab.hosts.streams.stream import StreamPlan
 from mrclab.hosts.worker import RemoteAgent
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
-from mrclab.topologies import fabric_text
 from tests.support.command import Mrclab
 
 # Slow enough that the link is the bottleneck, and not a CPU.
@@ -56,28 +56,20 @@ def incast(
     network: FabricNetwork, senders: tuple[str, ...], sink: str, config: Mapping[str, Any], plan: StreamPlan
 ) -> Iterator[Incast]:
     """Start agents, connected and ready to send."""
-    text = fabric_text(network.fabric)
     agents: dict[str, RemoteAgent] = {}
     try:
-        opened = {}
         for host in (*senders, sink):
             agents[host] = RemoteAgent(host, partial(network.spawn, host))
-            opened[host] = agents[host].call(
-                "open",
-                topology=network.fabric.name,
-                topology_yaml=text,
-                host=host,
-                config=dict(config),
-                seed=1,
-                cpu=None,
-                realtime=False,
-                qps=len(senders) if host == sink else 1,
-            )["qps"]
+        options = {"config": dict(config), "seed": 1, "cpu": None, "realtime": False}
+        streams = AgentStreams(
+            agents,
+            network.fabric,
+            lambda host: {**options, "qps": len(senders) if host == sink else 1},
+        )
         for qp, host in enumerate(senders):
-            remote = agents[sink].call("receive", qp=qp, plan=asdict(plan))
-            agents[host].call("send", plan=asdict(plan), remote=remote)
-            agents[sink].call("connect", qp=qp, peer=host, attributes=opened[host][0])
-            agents[host].call("connect", peer=sink, attributes=opened[sink][qp])
+            streams.prepare((host, 0), (sink, qp), plan)
+            streams.connect((sink, qp), (host, 0))
+            streams.connect((host, 0), (sink, qp))
         yield Incast({host: agents[host] for host in senders}, agents[sink])
     finally:
         for agent in agents.values():

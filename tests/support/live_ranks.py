@@ -39,7 +39,6 @@ def run_ranks(
         for number, rank in enumerate(ranks):
             rank.send(
                 "open",
-                topology=fabric.name,
                 topology_yaml=fabric_text(fabric),
                 host=rank.host,
                 ranks_here=[number],

@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import psutil
@@ -23,8 +23,8 @@ from mrclab.experiments.live.drivers.driver import ANSWER_S, Agents, Setting, St
 from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.spec.placement import MeshStream, mesh_streams
 from mrclab.experiments.spec.workloads import Mesh
+from mrclab.hosts.agent_streams import AgentStreams
 from mrclab.hosts.worker import AgentError, RemoteAgent
-from mrclab.topologies import fabric_text
 
 SAMPLE_NS = 5_000_000_000
 SAY_S = 60
@@ -158,36 +158,26 @@ class MeshDriver(Steady):
         return contextlib.nullcontext()
 
     def _connect(self) -> None:
-        fabric = self._setting.running.fabric
-        text = fabric_text(fabric)
         agents = self._agents.by_host
         config = {
             "mtu_bytes": self._workload.payload_bytes,
             "timestamps": True,
             "exponential_retries": NEVER_ENDING,
         }
-        for agent in agents.values():
-            agent.send(
-                "open",
-                topology=fabric.name,
-                topology_yaml=text,
-                host=agent.host,
-                config=transport_config(self._setting, config),
-                seed=self._setting.seed,
-                cpu=None,
-                realtime=False,
-                qps=(len(agents) - 1) * self._workload.qps,
-            )
-        attributes = {host: agent.receive()["qps"] for host, agent in agents.items()}
+        options = {
+            "config": transport_config(self._setting, config),
+            "seed": self._setting.seed,
+            "cpu": None,
+            "realtime": False,
+            "qps": (len(agents) - 1) * self._workload.qps,
+        }
+        opened = AgentStreams(agents, self._setting.running.fabric, lambda _host: options)
         self._agents.begin_logs(completions=False, keep_bytes=LOG_BYTES)
-        for stream in (watched.stream for watched in self.watched):
-            plan, (near, far) = asdict(stream.plan), stream.qps
-            remote = agents[stream.dst].call("receive", qp=far, plan=plan)
-            agents[stream.src].call("send", qp=near, plan=plan, remote=remote)
-        for stream in (watched.stream for watched in self.watched):
-            near, far = stream.qps
-            peer = {"peer": stream.dst, "attributes": attributes[stream.dst][far]}
-            agents[stream.src].call("connect", qp=near, **peer)
+        streams = [watched.stream for watched in self.watched]
+        for stream in streams:
+            opened.prepare((stream.src, stream.qps[0]), (stream.dst, stream.qps[1]), stream.plan)
+        for stream in streams:
+            opened.connect((stream.src, stream.qps[0]), (stream.dst, stream.qps[1]))
 
     def start(self) -> int:
         """Begin; return when the warm-up is over."""

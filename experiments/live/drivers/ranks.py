@@ -85,7 +85,6 @@ class RankDriver(Steady):
         for number, process in enumerate(self._processes):
             process.send(
                 "open",
-                topology=setting.running.fabric.name,
                 topology_yaml=text,
                 host=process.host,
                 ranks_here=self._here[process.host],

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
 
@@ -19,10 +19,10 @@ from mrclab.experiments.measure.evidence import Collected
 from mrclab.experiments.measure.load import Beats, Gap, Load, Snapshot, load_between, take_snapshot
 from mrclab.experiments.measure.validity import too_fast
 from mrclab.experiments.spec.workloads import Spray
+from mrclab.hosts.agent_streams import AgentStreams
 from mrclab.hosts.streams.stream import StreamPlan
 from mrclab.hosts.worker import RemoteAgent
 from mrclab.p4src.targets import capabilities_of
-from mrclab.topologies import fabric_text
 
 LEAST_SHARE = 0.1
 """Of the scenario's rate: less is not worth running, and the run is then not valid."""
@@ -129,30 +129,26 @@ class SprayDriver:
 
     def _connect(self) -> None:
         """Open both NICs, have the two queue pairs exchange their attributes, and prepare the stream."""
-        workload, fabric, seed = self._workload, self._setting.running.fabric, self._setting.seed
-        config = nic_options(workload)
-        plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, seed))
-        text = fabric_text(fabric)
+        workload, seed = self._workload, self._setting.seed
+        config = transport_config(self._setting, nic_options(workload))
+        hosts = [self._sender.host, self._receiver.host]
         # Each agent gets its own CPU. Otherwise the kernel would wake the receiver on the sender's CPU, which
         # is still busy with forwarding the packets.
         cpus = sorted(os.sched_getaffinity(0))
-        opened = {
-            agent.host: agent.call(
-                "open",
-                topology=fabric.name,
-                topology_yaml=text,
-                host=agent.host,
-                config=transport_config(self._setting, config),
-                seed=seed,
-                cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
-            )
-            for number, agent in enumerate((self._sender, self._receiver))
-        }
-        remote = self._receiver.call("receive", plan=plan)
-        self._sender.call("send", plan=plan, remote=remote)
-        for agent, peer in ((self._receiver, self._sender), (self._sender, self._receiver)):
-            agent.call("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
-        self._refused = sorted({answer["refused"] for answer in opened.values() if answer["refused"]})
+        streams = AgentStreams(
+            self._agents.by_host,
+            self._setting.running.fabric,
+            lambda host: {
+                "config": config,
+                "seed": seed,
+                "cpu": cpus[hosts.index(host) % len(cpus)] if len(cpus) > 1 else None,
+            },
+        )
+        source, target = (hosts[0], 0), (hosts[1], 0)
+        streams.prepare(source, target, StreamPlan(workload.message_bytes, workload.rate_bps, seed))
+        streams.connect(target, source)
+        streams.connect(source, target)
+        self._refused = sorted({opened["refused"] for opened in streams.opened.values() if opened["refused"]})
 
     def start(self) -> int:
         """Begin, warm up, and settle on a rate; return the time then."""
