@@ -33,7 +33,6 @@ from raw_loop import FROM, TO, round_trips, running_fabric, throughput  # noqa: 
 from benchmarks.kit.results import head, machine, row  # noqa: E402
 from mrclab.hosts.perf.client import PerfPair  # noqa: E402
 from mrclab.testbed.network import FabricNetwork  # noqa: E402
-from mrclab.topologies import fabric_text  # noqa: E402
 
 MESSAGE = 1 << 16
 PACKETS = MESSAGE // 4096
@@ -44,7 +43,7 @@ TRIPS = 2000
 
 def pair(network: FabricNetwork, qps: int, window: int) -> PerfPair:
     return PerfPair(
-        (fabric_text(network.fabric), network.fabric.name),
+        network.fabric,
         (FROM, TO),
         lambda host: lambda argv, **options: network.spawn(host, argv, **options),
         qps=qps,

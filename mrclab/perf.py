@@ -17,7 +17,6 @@ from mrclab.linux.errors import InputError
 from mrclab.testbed.clustermapper import denylist_file
 from mrclab.testbed.names import require_root
 from mrclab.testbed.network import FabricNetwork
-from mrclab.topologies import fabric_text
 from mrclab.topologies.units import option_value, rate_bps, time_ns
 
 MAX_SIZE = 1 << 30
@@ -61,7 +60,7 @@ def perf(args: argparse.Namespace) -> int:
     sizes = ALL_SIZES if args.all else (DEFAULT_SIZE[args.test] if args.size is None else args.size,)
     results: list[BandwidthResult | LatencyResult] = []
     with PerfPair(
-        (fabric_text(network.fabric), network.fabric.name),
+        network.fabric,
         (args.source, args.target),
         lambda host: lambda argv, **options: network.spawn(host, argv, **options),
         qps=args.qp,

@@ -13,6 +13,7 @@ from typing import Any
 
 from mrclab.hosts.transports import DEFAULT
 from mrclab.hosts.worker import RemoteAgent, Spawn
+from mrclab.topologies import Fabric, fabric_text
 
 READY_TIMEOUT_S = 60.0
 LEAVE_S = 1.0
@@ -100,7 +101,7 @@ class PerfPair:
 
     def __init__(
         self,
-        topology: tuple[str, str],
+        fabric: Fabric,
         hosts: tuple[str, str],
         spawn: Callable[[str], Spawn],
         *,
@@ -114,11 +115,11 @@ class PerfPair:
     ) -> None:
         """Start and connect the two processes.
 
-        ``topology`` is a fabric's YAML and name; ``spawn`` returns a host's Spawn. Nothing is sent over
-        ``denied`` links. With ``calibrate`` both ends measure the RTT of the idle network first, for NSCC.
-        With ``pin`` the two run on different CPUs if there are two.
+        ``spawn`` returns a host's Spawn. Nothing is sent over ``denied`` links. With ``calibrate`` both ends
+        measure the RTT of the idle network first, for NSCC. With ``pin`` the two processes run on different
+        CPUs if there are two.
         """
-        cpus = sorted(os.sched_getaffinity(0))
+        cpus, text = sorted(os.sched_getaffinity(0)), fabric_text(fabric)
         self.ends: list[RemoteAgent] = []
         self.base_rtt_ns: int | None = None
         try:
@@ -128,8 +129,7 @@ class PerfPair:
                 )
                 self.ends[-1].send(
                     "open",
-                    topology_yaml=topology[0],
-                    topology=topology[1],
+                    topology_yaml=text,
                     host=host,
                     seed=number,
                     transport=transport,
