@@ -53,10 +53,12 @@ WALKS: Mapping[str, Sequence[Part]] = {
         )
     ],
     "a click on the live page": [
+        ("mrclab/live/session.py:Session.do", None),
         ("mrclab/live/session.py:Session.make_fault", None),
         ("mrclab/daemon.py:Daemon._fault", None),
         ("controller/fault_tables.py:FaultTables._write", None),
         ("mrclab/live/card.py:work_out", None),
+        ("experiments/measure/recovery.py:times", None),
         ("mrclab/live/server.py:Hub.put", None),
     ],
 }
