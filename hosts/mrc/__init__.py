@@ -6,7 +6,7 @@ and `evs.ev_set`. `mrclab.hosts.rdma` has the parts that RoCEv2 shares with it.
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.
 
 from mrclab.hosts.mrc.config import DscpMap, MrcConfig, SpecReading
 from mrclab.hosts.mrc.connection import QpAttributes

@@ -1,29 +1,28 @@
-"""Encode and decode MRC packets: as frames of bytes, or as objects that cross a simulated network.
+"""Encode and decode MRC packets: as frames of bytes, or as objects for a simulated network.
 
-On a packet's way, only this module handles bytes. Everything before the BTH is fixed for one path, traffic
-class and length and is kept with the EV. A data packet then costs one `Struct` call for BTH, METH and RETH,
-one CRC pass over the payload and one copy of it.
+Only this module converts data packets and SACKs to bytes and back. The headers before the BTH are fixed for
+one path, traffic class and length, so they are cached with the EV. A data packet then costs one `Struct` call
+for BTH, METH and RETH, one CRC over the payload and one copy of the payload.
 
-With objects (`ObjectBuilder`) no frame is written, and no ICRC is made. Both ends must be endpoints of this
-kind: `Endpoint(..., objects=True)`. Everything but the form of the packets is as with frames: the same
-packets at the same times, completions, marks, counters and events. The driver of `mrclab.hosts.rdma.endpoint`
-works in the same way, with two verbs under other names:
+`ObjectBuilder` makes objects in place of frames, without an ICRC. Both endpoints must then be made with
+`Endpoint(..., objects=True)`. Only the form of the packets differs: their times, completions, marks, counters
+and events are the same. The driver of `mrclab.hosts.rdma.endpoint` then calls these two methods:
 
     for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
     endpoint.receive_packet(port, packet, now_ns)
 
-The fields of a packet that a network reads, and the changes that it may make:
+The simulated network reads and changes these fields of a packet:
 
 * `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
-  `outer_dst` (the uSID container; None for EVs that switches hash), `dscp`. `flow.route` is the network's
-  own: it may keep there the number of the route that it computed once. It keeps no object there: packets are
-  not tracked by Python's collector, so none may refer to what refers to a network.
-* `packet.frame_bytes` is the length of the frame that it stands for.
+  `outer_dst` (the uSID container; None if switches hash the EV), `dscp`. In `flow.route` the network may
+  store the number of a computed route. It must not store an object there: Python's garbage collector ignores
+  packets, so it could not free a cycle of references through a packet.
+* `packet.frame_bytes` is the length of the frame that the object stands for.
 * `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 
-A duplicate may be the same object: receivers change nothing. With `payloads` the receiver copies a write's
-data into its memory, as with frames. Without, nothing is written into memory regions, so all of a
-simulation's regions, and the data of its writes, may share one buffer; addresses and keys are checked.
+The network may deliver the same object twice, because receivers do not change packets. With `payloads` the
+receiver copies a write's data into its memory, as with frames. Without `payloads` it writes nothing, but
+still checks addresses and keys. Then all memory regions and writes of a simulation may share one buffer.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ from mrclab.hosts.rdma.frames import (
 )
 
 DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
-"""UDP length of a data packet without payload, TSETH and immediate data."""
+"""UDP length of a data packet that has no payload, no TSETH and no immediate data, in bytes."""
 _ONLY: Final = int(Opcode.WRITE_ONLY)
 _ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
 _FIRST: Final = int(Opcode.WRITE_FIRST)
@@ -80,11 +79,11 @@ _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
 _TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
 _SACK_END: Final = BTH_OFFSET + SACK_STRUCT.size
 _NOMINAL: Final = ICRC_LEN - UDP_OFFSET + NOMINAL_EXTRA_BYTES
-"""Nominal size of a packet minus the offset of its ICRC in the frame."""
+"""Nominal size of a packet (UDP length + 40) minus the offset of the ICRC in its frame, in bytes."""
 
 
 def opcode_of(packet: SentPacket) -> int:
-    """Return the opcode of a data packet, by its place in its message."""
+    """Return the opcode of a data packet: it depends on the position of the packet in its message."""
     request, offset = packet.request, packet.offset
     if offset + packet.length < request.length:
         return _MIDDLE if offset else _FIRST
@@ -94,10 +93,7 @@ def opcode_of(packet: SentPacket) -> int:
 
 
 class PacketBuilder:
-    """Builds the frames of one endpoint.
-
-    It returns bytes; `objects.ObjectBuilder` returns other objects, and only the network reads them.
-    """
+    """Builds the frames of one endpoint, as bytes. The subclass `ObjectBuilder` builds objects instead."""
 
     def __init__(self, config: MrcConfig, options: FrameOptions) -> None:
         self._options = options
@@ -118,12 +114,12 @@ class PacketBuilder:
         return self.seal(ev, tclass, middle)
 
     def seal(self, ev: Ev, tclass: int, middle: bytes) -> bytes:
-        """Return a packet without payload whose headers from the BTH on are written already."""
+        """Return a packet without payload; ``middle`` holds its headers from the BTH on."""
         head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
         return seal(head, crc, middle)
 
     def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
-        """Return a SACK, with what only the wire has: the context ids, and how much is out of order."""
+        """Return a SACK. The context ids and the number of out-of-order packets are only in frames."""
         middle = SACK_STRUCT.pack(
             _SACK | self._pkey,
             packet.qpn,
@@ -142,7 +138,7 @@ class PacketBuilder:
         return self.seal(ev, self.tc_control, middle)
 
     def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> object:
-        """Return a data packet; `flags` are those of the BTH's last word, at their place."""
+        """Return a data packet; `flags` are the upper 8 bits of the BTH's last word, already shifted."""
         request, ev = packet.request, packet.ev
         offset, length = packet.offset, packet.length
         imm = request.imm
@@ -185,23 +181,23 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return the head of a data packet, and build that of its copy: a repair should not have to."""
+        """Return the headers before the BTH; also cache the headers of a retransmission."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)
 
 
 def read_stamp(view: memoryview, flags_psn: int) -> int | None:
-    """Return the timestamp of a trimmed data packet, of which the headers are left; None without TSETH."""
+    """Return the timestamp of a trimmed data packet, which has lost its payload; None without TSETH."""
     if not flags_psn & _TS_BIT or len(view) < _TSETH_START + 2:
         return None
     return view[_TSETH_START] << 8 | view[_TSETH_START + 1]
 
 
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
-    """Return the data packet of a frame with a correct ICRC; None if its headers do not fit in.
+    """Return the data packet of a frame with a correct ICRC; None if the frame is too short for its headers.
 
-    `timestamps` says whether a TSETH is likely: the headers are unpacked once if that is right, else twice.
+    `timestamps`: a TSETH is expected. If the expectation is wrong, the headers are unpacked a second time.
     """
     end = len(view) - ICRC_LEN
     if end < _DATA_END:
@@ -284,7 +280,7 @@ class ObjectBuilder(PacketBuilder):
         self._payloads = payloads
 
     def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
-        """Return a packet without payload: BTH and one extension header."""
+        """Return a control packet: BTH and one extension header, without payload."""
         size = UDP_LEN + BTH_LEN + len(extension) + ICRC_LEN + NOMINAL_EXTRA_BYTES
         packet = ControlPacket(dest_qpn, size, opcode, psn & PSN_MASK, extension)
         packet.flow = flow_of(ev, tclass)
@@ -296,7 +292,7 @@ class ObjectBuilder(PacketBuilder):
         return packet
 
     def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> object:
-        """Return a data packet; `flags` are those of the BTH's last word, at their place."""
+        """Return a data packet; `flags` are the upper 8 bits of the BTH's last word, already shifted."""
         request, offset, length = packet.request, packet.offset, packet.length
         size = DATA_OVERHEAD + NOMINAL_EXTRA_BYTES + length + (-length & 3)
         stamp = 0
@@ -330,7 +326,7 @@ class ObjectBuilder(PacketBuilder):
 
 
 def flow_of(ev: Ev, tclass: int) -> Flow:
-    """Return the flow of packets on an EV in a traffic class, made once."""
+    """Return the flow of the packets on an EV in a traffic class, from a cache."""
     if ev.flow is not None and ev.flow_tclass == tclass:
         return ev.flow
     if ev.other_flow is not None and ev.other_tclass == tclass:

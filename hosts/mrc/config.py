@@ -1,4 +1,4 @@
-"""All options of an endpoint, in one place, with units and the reason for each default."""
+"""All options of an endpoint, with units and the reason for each default."""
 
 from __future__ import annotations
 
@@ -20,70 +20,69 @@ from mrclab.p4src.contract import (
 )
 
 _REFERENCE_BDP_BYTES: Final = 150_000
-"""100 Gbit/s times 12 us: the network that UEC's constants were chosen for."""
+"""100 Gbit/s times 12 us: UEC chose its constants for a network with this BDP."""
 _REFERENCE_RTT_NS: Final = 12_000
 NEVER_NS: Final = 1 << 62
-"""A delay that no packet has: it puts quick adapt by delay out of reach."""
+"""A delay that no packet has. As a threshold, it turns off quick adapt because of delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class NsccConfig:
-    """The knobs of [API]. 0 means derived, as each says; `resolve` puts the derived values in."""
+    """The parameters of NSCC [API]. For many of them, 0 means that `resolve` computes the value."""
 
     base_rtt_ns: int = 50_000
-    """RTT of a full packet in an idle network, ns: the base RTT before the first smaller sample."""
+    """RTT of a full packet in an idle network, ns. A smaller measured RTT replaces it."""
     link_bps: int = 1_000_000_000
     """The NIC's rate towards one destination, all planes together, bit/s."""
     byte_ns: float = 0.0
-    """Serialisation time of a byte over all links of a path, ns: by this times the bytes that it lacks, the
-    RTT of a packet shorter than a full one is too small. 0 where links are so fast that it does not matter.
-    """
+    """Time to send one byte over all links of a path, ns. The RTT of a short packet is too small by this time
+    for each missing byte, and is corrected. 0: links are so fast that no correction is needed."""
     target_delay_ns: int = 0
-    """Queueing delay aimed at; 0: 0.75 base RTT where switches trim, else one base RTT [UEC]."""
+    """Target of the queueing delay, ns; 0: 0.75 base RTT if switches trim, else one base RTT [UEC]."""
     max_cwnd_bytes: int = 0
-    """Largest window; 0: 1.5 * link * base RTT, eight packets at least."""
+    """Largest window; 0: 1.5 * link * base RTT, and at least eight packets."""
     first_cwnd_bytes: int = 0
-    """First window, up to the largest; 0: the largest, as no source states one."""
+    """First window, at most the largest; 0: the largest window, because no source gives a first window."""
     alpha: float = 0.0
-    """Gain of the proportional increase, bytes per ns of delay to spare; 0: 4 * a * b * MTU / target,
-    with a = BDP / 150 kB and b = target / 12 us, which scale UEC's reference network to this one."""
+    """Gain of the proportional increase, bytes per ns by which the delay is below the target.
+    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us scale UEC's reference network."""
     fi: float = 0.0
     """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
     fi_scale: float = 0.0
-    """Gain of the fast increase, as a part of the bytes acknowledged; 0: 0.25 * a. Fast increase is for idle
-    networks: it starts once a whole window was acknowledged without any delay, and ends when delay shows."""
+    """Gain of the fast increase, as a part of the acknowledged bytes; 0: 0.25 * a. The fast increase is for
+    idle networks. It starts after a whole window was acknowledged without delay, and ends with any delay."""
     fast_delay_ns: int = 1_000
-    """Delay below this counts as none at all."""
+    """A delay below this counts as no delay."""
     fast_ends_by_marks: bool = True
-    """Any sample with delay ends the fast increase. False: only one without a mark and below the target, or
-    a decrease [UEC]."""
+    """Any sample with delay ends the fast increase. False: a sample ends it only if it has a mark or its
+    delay reaches the target; a decrease ends it, too [UEC]."""
     rcvd_bytes_clock: bool = False
     """Count the bytes that the receiver reports as arrived (rcvd_bytes of CC_STATE) [UEC]. False: count the
-    bytes of the packets that each SACK acknowledges for the first time. The bytes in flight are counted from
-    packets either way."""
+    bytes of the packets that each SACK acknowledges for the first time. The bytes in flight do not depend on
+    this option."""
     nack_rtt: bool = False
-    """The RTT of a NACK may lower the base RTT [UEC]. A trimmed packet overtakes full ones, so on slow links
-    `byte_ns` must be right."""
+    """The RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter RTT than
+    a full one. On slow links `byte_ns` must correct this."""
     eta: float = 0.0
-    """Bytes added in every adjustment period, so that no flow starves; 0: 0.15 * MTU * a."""
+    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a."""
     gamma: float = 0.8
     """Strength of the multiplicative decrease."""
     max_md_jump: float = 0.5
-    """Least factor of one multiplicative decrease."""
+    """Smallest factor by which one multiplicative decrease may multiply the window."""
     delay_weight: float = 0.0125
-    """Weight of a new sample in the average delay, which decides how far a decrease goes. 0: the average is
+    """Weight of a new sample in the average delay. The average sets the size of a decrease. 0: the average is
     the plain mean of the samples of the last base RTT [UEC]."""
     adjust_bytes_threshold: int = 0
-    """More acknowledged bytes than this let gathered increases take effect; 0: 8 * MTU."""
+    """The collected increases take effect after more acknowledged bytes than this; 0: 8 * MTU."""
     adjust_period_ns: int = 0
-    """Time after which they do in any case; 0: one base RTT."""
+    """The collected increases take effect at the latest after this time; 0: one base RTT."""
     disable_qa: bool = False
-    """Never quick adapt."""
+    """Turn off quick adapt."""
     qa_gate: int = 3
-    """Quick adapt only while less than max_cwnd / 2^gate was acknowledged in its period."""
+    """Quick adapt happens only if less than max_cwnd / 2^gate was acknowledged in its period."""
     qa_threshold_ns: int = 0
-    """Delay that calls for quick adapt without a trim; 0: none where switches trim, else 4 * target, which is
-    (drop threshold / BDP - 1) base RTTs with the 5 BDPs of UEC's switches."""
+    """Delay that starts quick adapt without a trim. 0: never if switches trim, else 4 * target. That is
+    (drop threshold / BDP - 1) base RTTs for UEC's switches, which drop at 5 BDPs."""
 
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
@@ -96,11 +95,11 @@ class NsccConfig:
             raise ValueError(f"nscc: byte_ns must not be negative, but {self.byte_ns}")
 
     def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
-        """Return a copy in which every value that was left to be derived is set.
+        """Return a copy with computed values in place of 0.
 
-        `queue_ns` is the delay of a full queue, 0 if it is not known. The queues of slow links hold more than
-        5 BDPs. Without trimming, such a delay alone must not start quick adapt, which would slow the sender
-        down again and again.
+        `queue_ns` is the delay of a full queue; 0: unknown. Queues of slow links hold more than 5 BDPs. If
+        switches do not trim, the delay of such a queue must not start quick adapt. Otherwise the sender would
+        slow down again and again.
         """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES
@@ -120,54 +119,55 @@ class NsccConfig:
         )
 
     def max_window(self, base_rtt_ns: int, mtu_bytes: int) -> int:
-        """Return the largest window at a base RTT, bytes: 1.5 BDPs, eight packets at least."""
+        """Return the largest window for a base RTT, in bytes: 1.5 BDPs, but at least eight packets."""
         return max(int(1.5 * self.link_bps * base_rtt_ns / 8e9), 8 * mtu_bytes)
 
 
 OTHER_UDP_PORT: Final = 4971
-"""UDP port that the document prints; always accepted, sent if `udp_port` has this value."""
+"""UDP port that the specification prints. It is always accepted, and sent if `udp_port` has this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecReading:
-    """How to read the specification where its readers disagree; the default has the better evidence.
+    """Options for passages of the specification that its readers understand differently.
 
-    The specification was not available to us. The tags name its readers: docs/mrc-endpoint.md.
+    The authors of mrclab did not have the specification. Tags such as S-DOC name the sources that read it
+    (docs/mrc-endpoint.md). Each default is the reading with the better evidence.
     """
 
     udp_port: int = UDP_PORT
-    """UDP destination port of sent frames; both ports are accepted. 4791: S-DOC, MP. 4971, as the document
-    prints: S-PV, S-EMU, S-NS3."""
+    """UDP destination port of sent frames; both ports are accepted. 4791: S-DOC, MP. 4971, which the
+    specification prints: S-PV, S-EMU, S-NS3."""
     ev_low_half_in_udp: bool = True
-    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False, the halves
+    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False: the halves are
     swapped: S-EMU. The two ends must agree."""
     oor_nack: bool = True
-    """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW, as Table 7-3 has it: S-NS3, S-DOC. False, drop
-    them silently, as section 6.3.1 has it: S-NOTE reads both."""
+    """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW (Table 7-3): S-NS3, S-DOC. False: drop the
+    packets silently (section 6.3.1). S-NOTE finds both in the text."""
     max_wimm_syndrome: int = 0x61
-    """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A separate code,
-    whose value nobody gives: UCCL."""
+    """AETH syndrome if more WRITE_IMMs are in flight than agreed. 0x61, Invalid Request: S-NS3. UCCL has a
+    separate code, but no source gives its value."""
     no_receive_syndrome: int = 0x63
-    """AETH syndrome for a WRITE_IMM without a posted receive. 63, Remote Operational Error, is inferred:
-    S-NOTE has a semantic error that ends the QP, and nobody gives the code."""
+    """AETH syndrome for a WRITE_IMM without a posted receive. S-NOTE only says that an error ends the QP. No
+    source gives the code: 0x63, Remote Operational Error, is inferred."""
     zero_length_messages: bool = True
-    """Accept messages of 0 bytes, as IBTA has them and programs send them with an immediate. False, 1 byte at
-    least, as section 5.1 has it: S-NOTE."""
+    """Accept messages of 0 bytes: IBTA allows them, and programs send them with an immediate. False: messages
+    have at least 1 byte (section 5.1): S-NOTE."""
     skip_after_marked_probe: bool = True
-    """An EV whose last probe was answered with SKIP_ONCE sits out a turn first: S-DOC. False, it is GOOD at
-    once: S-EMU."""
+    """If the last probe of an EV was answered with SKIP_ONCE, the rotation first skips the EV once: S-DOC.
+    False: the EV is GOOD at once: S-EMU."""
     skip_ns: int = 0
-    """How long SKIP lasts, ns. 0, until the rotation reaches the EV: GLB. 5000: S-NS3."""
+    """Duration of the state SKIP, ns. 0: until the rotation reaches the EV: GLB. 5000: S-NS3."""
     port_mask_first_bit: int = 0
-    """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. 0: inferred. 1, as the API's masks count
-    ports from 1: API. Nobody gives the wire's. The two ends must agree."""
+    """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. No source gives it for packets. 0 is
+    inferred. 1: the masks of the API count ports from 1. The two ends must agree."""
     retransmission_timer_at_base: bool = False
-    """A retransmission's ACK timer begins at the base interval again: S-DOC. False, the doubling goes on: if
-    the peer's packets arrive but none reach it, the first would use up all retries within 6 ms."""
+    """The ACK timer of a retransmission starts again at the base interval: S-DOC. False: the interval keeps
+    doubling. With True, all retries are used up in 6 ms if packets arrive from the peer but none reach it."""
     service_time: bool = False
-    """The responder adds the time it held an answer back to the timestamp it echoes, in units of 128 ns,
-    and the requester takes it out of the RTT, if both ends have this option: inferred from API and S-DOC.
-    False: no reader finds a field for it."""
+    """The responder measures the time between a packet's arrival and the answer. It adds this time to the
+    timestamp that it returns (units of 128 ns), and the requester subtracts it from the RTT. Both ends need
+    this option: inferred from API and S-DOC. False: no reader finds a field for it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -184,17 +184,17 @@ class SpecReading:
             )
 
     def udp_ports(self) -> tuple[int, ...]:
-        """Return the UDP destination ports of frames that we accept."""
+        """Return the UDP destination ports of frames that the endpoint accepts."""
         return tuple({UDP_PORT, OTHER_UDP_PORT, self.udp_port})
 
 
 _NSCC = NsccConfig()
 _READING = SpecReading()
 LARGEST_MPR: Final = 255 * 128
-"""8 bits of 128 PSNs each [SPEC SETH]."""
+"""The field has 8 bits, in units of 128 PSNs [SPEC SETH]."""
 MOST_LINEAR_RETRIES: Final = 7
 ENDLESS_RETRIES: Final = 25
-"""Exponential retries without end, and the largest value there is [API]."""
+"""This largest value means exponential retries without end [API]."""
 ACK_LADDERS: Final = {
     "lab": (8, MOST_LINEAR_RETRIES, 15),
     "production": (20, MOST_LINEAR_RETRIES, 3),
@@ -202,208 +202,205 @@ ACK_LADDERS: Final = {
 }
 """Exponent, linear and exponential retries of the ACK timer by name.
 
-The exponents are those of the API's example and of Microsoft's NCCL plugin [API, NCCL], which publish no
-count of retries that ends. A peer is given up after 34 s of silence (`lab`) or 40 s (`production`), so that
-a link that is down for seconds ends no queue pair.
+The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither gives a number
+of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`), so it survives a
+link that is down for seconds.
 """
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
-"""Bytes that wait in front of a NIC on a slow link before the switch trims (`mrclab.controller.queues`)."""
+"""Bytes that can wait for a slow link to a NIC before the switch trims (`mrclab.controller.queues`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DscpMap:
-    """DSCP code points of the traffic classes [SPEC, class names]; values are a deployment's choice."""
+    """DSCP code points of the traffic classes [SPEC, class names]; each deployment chooses the values."""
 
     no_trim: int = NO_TRIM_DSCP
-    """Data that switches may drop but not trim."""
+    """For data that switches may drop but not trim."""
     trimmable: int = TRIMMABLE_DSCP
     trimmable_retx: int = RETX_DSCP
     trimmed: int = TRIMMED_DSCP
-    """Set by a switch that cut the payload off."""
+    """A switch writes this value when it cuts off the payload."""
     trimmed_lasthop: int = TRIMMED_LAST_HOP_DSCP
-    """Set by the last switch, whose congestion is incast and no fault of the path."""
+    """The last switch writes this value when it trims: the cause is an incast, and the path is good."""
     control: int = CONTROL_DSCP
-    """SACK, NACK, transport ACK, endpoint responses."""
+    """For SACKs, NACKs, transport ACKs and endpoint responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class MrcConfig:
-    """Options of one endpoint and of every QP on it, in sections by idea.
+    """Options of one endpoint and of every QP on it.
 
-    Each has its meaning, its unit, and who would change it: most are for interworking with other
-    implementations or for experiments, some must fit the fabric's speed.
+    Each option has its meaning and its unit. Most exist to interwork with other implementations or for
+    experiments; some must fit the fabric's speed.
     """
 
-    # Frames: change them to interwork with other implementations, or with other switches' classes.
+    # Frames: change these options for other implementations of MRC, or for other traffic classes.
     mtu_bytes: int = 4096
     """Largest payload of one data packet (PMTU), bytes."""
     reading: SpecReading = _READING
-    """How to read the specification where its readers disagree; change it to interwork with others."""
+    """Options for passages of the specification that its readers understand differently."""
     ev_mode: str = "srv6"
     """How an EV chooses its path. `srv6`: the sender writes the path's segment list into an outer header.
-    `ecmp`: plain IPv6, whose UDP source port and flow label carry the EV, and switches hash them.
+    `ecmp`: frames have no outer header. UDP source port and flow label carry the EV, and switches hash them.
     `structured`: the same frames, but each tier of switches on the way up reads bits of the EV."""
     ev_in_flow_label: bool = True
-    """False: EVs have 16 bits, or are indices of 16, in the UDP source port alone [API: UDP, SRv6].
-    """
+    """False: EVs have 16 bits and travel in the UDP source port alone [API: UDP, SRv6]."""
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
-    """Hop limit of both IPv6 headers; raise it only where paths are longer."""
+    """Hop limit of both IPv6 headers; raise it if paths are longer."""
     pkey: int = 0xFFFF
-    """Partition key in every BTH; change it where NICs of a partition are to interwork."""
+    """Partition key in every BTH; NICs interwork only with the key of their partition."""
     timestamps: bool = False
-    """Put a TSETH (units of 128 ns) into data packets; the responder echoes it."""
+    """Put a TSETH (units of 128 ns) into data packets; the responder returns it."""
     trim: bool = True
     """Mark data as trimmable and answer trimmed packets with NACKs."""
 
-    # Windows and congestion control: `congestion` and what belongs to it are for experiments.
+    # Windows and congestion control: `congestion` and the options that depend on it are for experiments.
     mpr: int = 1024
     """Receive window in PSNs, a multiple of 128 up to 32,640; the specification demands 1024."""
     dynamic_mpr: bool = False
-    """Announce the receive window in SACKs, so that it may change; needs the peer's consent."""
+    """Announce the receive window in SACKs, so that it may change. Both ends need this option."""
     max_wimm: int = 32
-    """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
+    """WRITE_IMMs that a peer may have in flight to this endpoint; the specification demands 32."""
     posted_receives: bool = False
-    """A WRITE_IMM needs a receive that the peer's application has posted, and without one both ends fail, as
-    the specification has it. Off for our own programs, which have a place for every message that they agreed
-    on; queue pairs of the verbs API and of other programs request it one by one."""
+    """True: a WRITE_IMM needs a receive that the peer's application has posted. If there is none, both fail,
+    as the specification demands. mrclab's programs turn it off, because they have agreed on a place for every
+    message. Queue pairs of the verbs API and of other programs turn it on, one by one."""
     transport_ack: bool = True
-    """Complete writes by transport ACKs (opcode D1), which say that data is in memory, as the specification
-    demands. False: by SACKs, which need only say that it arrived, though ours say both. Needs the peer's
-    consent."""
+    """Complete writes by transport ACKs (opcode 0xD1): they confirm that the data is in memory, as the
+    specification demands. False: complete writes by SACKs, which confirm only the arrival. Both ends need
+    this option."""
     congestion: str = "fixed"
-    """`fixed`, a window per QP that never changes, or `nscc`, one per destination.
+    """`fixed`: one window per QP, which never changes. `nscc`: one window per destination.
 
-    The fixed window is for tests and for comparison; the transport `mrc` of experiments uses NSCC. Other
-    names are those of docs/your-own.md.
+    The fixed window is for tests and comparisons. The transport `mrc` of experiments uses NSCC. For other
+    names see docs/your-own.md.
     """
     path_policy: str = "rotation"
-    """Who chooses the EV of a packet among those in use: `rotation`, as MRC has it, or one of
+    """How the EV of a packet is chosen among the EVs in use: by `rotation`, as in MRC, or by a policy of
     docs/your-own.md."""
     rotation: str = "shuffled"
-    """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1]. An
-    extension is `stratified`: each round has one EV for each uplink, so that links carry equal shares and EVs
-    that share a link are far apart. It needs EVs whose uplink is known; if no two share one, it is the same
-    as `shuffled`."""
+    """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1].
+    `stratified` is an extension: each round has one EV for each uplink, so links carry equal shares and EVs
+    with the same link are far apart. It needs EVs whose uplink is known."""
     ev_sets: str = "queue-pair"
-    """The owner of a set of EVs, with its rotation and health: each `queue-pair`. An extension is `peer`: the
-    queue pairs to one peer take turns in one rotation, and what one of them learns about a path, all have
-    learnt. The set's events name the first of them."""
+    """Who shares a set of EVs, its rotation and EV states. `queue-pair`: each queue pair has its own set.
+    `peer` is an extension: all queue pairs to one peer share a set, so a loss of one changes the EVs of all.
+    The events of the set have the number of the first queue pair."""
     cwnd_bytes: int = 64 * 4096
-    """Payload bytes in flight allowed by the fixed window."""
+    """Payload bytes that the fixed window allows in flight."""
     rate_bps: int = 0
-    """Cap of payload bits per second to one destination, with any congestion control; 0: none."""
+    """Limit of payload bits per second to one destination, with any congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
-    """Bytes that a rate cap lets through at once after a pause; lower it for smooth traffic."""
+    """Bytes that a rate cap lets through at once after a pause; lower it for an even flow of packets."""
     rate_quantum_bytes: int = 1
-    """Under a rate cap: after the bucket empties, wait for this much credit, to reduce wake-ups."""
+    """If the bucket of a rate cap is empty, wait until it holds this many bytes, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
     """Parameters of NSCC; base RTT and link rate must be those of the fabric."""
     window_event_interval_ns: int = 1_000_000
-    """At most one WindowChanged event per QP in this time."""
+    """Shortest time between two WindowChanged events of a QP."""
 
-    # EVs: how many to spray over, and when to give one up. For experiments and large fabrics.
+    # EVs: how many EVs to use, and when to retire one. For experiments and large fabrics.
     max_active_evs: int = 256
-    """EVs a QP sprays over, all planes together; a random subset of the paths when there are more [P1 §2.1].
-    """
+    """EVs that a QP uses, all planes together. If there are more paths, it uses a random subset [P1 §2.1]."""
     evs_per_window: float = 0.0
-    """Sizes that set by the window instead: so many EVs for each full packet of the first window, one per
-    plane at least and never more than `max_active_evs`; 1 to 2 is the specification's advice [SPEC]. 0: not.
-    """
+    """If positive: the number of EVs for each full packet of the first window. There is at least one EV per
+    plane, and never more than `max_active_evs`. The specification advises 1 to 2 [SPEC]. 0: no such rule."""
     spare_evs_per_plane: int = 0
-    """EVs a plane keeps in reserve for those it retires."""
+    """Backup EVs of each plane, which replace retired EVs."""
     ev_health: bool = True
-    """False: no EV is ever skipped or retired, whatever becomes of its packets: oblivious spraying, the
-    baseline that shows what EV health is good for. Ports that are down are left alone all the same."""
+    """False: no EV is ever skipped or retired, whatever happens to its packets (oblivious spraying). This is
+    the baseline that shows the effect of EV health. Ports that are down are avoided in any case."""
     skip_cap: float = 1.0
-    """At most this part of a plane's EVs in use, rounded down, is SKIP at the same time. A mark or a trim
-    beyond that leaves its EV in the rotation. 1: no cap, as the specification is read. Less is an extension
-    of ours for full links: without a cap, flows that are marked together leave the even rotation together."""
+    """Largest part of a plane's EVs in use that is SKIP at the same time, rounded down. Further marks and
+    trims leave their EV in the rotation. 1: no limit, as in the specification. Less than 1 is an extension
+    for full links: without a limit, flows that get marks together skip the same EVs together."""
     ev_min_active: int = 0
-    """Losses retire no EV while only this many are usable [API]; 0: silent loss always retires [P1 §2.1]."""
+    """If only so many EVs are usable, losses retire no EV [API]; 0: silent loss always retires [P1 §2.1]."""
     always_skip_after: int = 0
-    """A receiver asks for an EV to be dropped (ALWAYS_SKIP) after this many CE marks in a row; 0: never."""
+    """A receiver asks the sender to retire an EV (ALWAYS_SKIP) after so many CE marks in a row; 0: never."""
     probe_interval_ns: int = 10_000_000
-    """First wait between probes of an ASSUMED_BAD EV; unanswered probes double it."""
+    """First wait between probes of an ASSUMED_BAD EV. Each unanswered probe doubles the wait."""
     probe_interval_max_ns: int = 160_000_000
-    """Longest wait between those probes: how late a mended path is used again."""
+    """Longest wait between probes of an ASSUMED_BAD EV: a repaired path may stay unused for so long."""
     probe_successes: int = 2
-    """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
+    """Consecutive answered probes after which an ASSUMED_BAD EV is GOOD again."""
 
     # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
-    """Answers go back on the EV that came in (`mirror`), or on one of that plane of late shown to work (`set`
-    [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics whose two ends
-    number a path alike, as ours, it does, and the packet that came in is the freshest proof."""
+    """`mirror`: an answer uses the EV of the packet that it answers. This packet has just proved the path,
+    and in mrclab's fabrics both ends give a path the same EV; elsewhere mirroring may fail [P1]. `set`: an
+    answer uses an EV of that plane that has lately worked [P1 §2.4], which costs probes."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver that sends no data probes a random EV once per RTT, but not oftener than this."""
+    """A receiver that sends no data probes a random EV once per RTT, but waits at least this long."""
     endpoint_timeout_ns: int = 2_000_000
-    """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) unanswered for so long has failed [API example]."""
+    """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) fails after this time without an answer [API
+    example]."""
     port_status_attempts: int = 4
-    """Attempts to announce a port status while the peer does not answer. Requests are never repeated: each is
-    a new one with the present state."""
+    """How often a port status is announced if the peer does not answer. Each attempt is a new request with
+    the present state."""
     all_ports_down: str = "wait"
-    """`wait` for a port to come back, or `error` at once, as NICs whose transceiver flaps do [P1 §5.1]."""
+    """If all ports are down: `wait` for a port, or `error` at once, as some NICs do [P1 §5.1]."""
 
-    # SACKs and delivery: how much work acknowledgements cost, and what programs expect.
+    # SACKs and delivery: how much work acknowledgements cost, and the order in which messages are delivered.
     sack_threshold_bytes: int = 8192
-    """A SACK is due when this much arrived since the last; each packet counts as max(payload, 1024) B.
+    """A SACK is due after so many arrived bytes; each packet counts as max(payload, 1024) bytes.
 
-    Two full packets: with one, a sender in Python spends more on SACKs than it gains by them.
+    The default is two full packets. With one, a sender in Python spends more time on SACKs than it gains.
     """
     sack_coalesce: int = 16
-    """SACK triggers that one SACK may answer when the responder is read out in batches; 1 answers each alone.
-    """
+    """Number of SACK triggers that one SACK may answer, if several packets arrived before it was built."""
     sack_at_gap: bool = False
-    """Answer each packet that arrives while one before it is missing. The specification's triggers do not
-    have a gap, but set a least number of SACKs, not a most. For a paced stream over paths that keep order:
-    elsewhere nearly every packet follows a gap, and each would cost a SACK."""
+    """Answer each packet that arrives while an earlier PSN is missing. The specification has no such trigger,
+    but allows additional SACKs. Use it for a paced stream over paths that keep order: with spraying, almost
+    every packet follows a gap, and each would cost a SACK."""
     imm_waits_for_earlier: bool = True
-    """Deliver a WRITE_IMM only after all earlier writes of its QP are placed, as RDMA programs expect.
+    """Deliver a WRITE_IMM only after all earlier writes of its QP are in memory, as RDMA programs expect.
 
-    False delivers as soon as the message itself is whole, in RQMSN order.
+    False: deliver it when the message itself is complete, in RQMSN order.
     """
 
-    # Loss detection: times scale with the fabric. The defaults suit software hosts at 100 Mbit/s and more.
+    # Loss detection: these times depend on the fabric. The defaults fit software hosts from 100 Mbit/s on.
     initial_rtt_ns: int = 1_000_000
-    """Stands in for the smoothed RTT until the first sample."""
+    """Smoothed RTT before the first sample."""
     min_reorder_ns: int = 20_000
-    """Floor of the reordering window; see `mrclab.hosts.mrc.sending.recovery`."""
+    """Smallest reordering window; see `mrclab.hosts.mrc.sending.recovery`."""
     reorder_rtt_fraction: float = 0.25
-    """Part of the RTT's present floor in the reordering window."""
+    """The reordering window is at least this part of the smallest recent RTT."""
     reorder_seen_factor: float = 1.5
-    """Multiple of the furthest overtaking seen recently in the reordering window."""
+    """The window is at least this factor times the longest recent overtaking: the difference of the send
+    times of two packets that arrived in the wrong order."""
     reorder_queueing_factor: float = 2.0
-    """Multiple of the queueing delay (the RTT's present floor less the least ever) in that window."""
+    """The window is at least this factor times the smallest recent RTT minus the smallest RTT ever."""
     max_reorder_ns: int = 4_000_000
-    """Ceiling of the reordering window."""
+    """Largest reordering window."""
     reorder_memory_ns: int = 250_000_000
-    """How long an overtaking counts as recent: at least this, at most twice this; scale it with the RTT."""
+    """An overtaking is recent for this time at least, and twice as long at most; scale it with the RTT."""
     reorder_quiet_ns: int = 1_000_000_000
-    """Time without a false loss after which a window that one has doubled halves again; likewise."""
+    """If a packet that counted as lost arrives, the reordering window is doubled. After this time without
+    such a packet, it is halved again."""
     port_bps: int = 0
-    """Rate of the slowest link on the way, as far as known; 0: unknown. If a full packet takes long on it,
-    packets of one burst arrive that far apart: the window is then six such times at least, its ceiling six
-    times that, the longest wait for a tail probe six such times; and NSCC does not quick adapt to delay that
-    a queue there may well cause. The defaults suit 100 Mbit/s and more."""
+    """Rate of the slowest link of the path; 0: unknown. On slow links, full packets of one burst arrive far
+    apart. So the reordering window is 6 to 36 packet times, and the longest wait for a tail probe is at least
+    six. NSCC's quick adapt then ignores a delay that a full queue explains.
+    Without this option, the defaults fit links from 100 Mbit/s on."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
     ack_ladder: str = "lab"
     """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
-    `production` (1.07 s, likewise, 40 s in all) or `endless` (that of `lab`, and a peer is never given up).
-    If links are slow, give an exponent that fits them."""
+    `production` (1.07 s, likewise, 40 s in all) or `endless` (as `lab`, but the queue pair never fails).
+    For slow links, set `ack_timeout_exponent`."""
     ack_timeout_exponent: int | None = None
-    """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: the ladder's."""
+    """The ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: from `ack_ladder`."""
     linear_retries: int | None = None
-    """Timeouts at the base interval, before it starts to double, 7 at most [API]; None: the ladder's."""
+    """Timeouts at the base interval, before it doubles; at most 7 [API]. None: from `ack_ladder`."""
     exponential_retries: int | None = None
-    """Timeouts after those, each twice as long, 25 at most [API], which means without end. The next one is an
-    error of the QP. None: the ladder's."""
+    """Timeouts after the linear ones, each twice as long; at most 25, which means without end [API]. The next
+    timeout is an error of the QP. None: from `ack_ladder`."""
     stall_grace_ns: int = 1_000_000
-    """A timer served later than this means that this host stalled, not the network: the frames that arrived
-    in that time are read first.
-    """
+    """If a timer is served later than this, the host was busy, and the network is not the cause. Then the
+    endpoint first reads the frames that arrived in the meantime."""
 
     def __post_init__(self) -> None:
         if self.mpr % 128 or not 128 <= self.mpr <= LARGEST_MPR:
@@ -454,7 +451,7 @@ class MrcConfig:
 
     @property
     def kind(self) -> str:
-        """The kind of transport (a ClassVar would be a field of the compiled class)."""
+        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
         return "mrc"
 
     def ack_times(self) -> tuple[int, int, int]:
@@ -467,17 +464,17 @@ class MrcConfig:
         )
 
     def packet_time_ns(self) -> int:
-        """Return how long a full packet takes on a link of `port_bps`; 0 if that is unknown."""
+        """Return the time to send a full packet on a link of `port_bps`; 0 if the rate is unknown."""
         if not self.port_bps:
             return 0
         return (self.mtu_bytes + FRAME_OVERHEAD_BYTES) * 8 * 1_000_000_000 // self.port_bps
 
     def queue_time_ns(self) -> int:
-        """Return how long a full queue in front of a link of `port_bps` makes a frame wait; 0: unknown."""
+        """Return how long a frame waits in a full queue before a link of `port_bps`; 0: unknown."""
         return QUEUE_BYTES * 8 * 1_000_000_000 // self.port_bps if self.port_bps else 0
 
     def active_evs(self) -> int:
-        """Return how many EVs a QP sprays over, all planes together."""
+        """Return how many EVs a QP uses, all planes together."""
         if not self.evs_per_window:
             return self.max_active_evs
         window = self.cwnd_bytes

@@ -1,13 +1,13 @@
-"""Congestion control: how much may be sent now. The interface, simple controls, and the choice.
+"""Congestion control: how many bytes may be sent now.
 
-A requester reads a control's `budget_bytes` once per burst and reports the used bytes afterwards; everything
-else is reported once per SACK or NACK. Nothing here is called per packet.
+A requester reads `budget_bytes` of a control once per burst, and afterwards reports the sent bytes. It
+calls the other methods once per SACK or NACK, and none once per packet.
 
-A controller belongs to a destination and may govern several queue pairs (a "QPCC" [API]); all sizes passed to
-it are payload plus its own `overhead_bytes` per packet.
+A control belongs to one destination and may serve several queue pairs (a "QPCC" [API]). All sizes that it
+gets are payload plus its `overhead_bytes` for each packet.
 
-Here are a fixed window, a cap on the rate in front of any control, and events that say how large the window
-is, not more often than asked for; `mrclab.hosts.mrc.nscc` has NSCC.
+This module has the interface, a fixed window, a rate cap for any control, and events about the window.
+`mrclab.hosts.mrc.nscc` has NSCC.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ NO_END_NS: Final = 1 << 62
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
-    """The methods that a requester calls. By itself a window that never changes.
+    """The methods that a requester calls. This base class is a window that never changes.
 
-    Derive from it to try your own control, and pass that to `Endpoint`; it need not be compiled.
+    To try your own control, derive a class and pass it to `Endpoint`. It need not be compiled.
     """
 
     shared = False
-    """One controller governs all queue pairs to a destination, rather than one each."""
+    """All queue pairs to a destination share one control. False: each queue pair has its own."""
     paced = False
-    """Time alone can make the budget positive; `next_send_ns` says when."""
+    """The budget may become positive by time alone; `next_send_ns` returns when."""
     overhead_bytes = 0
-    """Bytes that a packet counts beyond its payload."""
+    """Bytes that a packet counts in addition to its payload."""
     byte_ns = 0.0
-    """Difference of the RTT of a shorter packet from that of a full one, ns for each missing byte."""
+    """Correction of the RTT of short packets: ns for each byte that a packet is shorter than a full one."""
     reads_rcvd_bytes = False
-    """`on_arrived` is to be called."""
+    """The requester calls `on_arrived`."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
         """Bytes that may be in flight."""
         self.inflight_bytes = 0
-        """Bytes in flight, over all queue pairs governed."""
+        """Bytes in flight, of all queue pairs that use this control."""
         self.penalty = 0
-        """rcv_cwnd_pen of the newest CC_STATE, 128ths: how much smaller the receiver wants the window."""
+        """rcv_cwnd_pen of the newest CC_STATE, in 128ths: the receiver asks for a smaller window."""
         self.restore = False
-        """restore_cwnd of the newest CC_STATE: the window before the penalty may come back."""
-        # A subclass that is not compiled may set these in its class body. The compiled core does not look
-        # there, so each value is copied into the instance.
+        """restore_cwnd of the newest CC_STATE: the window may return to its size before the penalty."""
+        # A subclass that is not compiled may set these values in its class body. Compiled code reads only
+        # the instance, so each value is copied into it.
         self.shared = bool(self._declared("shared"))
         self.paced = bool(self._declared("paced"))
         self.overhead_bytes = int(self._declared("overhead_bytes"))
@@ -66,72 +66,72 @@ class CongestionControl:
         return getattr(self, name)
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return what may be sent now: while it is positive a packet may start [SPEC §8: cwnd > inflight]."""
+        """Return the bytes that may be sent now. A packet may start if it is positive [SPEC §8]."""
         return self.cwnd_bytes - self.inflight_bytes
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when time alone makes the budget positive; None when only an acknowledgement can."""
+        """Return when the budget becomes positive by time alone, ns; None if an acknowledgement must come."""
         return None
 
     def pause_ns(self, size: int) -> int:
-        """Return for how long nothing may be sent once `size` more is, unless an acknowledgement comes."""
+        """Return how long the sender must wait after `size` more bytes, if no acknowledgement arrives."""
         return NO_END_NS
 
     def on_sent(self, now_ns: int, size: int) -> None:
-        """Packets of this size altogether went out."""
+        """Note that packets of `size` bytes in all were sent."""
         self.inflight_bytes += size
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None if it would be ambiguous.
+        """Note that a SACK acknowledged bytes; `rtt_ns` is None if the RTT is ambiguous.
 
-        `penalty` and `restore` are those of this SACK by then.
+        `penalty` and `restore` already have the values of this SACK.
         """
         self.inflight_bytes -= acked_bytes
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Note the nominal bytes that arrived at the peer since its last report; `on_ack` follows."""
+        """Note the nominal bytes that newly arrived at the peer. A call of `on_ack` follows."""
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Take the RTT, ns, that a NACK shows, before anything else is done about it."""
+        """Note the RTT of a NACK, ns. The other calls for this NACK follow."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Take a trimmed packet out of flight; at the last hop it means incast, else a congested path."""
+        """Note a trimmed packet. A trim at the last hop means incast, any other a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Packets were inferred lost."""
+        """Note that packets are assumed lost."""
         self.inflight_bytes -= lost_bytes
 
     def on_withdrawn(self, size: int) -> None:
-        """Packets left flight for reasons that say nothing about congestion; negative: they are back."""
+        """Subtract bytes that left flight for a reason other than congestion; negative: add them again."""
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Note another rcv_cwnd_pen or restore_cwnd, for this SACK and the following ones."""
+        """Note a new rcv_cwnd_pen or restore_cwnd, valid from this SACK on."""
         self.penalty = penalty
         self.restore = restore
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Take the measured RTT of the idle network, for controls that infer queues from delay."""
+        """Set the measured RTT of the idle network. Controls that use delay need it."""
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Set the cap, in bit/s. Raise ValueError on a control without one."""
+        """Set the rate cap, in bit/s. Raise ValueError if this control has no rate cap."""
         raise ValueError("there is no rate cap: the option rate_bps sets one")
 
 
 class FixedWindow(CongestionControl):
-    """A window that never changes, one for each queue pair: no control beyond spraying and skipping."""
+    """A window that never changes, one for each queue pair."""
 
 
 class RateCap(CongestionControl):
-    """A token bucket towards a destination, before a `window`: never faster than `rate_bps` of payload.
+    """A token bucket in front of a control: payload is never sent faster than `rate_bps`.
 
-    The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst. Once used up
-    it lets nothing through until `quantum_bytes` are in it, but for repairs: lost data may go out again at
-    once, a burst of it at most, and later data waits until the bucket has earned that, too.
+    The bucket holds at most `burst_bytes`. The last packet of a burst may take it below zero. An empty bucket
+    lets nothing through until it holds `quantum_bytes`. Retransmissions are an exception: up to one burst of
+    them may be sent at once, and later data waits until the bucket has earned these bytes, too.
 
-    The bucket counts payload, as full packets of `mtu_bytes` have it: of each packet's size it leaves out the
-    part that the window's `overhead_bytes` have in a full one.
+    The bucket counts payload. A size includes overhead, so it is multiplied by the part that is payload in a
+    full packet of `mtu_bytes`.
     """
 
     shared = True
@@ -152,21 +152,21 @@ class RateCap(CongestionControl):
         self.reads_rcvd_bytes = window.reads_rcvd_bytes
         self._mtu_bytes = mtu_bytes
         self._full_bytes = mtu_bytes + window.overhead_bytes
-        """The size of a full packet, as the window counts it."""
+        """Size of a full packet: payload and overhead, in bytes."""
         self._quantum = (quantum_bytes - 1) * 8_000_000_000
-        """What must be exceeded before anything goes out of a bucket that was used up."""
+        """After the bucket was empty, packets wait until it holds more tokens than this."""
         self._used_up = False
         self._advance_bytes = 0
-        """What may be sent ahead of its tokens, as the window counts."""
+        """Bytes that may be sent before the bucket has tokens for them, with overhead."""
         self._most_advance_bytes = burst_bytes * self._full_bytes // mtu_bytes
         self.rate_bps = rate_bps
         self.burst_bytes = burst_bytes
         self._tokens = burst_bytes * 8_000_000_000
-        """In bit-nanoseconds per second, so that no fraction of a byte is ever lost."""
+        """Tokens in bits per second times nanoseconds: an integer, so that nothing is lost by rounding."""
         self._filled_ns: int | None = None
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Fill the bucket at this rate from the next refill on."""
+        """Set the rate at which the bucket fills, from the next refill on."""
         self.rate_bps = rate_bps
 
     def _fill(self, now_ns: int) -> None:
@@ -176,7 +176,7 @@ class RateCap(CongestionControl):
         self._filled_ns = now_ns if self._filled_ns is None else max(now_ns, self._filled_ns)
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return the lesser of what window and bucket allow; a part of a byte counts as one."""
+        """Return the smaller of the window's and the bucket's budget, rounded up to bytes."""
         earned = 0
         if not self._waits(now_ns):
             earned = -(-self._tokens * self._full_bytes // (8_000_000_000 * self._mtu_bytes))
@@ -189,17 +189,17 @@ class RateCap(CongestionControl):
         return self._used_up
 
     def _cost(self, size: int) -> int:
-        """Return what packets of this size, as the window counts, take out of the bucket."""
+        """Return the tokens that packets of this size, with overhead, take out of the bucket."""
         return size * self._mtu_bytes * 8_000_000_000 // self._full_bytes
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the bucket holds a quantum again."""
+        """Return when the bucket holds `quantum_bytes` again; None if the sender need not wait for it."""
         if not self._waits(now_ns) or self._advance_bytes > 0:
             return None
         return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
-        """Return how long the bucket needs, or no end where the window closes."""
+        """Return how long the bucket needs to fill; NO_END_NS if the window will be full."""
         if self.inflight_bytes + size >= self.cwnd_bytes:
             return NO_END_NS
         return (self._quantum - self._tokens + self._cost(size)) // self.rate_bps + 1
@@ -214,59 +214,59 @@ class RateCap(CongestionControl):
             self._used_up = True
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Let the repair go out ahead of its tokens."""
+        """Allow the retransmission before the bucket has tokens for it."""
         self._window.on_loss(now_ns, lost_bytes)
         self._follow()
         self._advance_bytes = min(self._most_advance_bytes, self._advance_bytes + lost_bytes)
 
-    # All else is the window's.
+    # The methods below pass each call to the window that this rate cap limits.
 
     def _follow(self) -> None:
         self.cwnd_bytes = self._window.cwnd_bytes
         self.inflight_bytes = self._window.inflight_bytes
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Have the window take it in."""
+        """Pass the acknowledgement to the window."""
         self._window.on_ack(now_ns, acked_bytes, rtt_ns, ecn)
         self._follow()
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Have the window take it in."""
+        """Pass the trimmed packet to the window."""
         self._window.on_trim(now_ns, lost_bytes, last_hop)
         self._follow()
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Have the window take it in."""
+        """Pass the arrived bytes to the window."""
         self._window.on_arrived(arrived_bytes)
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Have the window take it in."""
+        """Pass the RTT to the window."""
         self._window.on_nack_rtt(rtt_ns)
         self._follow()
 
     def on_withdrawn(self, size: int) -> None:
-        """Have the window take it in."""
+        """Pass the withdrawn bytes to the window."""
         self._window.on_withdrawn(size)
         self._follow()
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Have the window take it in."""
+        """Pass the receiver's request to the window."""
         super().on_receiver(now_ns, penalty, restore)
         self._window.on_receiver(now_ns, penalty, restore)
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Have the window take it in."""
+        """Pass the measured RTT to the window."""
         self._window.calibrate(base_rtt_ns)
         self._follow()
 
 
 NOMINAL_OVERHEAD_BYTES: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN + 40
-"""UDP length + 40 [SPEC §8.3.1] less the payload, for a packet without TSETH. Immediate data and padding of a
-message's last packet, 7 bytes at most, are left out."""
+"""UDP length + 40 [SPEC §8.3.1] minus the payload, for a packet without TSETH. Immediate data and padding of
+the last packet of a message, at most 7 bytes, are not counted."""
 
 
 class NsccControl(CongestionControl):
-    """`nscc.Nscc` as a controller: adds the account of the bytes in flight."""
+    """`nscc.Nscc` as a control; it also counts the bytes in flight."""
 
     shared = True
 
@@ -279,7 +279,7 @@ class NsccControl(CongestionControl):
         self._arrived_bytes = 0
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Let the receiver and the quadrants decide."""
+        """Pass the acknowledgement to NSCC and take its new window."""
         self.inflight_bytes -= acked_bytes
         if self.reads_rcvd_bytes:
             acked_bytes = self._arrived_bytes
@@ -288,16 +288,16 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Let this be the bytes of the SACK, rather than those of the packets that it acknowledges."""
+        """Add bytes that the receiver reports. `on_ack` counts them instead of the acknowledged bytes."""
         self._arrived_bytes += arrived_bytes
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Let it lower the base RTT, if the options say so."""
+        """Lower the base RTT, if the options allow it."""
         self.nscc.on_nack_rtt(rtt_ns)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Lower the window, wherever the packet was trimmed; the EV is another matter."""
+        """Lower the window, no matter which switch trimmed the packet."""
         self.inflight_bytes -= lost_bytes
         self.nscc.on_trim(now_ns, lost_bytes, self.inflight_bytes)
         self.cwnd_bytes = self.nscc.cwnd_bytes
@@ -309,7 +309,7 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Compute delay from the measured value from now on."""
+        """Use the measured base RTT from now on."""
         self.nscc.calibrate(base_rtt_ns)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
@@ -317,9 +317,9 @@ class NsccControl(CongestionControl):
 def make_controller(
     config: MrcConfig, other: Callable[[MrcConfig], CongestionControl] | None = None
 ) -> CongestionControl:
-    """Return the controller that `config.congestion` names, behind a rate cap where `config` has one.
+    """Return the control that `config.congestion` names, with a rate cap if `config` has one.
 
-    `other` makes one that the core does not have itself.
+    `other` makes the controls that are not part of the core.
     """
     window: CongestionControl = FixedWindow(config.cwnd_bytes)
     if other is not None:
@@ -334,7 +334,7 @@ def make_controller(
 
 
 class WindowReport:
-    """The window as it was reported last."""
+    """Reports changes of the window as events."""
 
     def __init__(self, qpn: int, interval_ns: int, note: Note) -> None:
         self._qpn = qpn
@@ -344,7 +344,7 @@ class WindowReport:
         self.cwnd_bytes = -1
 
     def note(self, now_ns: int, congestion: CongestionControl) -> None:
-        """Emit an event for a window that changed, at most once per interval; none for the first."""
+        """Emit an event if an interval has passed since the last one. The first call emits none."""
         if now_ns - self._last_ns < self._interval_ns:
             return
         if self.cwnd_bytes >= 0:

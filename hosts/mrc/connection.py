@@ -1,4 +1,4 @@
-"""The options that the two ends of a queue pair agree on before it carries data."""
+"""The settings that the two ends of a queue pair agree on before it carries data."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from mrclab.hosts.rdma.paths import PortAddress
 
 @dataclass(frozen=True, slots=True)
 class QpAttributes:
-    """What two ends exchange out of band before a QP carries data [SPEC §10, Table 10-1]."""
+    """The values that the two ends exchange before a QP carries data [SPEC §10, Table 10-1]."""
 
     qpn: int
     psn: int
-    """First PSN this end will send, 24 bits."""
+    """First PSN that this end will send, 24 bits."""
     mtu_bytes: int
-    """Largest payload of one packet this end accepts."""
+    """Largest payload of one packet that this end accepts."""
     mpr: int
     """Receive window of this end in PSNs."""
     udp_port: int
-    """UDP destination port of what this end sends."""
+    """UDP destination port of the frames that this end sends."""
     ports: tuple[PortAddress, ...]
     trim_nack: bool = True
     """This end answers trimmed packets with NACKs."""
     max_wimm: int = 32
     """WRITE_IMMs that may be in flight towards this end."""
     dynamic_mpr: bool = False
-    """This end announces its receive window in SACKs, and heeds that of the other."""
+    """This end announces its receive window in SACKs, and obeys the window that the other end announces."""
     transport_ack: bool = False
-    """This end sends transport ACKs, and waits for them. Both ends must offer them."""
+    """This end sends transport ACKs and waits for the peer's transport ACKs. Both ends must offer them."""
     service_time: bool = False
-    """This end adds the time for which it held an answer back to the timestamp that it echoes, and takes it
-    out of the RTT. Both ends must offer it."""
+    """This end measures the time between a packet's arrival and the answer, and adds it to the timestamp in
+    the answer. The peer subtracts it from the RTT. Both ends must offer it."""
 
     @property
     def kind(self) -> str:
-        """The kind of transport (a ClassVar would be a field of the compiled class)."""
+        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
         return "mrc"
 
     @classmethod
     def of(cls, config: MrcConfig, qpn: int, psn: int, ports: tuple[PortAddress, ...]) -> QpAttributes:
-        """Return the attributes of a queue pair of ours, by the endpoint's options."""
+        """Return the attributes of a local queue pair, from the endpoint's options."""
         return cls(
             qpn,
             psn,
@@ -59,7 +59,7 @@ class QpAttributes:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The settings of a connected queue pair: what both ends can do."""
+    """The settings of a connected queue pair, which both ends support."""
 
     remote_qpn: int
     remote_psn: int
@@ -67,7 +67,7 @@ class Connection:
     mtu_bytes: int
     """Largest payload of one packet to the peer."""
     mpr: int
-    """PSNs that may be open towards the peer at most."""
+    """Largest number of PSNs that may be open towards the peer."""
     max_wimm: int
     """WRITE_IMMs that may be in flight towards the peer."""
     trim_nack: bool
@@ -78,7 +78,7 @@ class Connection:
 
     @classmethod
     def agree(cls, config: MrcConfig, remote: QpAttributes) -> Connection:
-        """Return the settings that follow from our options and the peer's attributes."""
+        """Return the settings that follow from the local options and the peer's attributes."""
         return cls(
             remote.qpn,
             remote.psn,

@@ -1,6 +1,6 @@
-"""The MRC endpoint: the verbs of an MRC NIC, and which part of it an arriving packet goes to.
+"""The MRC endpoint: the verbs of an MRC NIC. It passes each arriving packet to the part that handles it.
 
-`mrclab.hosts.rdma.endpoint` says how a driver uses it.
+`mrclab.hosts.rdma.endpoint` explains how a driver uses it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from mrclab.hosts.rdma.frames import (
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
-"""Bytes [SPEC §5.1]."""
+"""In bytes [SPEC §5.1]."""
 _EXTENSION: Final = BTH_OFFSET + BTH_LEN
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
@@ -82,10 +82,10 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Make a NIC with these ports.
 
-        `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
-        controller in place of the core's own, `path_policy` the policy of a queue pair.
+        `rng` is the only source of randomness; with a seeded one, a run can be repeated. `congestion` makes
+        the congestion control instead of the core, and `path_policy` the path policy of a queue pair.
         `mrclab.hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
-        simulators, whose packets cross as objects, with `payloads` or without: see `codec.objects`.
+        simulators, which exchange objects, with or without `payloads`: see `codec`.
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
@@ -103,7 +103,7 @@ class Endpoint(BaseEndpoint):
             self._builder = ObjectBuilder(self.config, options, payloads=payloads)
         self.qps: dict[int, MrcQueuePair] = {}
         self._last: MrcQueuePair | None = None
-        """The queue pair of the last packet. Most packets are for the same one as the packet before."""
+        """The queue pair of the last packet. The next packet is probably for the same queue pair."""
         self._heads = HeadCache()
         self._operations = Operations(self.config, self._builder, self.rng, self._emit, self.drops)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
@@ -116,8 +116,8 @@ class Endpoint(BaseEndpoint):
     def create_qp(self, receives: bool | None = None, refill: Callable[[], None] | None = None) -> int:
         """Create a queue pair and return its number.
 
-        With `receives` a WRITE with immediate needs one that `post_recv` posted; None: as the option says.
-        `refill` is called when one is missing: it posts the receives that wait in a ring.
+        `receives`: a WRITE with immediate needs a receive posted by `post_recv`. None: as the options say.
+        `refill` is called if no receive is left; it posts the receives that wait in a ring.
         """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
@@ -144,9 +144,9 @@ class Endpoint(BaseEndpoint):
     def connect(
         self, qpn: int, remote: QpAttributes, paths: RemotePaths, config: MrcConfig | None = None
     ) -> None:
-        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows.
+        """Connect a QP to the peer's QP, over these paths. Both ends must do so before data flows.
 
-        `config` has options of its EVs and congestion control that differ from the endpoint's.
+        `config` replaces the endpoint's options for the EVs and the congestion control of this QP.
         """
         config, qp = config or self.config, self.qps[qpn]
         if qp.connected:
@@ -167,7 +167,7 @@ class Endpoint(BaseEndpoint):
         self._port_status.apply(self.now_ns, qp)
 
     def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
-        """Put a connected QP into its error state: its requests complete as flushed."""
+        """Put a connected QP into its error state: its requests complete with status FLUSHED."""
         self._emit(QpError(now_ns, qpn, status, detail))
 
     def destroy_qp(self, qpn: int) -> None:
@@ -193,7 +193,7 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Queue an RDMA WRITE, with `imm` a WRITE_WITH_IMM. `data` must not change until it completes.
 
-        `now_ns` only dates the completion of a request that fails at once, on a QP in error.
+        On a QP in error the request fails at once, and `now_ns` is the time of its completion.
         """
         qp = self.qps[qpn]
         if not qp.connected:
@@ -204,9 +204,9 @@ class Endpoint(BaseEndpoint):
         self.scheduler.wake(self.now_ns, qp)
 
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
-        """Post a receive, for one WRITE with immediate. It is flushed at once on a queue pair in error.
+        """Post a receive for one WRITE with immediate. On a queue pair in error it is flushed at once.
 
-        Raise ValueError if the queue pair needs none.
+        Raise ValueError if the queue pair was created without receives.
         """
         responder = self.qps[qpn].responder
         if not responder.receives.required:
@@ -215,15 +215,15 @@ class Endpoint(BaseEndpoint):
         if responder.error:
             responder.flush_receives(self.now_ns if now_ns is None else now_ns)
 
-    # Administration
+    # Requests of an administrator or a controller
 
     def deny(self, evs: Iterable[int], now_ns: int, qpn: int | None = None) -> None:
-        """Put EVs on the denylist, of one QP or of all [P1 §2.4]."""
+        """Put EVs on the denylist of one QP, or of all QPs if `qpn` is None [P1 §2.4]."""
         for ev_set, ev in self._find(evs, qpn):
             ev_set.deny(now_ns, ev)
 
     def allow(self, evs: Iterable[int], now_ns: int, qpn: int | None = None) -> None:
-        """Take EVs off the denylist."""
+        """Remove EVs from the denylist."""
         for ev_set, ev in self._find(evs, qpn):
             ev_set.allow(now_ns, ev)
 
@@ -234,17 +234,17 @@ class Endpoint(BaseEndpoint):
         ]
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Take note of a port that went down or came up, and let the peers know; see `port_status`."""
+        """Note that a port went down or came up, and announce it to the peers; see `port_status`."""
         if self._port_status.is_up(port) != up:
             self.port_states[port].listens = up
             self._port_status.set_state(now_ns, port, up, self.qps.values())
 
     def port_mask(self) -> int:
-        """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
+        """Return the mask of ports that are up, as in a PORT_STATUS_UPDATE."""
         return self._port_status.mask()
 
     def probe_ev(self, qpn: int, ev: int, now_ns: int) -> int:
-        """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
+        """Send the peer a probe over this EV [SPEC §7.4.7]; return the request id that `EvProbed` has."""
         return self._operations.probe_ev(now_ns, self.qps[qpn], ev)
 
     def request_endpoint(
@@ -256,19 +256,19 @@ class Endpoint(BaseEndpoint):
         dscp: int | None = None,
         port_status_mask: int | None = None,
     ) -> int:
-        """Ask any NIC [SPEC §6.5]; see `Operations.request`. No queue pair is involved."""
+        """Send a request to any NIC [SPEC §6.5]; see `Operations.request`. No queue pair is involved."""
         return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
 
     def answer_strangers(self, way_back: WayBack | None) -> None:
-        """Answer NICs to which there is no queue pair, by this way back; None: not."""
+        """Answer NICs to which there is no queue pair, over the path from `way_back`. None: do not answer."""
         self._operations.way_back = way_back
 
     def set_mpr(self, qpn: int, mpr: int) -> None:
-        """Announce another receive window for a QP, where dynamic MPR was agreed on."""
+        """Announce a new receive window for a QP. Both ends must have agreed on dynamic MPR."""
         self.qps[qpn].responder.set_mpr(mpr)
 
     def set_base_rtt(self, qpn: int, base_rtt_ns: int) -> None:
-        """Give a QP's congestion control the RTT of the idle network, as EV probes measure it."""
+        """Set the RTT of the idle network, measured with EV probes, for a QP's congestion control."""
         if base_rtt_ns < 1:
             raise ValueError(f"an RTT is positive, not {base_rtt_ns}")
         self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)
@@ -278,10 +278,10 @@ class Endpoint(BaseEndpoint):
         for qp in self.qps.values():
             qp.requester.congestion.set_rate_cap(rate_bps)
 
-    # What arrives
+    # Arriving frames and packets
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose headers up to the BTH and whose ICRC were right."""
+        """Handle a frame whose headers before the BTH and whose ICRC are correct."""
         if flow.bth != BTH_OFFSET:
             view = with_room_for_outer(view)
         self.port_states[port].received += 1
@@ -298,7 +298,7 @@ class Endpoint(BaseEndpoint):
         self._on_data(port, packet)
 
     def receive_packet(self, port: int, packet: Packet, now_ns: int) -> None:
-        """Take in a packet that came in on `port` as an object; see `codec.objects`."""
+        """Handle a packet that arrived on `port` as an object; see `codec`."""
         self.now_ns = now_ns
         flow = packet.flow
         state = self.port_states[port]
@@ -321,7 +321,7 @@ class Endpoint(BaseEndpoint):
     def packets_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[tuple[int, Packet]]:
-        """Return packets as `frames_to_send` returns frames, but as objects; see `codec.objects`."""
+        """Return packets as objects, otherwise as `frames_to_send` does; see `codec`."""
         return cast("list[tuple[int, Packet]]", self.frames_to_send(now_ns, free_ports, limit))
 
     def _on_data(self, port: int, packet: DataPacket) -> None:
@@ -334,12 +334,12 @@ class Endpoint(BaseEndpoint):
         whole = not responder.bitmap.bits
         responder.on_data(now_ns, packet, port)
         if whole and self._at_gap and responder.bitmap.bits:
-            self.repairs_wait = True  # The first answer that reports a gap should not wait for more frames.
+            self.repairs_wait = True  # A new gap: send its SACK before more frames are read.
         if self._keeps_reverse:
             self._operations.refresh_reverse(now_ns, qp)
 
     def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
-        """Return the QP that a frame of this flow is for; None, and count it, if it is for none."""
+        """Return the QP that a frame of this flow is for. Without one, count a drop and return None."""
         qp = self._last
         if qp is None or qp.qpn != qpn:
             qp = self.qps.get(qpn)
@@ -355,7 +355,7 @@ class Endpoint(BaseEndpoint):
         return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose payload a switch cut off; a NACK is the only possible result."""
+        """Handle a frame whose payload a switch cut off: the responder asks for the packet again."""
         if flow.bth != BTH_OFFSET:
             view = with_room_for_outer(view)
         opcode, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
@@ -403,7 +403,7 @@ class Endpoint(BaseEndpoint):
     def _on_control(
         self, port: int, flow: Flow, ce: bool, opcode: int, qpn: int, psn: int, body: Buffer, start: int
     ) -> None:
-        """Take in a control packet whose extension header is in `body` from `start` on."""
+        """Handle a control packet. Its extension header is in `body` from `start` on."""
         if opcode in (_REQUEST, _RESPONSE):
             if qpn == ENDPOINT_QPN:
                 answers = opcode == _RESPONSE
@@ -439,10 +439,10 @@ class Endpoint(BaseEndpoint):
             return
         self.scheduler.wake(now_ns, qp)
 
-    # What belongs to no queue pair
+    # Endpoint operations: they belong to no queue pair
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames of endpoint operations until `out` holds `limit`; return whether some remain."""
+        """Append frames of endpoint operations until `out` holds `limit`; return whether more are waiting."""
         if self._operations.waiting:
             self._port_status.announce_new(self.now_ns)
             self._operations.emit_frames(self.now_ns, out, limit, free_ports)
@@ -453,7 +453,7 @@ class Endpoint(BaseEndpoint):
         return self._operations.due_ns()
 
     def handle_operations(self, now_ns: int) -> None:
-        """Drop the endpoint requests that have timed out, and announce ports again."""
+        """Drop the endpoint requests that have timed out, and announce the port states again if needed."""
         self._port_status.expire(now_ns, self.qps.values())
 
     def _wake(self, qp: MrcQueuePair) -> None:
@@ -468,16 +468,16 @@ class Endpoint(BaseEndpoint):
         if isinstance(event, QpError):
             qp = self.qps.get(event.qpn)
             if qp is not None:
-                # One half's error is the whole QP's.
+                # If one half of a queue pair fails, the other half fails, too.
                 qp.responder.error = True
                 qp.requester.flush(event.t_ns, Status.FLUSHED)
                 qp.responder.flush_receives(event.t_ns)
                 self._release(qp)
 
-    # Observation
+    # Counters
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many bytes of payload a QP has put into memory. Quick, unlike a snapshot."""
+        """Return how many payload bytes a QP has written into memory. It is faster than a snapshot."""
         return self.qps[qpn].responder.bytes_placed
 
     def qp_counters(self, qpn: int) -> QpCounters:

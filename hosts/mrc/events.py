@@ -1,7 +1,7 @@
-"""Events of MRC's entropy values, planes and windows: one small class per kind.
+"""Events of MRC's entropy values (EVs), planes and windows: one small class per kind.
 
-`mrclab.hosts.rdma.events` has the events that RoCEv2 shares. `t_ns` is the time that the caller passed in
-when the event came about.
+`mrclab.hosts.rdma.events` has the events that RoCEv2 also has. `t_ns` is the time at which the event
+happened, as the caller of the endpoint passed it in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETIRE_FOR: Final = {
     LossReason.PROBE: RetireReason.LOSS,
     LossReason.TIMEOUT: RetireReason.TIMEOUT,
 }
-"""The losses that retire an EV."""
+"""The reasons for a loss that retire an EV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class EvRetired(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvReplaced(Event):
-    """A spare of the same plane took a retired EV's place."""
+    """A backup EV of the same plane replaced a retired EV in the rotation."""
 
     ev: int
     new_ev: int
@@ -52,7 +52,7 @@ class EvReplaced(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvRestored(Event):
-    """Probes of an ASSUMED_BAD EV succeeded (or a denied one was allowed): it is usable again."""
+    """An EV is usable again: probes of an ASSUMED_BAD EV succeeded, or a denied EV was allowed."""
 
     ev: int
     plane: int
@@ -60,7 +60,7 @@ class EvRestored(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvSkipped(Event):
-    """Congestion on an EV (CE mark or trim): it sits out its next turn."""
+    """An EV is congested (CE mark or trim): the rotation skips it once."""
 
     ev: int
     plane: int
@@ -69,7 +69,7 @@ class EvSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpuriousLoss(Event):
-    """A packet that counted as lost had only been late. If the reordering window decided so, it widens."""
+    """A packet that counted as lost was only late. If the reordering window was the reason, it grows."""
 
     psn: int
     ev: int
@@ -78,7 +78,7 @@ class SpuriousLoss(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeSent(Event):
-    """A reliability probe went out: `tail` to elicit a SACK, else to test an ASSUMED_BAD EV."""
+    """A reliability probe was sent. `tail`: to get a SACK; otherwise to test an ASSUMED_BAD EV."""
 
     ev: int
     plane: int
@@ -98,7 +98,7 @@ class ProbeAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlaneDown(Event):
-    """A plane left service for this QP: our port or the peer's (`remote`) went down."""
+    """A plane went out of service for this QP: the local port or the peer's (`remote`) went down."""
 
     plane: int
     remote: bool
@@ -114,7 +114,7 @@ class PlaneUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class WindowChanged(Event):
-    """Congestion control changed the window, at least once since the last such event."""
+    """Congestion control changed the window, once or more since the last event of this kind."""
 
     cwnd_bytes: int
     inflight_bytes: int
@@ -122,7 +122,7 @@ class WindowChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvProbed(Event):
-    """An EV_PROBE that the user asked for was answered, or was not in time (`rtt_ns` None)."""
+    """An EV_PROBE of the user was answered; `rtt_ns` is None if no answer came in time."""
 
     request_id: int
     ev: int
@@ -132,9 +132,10 @@ class EvProbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndpointAnswered(Event):
-    """A controller's request to a NIC was answered, or was not in time (`rtt_ns` None). `qpn` is 2, of no QP.
+    """A controller's request to a NIC was answered; `rtt_ns` is None if no answer came in time.
 
-    `port` is the one that the response came in on; without one, that of the request.
+    `qpn` is 2, which is no queue pair. `port` is the port on which the response arrived. Without a response
+    it is the port of the request.
     """
 
     request_id: int
@@ -143,11 +144,11 @@ class EndpointAnswered(Event):
     port: int
     rtt_ns: int | None
     adjusted: bool
-    """The time for which the responder held the answer back is taken out already."""
+    """`rtt_ns` no longer contains the time between the request's arrival and the responder's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortStatusUnanswered(Event):
-    """The peer answered no port status update, and the options allow no further one."""
+    """The peer answered no port status update, and the options allow no further attempt."""
 
     port_status_mask: int

@@ -1,25 +1,25 @@
 """NSCC, the window-based congestion control of MRC ("uet-1.0-nscc" [API], UEC 1.0.3 §3.6.13, SPEC §8).
 
-Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is the RTT less the base RTT:
+Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is the RTT minus the base RTT:
 
                   delay < target           delay >= target
     no ECN        proportional increase    fair increase
     ECN           nothing                  multiplicative decrease
 
-ECN without delay means that some paths are congested and others are not: spraying mends that, so the window
-stays. Increases are gathered and take effect ("fulfilled") after every `adjust_bytes_threshold` bytes and
-every `adjust_period_ns`; a decrease comes at most once per base RTT.
+ECN without delay means that some paths are congested and others are not. Spraying corrects that, so the
+window does not change. Increases are collected. They take effect after every `adjust_bytes_threshold` bytes
+and every `adjust_period_ns`. There is at most one decrease per base RTT.
 
-An inferred (silent) loss costs its size and nothing more: a path failed, which says nothing about congestion.
-A trimmed packet says that a queue was full: it may call for *quick adapt*, which sets the window to the bytes
-acknowledged during the last period of base RTT + target. If switches do not trim, a delay above
-`qa_threshold_ns` may call for it too.
+An inferred (silent) loss lowers the window by its size only: the path failed, so the loss is no sign of
+congestion. A trimmed packet means that a queue was full. It may start *quick adapt*, which sets the window to
+the bytes acknowledged during the last period of base RTT + target. If switches do not trim, a delay above
+`qa_threshold_ns` may start it, too.
 
-A receiver that cannot keep up sends a penalty with its SACKs (`rcv_cwnd_pen`). It takes a part of the
-acknowledged bytes off the window, and no quadrant increases the window as long as it lasts.
+A receiver that is too slow sends a penalty with its SACKs (`rcv_cwnd_pen`). A part of the acknowledged bytes
+is then subtracted from the window, and no quadrant increases the window during the penalty.
 
-All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. Production values of MRC are unknown;
-the defaults are UEC's."""
+All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. The values of production networks with
+MRC are unknown; the defaults are UEC's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mrclab.hosts.mrc.config import NsccConfig
 
 
 class Nscc:
-    """The window of one destination."""
+    """The congestion window for one destination."""
 
     def __init__(self, config: NsccConfig, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> None:
         self._given = config
@@ -40,43 +40,43 @@ class Nscc:
         self._start(config)
         self.average_delay_ns = 0.0
         self._samples: deque[tuple[int, int]] = deque()
-        """Time and delay, ns, of the samples of the last base RTT, if the average is their mean."""
+        """Time and delay, ns, of the samples of the last base RTT; used if `delay_weight` is 0."""
         self._samples_ns = 0
-        """Sum of their delays."""
+        """Sum of the delays in `_samples`, ns."""
         self._increase = 0.0
-        """Gathered increases, bytes times bytes: divided by the window when they take effect."""
+        """Collected increases, in bytes times bytes; divided by the window when they take effect."""
         self._received = 0
-        """Bytes acknowledged since increases took effect."""
+        """Bytes acknowledged since the collected increases last took effect."""
         self._period_ns: int | None = None
-        """When the present adjustment period began."""
+        """Start of the present adjustment period."""
         self._decreased_ns: int | None = None
         self._idle_bytes = 0
         """Bytes acknowledged in a row without any delay."""
         self._fast = False
-        """The fast increase goes on."""
+        """The fast increase is active."""
         self._achieved = 0
-        """Bytes acknowledged in this period of quick adapt."""
+        """Bytes acknowledged in the present period of quick adapt."""
         self._qa_end_ns = 0
-        """When that period ends; 0: it has not begun."""
+        """End of the present period of quick adapt; 0: no period has begun."""
         self._trigger_qa = False
         """A packet was trimmed since the last quick adapt."""
         self._bytes_to_ignore = 0
-        """Bytes in flight at the last quick adapt: their marks and trims belong to the window before."""
+        """Bytes in flight at the last quick adapt. Their marks and trims were caused by the old window."""
         self._bytes_ignored = 0
-        """Bytes acknowledged or lost since then."""
+        """Bytes acknowledged or lost since the last quick adapt."""
         self._saved_cwnd = 0.0
-        """The window before the receiver's penalty; 0: there is none to restore."""
+        """The window before the receiver's penalty; 0: no penalty is active."""
 
     def _start(self, config: NsccConfig) -> None:
         self.config = config.resolve(self._min_cwnd, trim=self._trim, queue_ns=self._queue_ns)
         self.base_rtt_ns = config.base_rtt_ns
-        """The smallest RTT known, ns; `config` has the one to begin with."""
+        """The smallest RTT so far, ns. It starts with the value of `config`."""
         self._max_cwnd = self.config.max_cwnd_bytes
         self._set(float(config.first_cwnd_bytes or self._max_cwnd))
 
     @property
     def cwnd_bytes(self) -> int:
-        """The window, whole bytes."""
+        """The window, in whole bytes."""
         return int(self._cwnd)
 
     @property
@@ -85,7 +85,7 @@ class Nscc:
         return self._max_cwnd
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Take another base RTT, a measured one, and derive its dependent values; the window starts again."""
+        """Set a measured base RTT and compute the values that depend on it. The window starts again."""
         self._start(replace(self._given, base_rtt_ns=base_rtt_ns))
 
     def _set(self, cwnd: float) -> None:
@@ -101,10 +101,10 @@ class Nscc:
         penalty: int = 0,
         restore: bool = False,
     ) -> None:
-        """Take in an acknowledgement of `acked_bytes`; `rtt_ns` is None if the sample is not valid.
+        """Handle an acknowledgement of `acked_bytes`; `rtt_ns` is None if there is no valid sample.
 
         `inflight` is the number of bytes in flight after it, and may be negative. `penalty` and `restore` are
-        rcv_cwnd_pen and restore_cwnd of its CC_STATE.
+        rcv_cwnd_pen and restore_cwnd of the acknowledgement's CC_STATE.
         """
         self._received += acked_bytes
         self._achieved += acked_bytes
@@ -142,19 +142,19 @@ class Nscc:
             self._fulfil(now_ns, period_over)
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Take a smaller RTT that a NACK shows as the base, if NACKs may lower it."""
+        """Use the RTT of a NACK as the base RTT if it is smaller and the options allow it."""
         if self.config.nack_rtt and 0 < rtt_ns < self.base_rtt_ns:
             self._lower_base_rtt(rtt_ns)
 
     def on_inferred_loss(self, lost_bytes: int) -> None:
-        """Take the size of packets that were lost silently off the window."""
+        """Subtract the size of silently lost packets from the window."""
         self._bytes_ignored += lost_bytes
         self._set(self._cwnd - lost_bytes)
 
     def on_trim(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
-        """Take in a NACK for a trimmed packet, wherever it was trimmed: MRC has no receiver credits.
+        """Handle a NACK for a trimmed packet. The place of the trim does not matter.
 
-        The delay before the cut is unknown, so the average is fed with the configured base RTT.
+        The delay before the trim is unknown, so the configured base RTT goes into the average delay.
         """
         self._average(now_ns, self.config.base_rtt_ns)
         self._bytes_ignored += lost_bytes
@@ -163,13 +163,13 @@ class Nscc:
             self._set(self._cwnd - lost_bytes)
 
     def _penalise(self, penalty: int, acked_bytes: int, inflight: int) -> None:
-        """Take penalty/128 of the acknowledged bytes off the used part of the window."""
+        """Lower the window to the bytes in flight, and then by penalty/128 of the acknowledged bytes."""
         if not self._saved_cwnd:
             self._saved_cwnd = self._cwnd
         self._set(min(self._cwnd, float(inflight)) - (penalty * acked_bytes >> 7))
 
     def _lower_base_rtt(self, rtt_ns: int) -> None:
-        """Take a smaller RTT as the base; of the values derived from it the largest window alone follows."""
+        """Set a smaller base RTT. Of the values that depend on it, only the largest window changes."""
         self.base_rtt_ns = rtt_ns
         if not self._given.max_cwnd_bytes:
             self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
@@ -192,7 +192,7 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """Grow by a part of `acked_bytes` once a whole window met no delay; return whether it did."""
+        """Grow by a part of `acked_bytes` if a whole window met no delay; return True if the window grew."""
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes
@@ -203,7 +203,7 @@ class Nscc:
         return True
 
     def _fulfil(self, now_ns: int, period_over: bool) -> None:
-        """Let the gathered increases take effect."""
+        """Apply the collected increases to the window."""
         cwnd = self._cwnd + self._increase / self._cwnd
         if period_over:
             cwnd += self.config.eta
@@ -225,10 +225,10 @@ class Nscc:
         self._end_fast_increase()
 
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
-        """Jump to the bytes acknowledged in a period of base RTT + target, if that is called for.
+        """Set the window to the bytes acknowledged in a period of base RTT + target, if there is reason to.
 
-        Return whether the caller must leave the window alone: because it jumped, or because a mark or a trim
-        is still about bytes in flight at the time of the jump.
+        Return True if the caller must not change the window: quick adapt has set it, or a mark or trim still
+        belongs to bytes that were in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

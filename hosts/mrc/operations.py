@@ -1,9 +1,8 @@
 """Endpoint operations: requests that belong to no connection and are never repeated [SPEC §6.5].
 
-An EV_PROBE asks for an answer over one EV, a PORT_STATUS_UPDATE says which of our ports are up. The NIC sends
-both for its queue pairs; a controller sends them to any NIC, over any EV and in any class, and gets the
-answers as events, in the order in which they arrive. Requests time out in the order in which they were sent,
-so a dictionary in that order is all it takes.
+An EV_PROBE asks for an answer over one EV. A PORT_STATUS_UPDATE reports which ports of the sender are up. The
+NIC sends both for its queue pairs. A controller sends them to any NIC, over any EV and in any traffic class,
+and gets the answers as events. All requests have the same timeout, so the oldest one always times out first.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class Purpose(Enum):
     """Why a request was sent."""
 
     USER = "user"
-    """The user wants to know an EV's RTT."""
+    """The user wants the RTT of an EV."""
     REVERSE = "reverse"
-    """An EV for answers is to be kept fresh [P1 §2.4]."""
+    """The endpoint checks an EV that it may use for answers [P1 §2.4]."""
     CONTROLLER = "controller"
-    """A controller asks a NIC, whether there is a queue pair to it or not."""
+    """A controller asks a NIC, with or without a queue pair to it."""
     PORTS = "ports"
-    """The peer has to know the state of our ports [SPEC §7.4.8]."""
+    """The endpoint reports the state of its ports to the peer [SPEC §7.4.8]."""
 
 
 class Request:
@@ -71,7 +70,8 @@ class Request:
 
 
 WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
-"""From the address of a NIC that asked us, the port of ours that it came in on and its EV: the way back."""
+"""The arguments are the address of the NIC that asks, the local port and the EV of its request. The result is
+the path of the answer; None: there is none."""
 
 
 class Requests:
@@ -85,7 +85,7 @@ class Requests:
         self._next_id = 0
 
     def add(self, request: Request) -> int:
-        """Note a request and return its id, 16 bits."""
+        """Store a request and return its id, 16 bits."""
         self._next_id = self._next_id + 1 & 0xFFFF
         self._waiting.pop(self._next_id, None)
         if len(self._waiting) >= self._LIMIT:
@@ -94,15 +94,15 @@ class Requests:
         return self._next_id
 
     def waiting(self, request_id: int) -> Request | None:
-        """Return the request that a response names."""
+        """Return the request with the id of a response, if it waits."""
         return self._waiting.get(request_id)
 
     def answered(self, request_id: int) -> None:
-        """Take out a request."""
+        """Remove a request."""
         self._waiting.pop(request_id, None)
 
     def forget_updates(self, peers: frozenset[bytes]) -> None:
-        """Take out all port updates for a peer: one answer is enough, and a newer update replaces them."""
+        """Remove all port updates for a peer: one answer is enough, and a newer update replaces them."""
         for number, request in list(self._waiting.items()):
             if request.purpose is Purpose.PORTS and request.peers == peers:
                 del self._waiting[number]
@@ -114,7 +114,7 @@ class Requests:
         return None
 
     def expired(self, now_ns: int) -> list[tuple[int, Request]]:
-        """Take out the requests that have timed out."""
+        """Remove the requests that have timed out, and return them."""
         late: list[tuple[int, Request]] = []
         for number, request in self._waiting.items():
             if request.sent_ns + self._timeout_ns > now_ns:
@@ -139,9 +139,9 @@ class Operations:
         self._config = config
         self._drops = drops
         self.way_back: WayBack | None = None
-        """The way to NICs to which there is no queue pair; None: they are not answered."""
+        """Returns the path to a NIC without a queue pair; None: such NICs get no answer."""
         self.on_update: Callable[[int, int, int, int, Sequence[MrcQueuePair]], None]
-        """Takes in a peer's port status: `PortStatus.on_update`."""
+        """Handles a port status of a peer: `PortStatus.on_update`."""
         self._builder = builder
         self._rng = rng
         self._emit = emit
@@ -150,20 +150,20 @@ class Operations:
         self.waiting = False
         """There are frames to send or requests to answer."""
         self._reverse_due: dict[frozenset[bytes], int] = {}
-        """When to ask next after an EV for answers, by peer."""
+        """Next time to check an EV for answers, by peer."""
         self.port_mask = 0
-        """The ports that are up, as requests carry them; kept by `PortStatus`."""
+        """Bit mask of the local ports that are up, as in requests; `PortStatus` sets it."""
         self.told: set[frozenset[bytes]] = set()
-        """Peers that have answered the last announcement to them."""
+        """Peers that have answered the last announcement of ports."""
         self._first_bit = config.reading.port_mask_first_bit
         self._service_time = config.reading.service_time
         self._answers: deque[tuple[Ev, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
-        """EV, request id, operation, timestamp and time of arrival of requests to answer."""
+        """Requests to answer: EV, request id, operation, timestamp and time of arrival."""
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> None:
-        """Append requests, then answers, whose port is free, until `out` holds `limit` frames."""
+        """Append requests, then answers, until `out` holds `limit` frames. Frames for busy ports wait."""
         for _ in range(len(self._frames)):
             if len(out) >= limit:
                 return
@@ -209,9 +209,9 @@ class Operations:
         dscp: int | None = None,
         port_status_mask: int | None = None,
     ) -> int:
-        """Ask a NIC, from one address to another over one path; return the id of its `EndpointAnswered`.
+        """Send a request to a NIC over one path; return the request id that its `EndpointAnswered` has.
 
-        `dscp` None: the class of control packets. `port_status_mask` None: the present state of our ports.
+        `dscp` None: the class of control packets. `port_status_mask` None: the present state of the ports.
         """
         ev = Ev(Plane(plane), path, {})
         if dscp is None:
@@ -237,9 +237,9 @@ class Operations:
         *,
         is_response: bool,
     ) -> None:
-        """Take in a request or a response from a NIC to which `peers` are connected, if any are.
+        """Handle a request or a response of a NIC; `peers` are the queue pairs that are connected to it.
 
-        A port status of a NIC without a queue pair is answered, and concerns nothing here.
+        A port status of a NIC without queue pairs is answered and has no other effect.
         """
         try:
             if is_response:
@@ -253,7 +253,7 @@ class Operations:
         if request.op == EndpointOp.PORT_STATUS_UPDATE:
             mask = request.port_status_mask >> self._first_bit
             if not mask >> port & 1:
-                # It says that no frame can have come this way.
+                # The update claims that the port is down on which it arrived, so it is wrong.
                 self._drops.contradictory += 1
                 return
             if peers:
@@ -274,13 +274,13 @@ class Operations:
             self.waiting = True
 
     def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:
-        """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
+        """Send the peer a probe over this EV [SPEC §7.4.7]; return the request id that `EvProbed` has."""
         return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns))
 
     def announce_ports(self, now_ns: int, qp: MrcQueuePair, attempt: int = 1) -> None:
-        """Send the peer the state of our ports [SPEC §7.4.8].
+        """Send the peer the state of the local ports [SPEC §7.4.8].
 
-        One copy goes over each plane: requests are never repeated, and any one plane may be the broken one.
+        One copy goes over each plane, because requests are never repeated, and any plane may be broken.
         """
         self.told.discard(qp.peers)
         self._requests.forget_updates(qp.peers)
@@ -292,7 +292,7 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """Keep an EV for answers fresh, if it is time: probe a random one, unless our own data does so."""
+        """Probe a random EV for answers, if it is time. Data packets prove EVs, too, and need no probe."""
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)
@@ -309,7 +309,7 @@ class Operations:
     def _on_response(
         self, now_ns: int, number: int, response: EndpointResponse, source: bytes, port: int
     ) -> None:
-        """Take in a response that came from this address, in on `port`."""
+        """Handle a response from the address `source`, which arrived on `port`."""
         request = self._requests.waiting(number)
         if request is None or source not in request.peers:
             self._drops.wrong_source += 1
@@ -337,9 +337,9 @@ class Operations:
         return self._requests.due_ns()
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Drop the requests that have timed out; return the last port update for each peer among them.
+        """Remove the requests that have timed out; return the last port update for each peer among them.
 
-        A port update is the peer's to know even if the QP that it was sent for has been destroyed.
+        The peer needs a port update even if the QP that it was sent for has been destroyed.
         """
         updates: dict[frozenset[bytes], Request] = {}
         for number, request in self._requests.expired(now_ns):

@@ -1,9 +1,9 @@
-"""What a sender has not finished: the queue of writes, and the packets in flight or lost.
+"""The unfinished work of a sender: the queue of writes, and the packets in flight or lost.
 
-Completions come in the order of posting. At most `max_imms` writes with immediate are in flight at a time.
-Packets in flight are kept by their PSN (the scoreboard), and in the order in which they were sent. The
-scoreboard also has the lost packets, which wait to be sent again. It is a ring of send records, so its
-work grows with the number of changes and not with the width of the window.
+Writes complete in the order of posting. At most `max_imms` writes with immediate are in flight at a time.
+The scoreboard has the packets in flight by PSN, and the lost packets that wait for retransmission. It is a
+ring of send records, so its cost does not depend on the width of the window. `SendOrder` has the packets in
+the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class WorkRequest:
         self.msn = msn
         self.rqmsn = rqmsn
         self.offset = 0
-        """Bytes already cut into packets."""
+        """Number of bytes that are already cut into packets."""
         self.last_psn = -1
-        """PSN of the last packet, once it is sent."""
+        """PSN of the last packet; -1 before it is sent."""
 
 
 _NEVER_POSTED: Final[deque[WorkRequest]] = deque()
-"""The queue of a QP that has posted nothing yet, as a deque takes 760 bytes; shared and always empty."""
+"""One empty queue for all QPs that have posted nothing yet, because a deque takes 760 bytes."""
 
 
 class SendQueue:
@@ -49,13 +49,13 @@ class SendQueue:
     def __init__(self, max_imms: int) -> None:
         self.max_imms = max_imms
         self.first: WorkRequest | None = None
-        """The first one that is not yet cut into packets as a whole; it may be in part."""
+        """The first write that still has bytes to send."""
         self._to_send = _NEVER_POSTED
-        """That one and those after it."""
+        """The write `first` and all later writes."""
         self.open = _NEVER_POSTED
-        """Not complete."""
+        """The writes that are not complete."""
         self._imms = 0
-        """WRITE_IMMs begun and not complete."""
+        """Number of WRITE_IMMs that have started and are not complete."""
         self._msn = 0
         self._rqmsn = 0
 
@@ -73,22 +73,22 @@ class SendQueue:
         self.open.append(request)
 
     def may_begin(self, request: WorkRequest) -> bool:
-        """Return whether the next packet of a write may go out, as far as immediates in flight decide."""
+        """Return whether the next packet of a write may be sent, given the limit of immediates in flight."""
         return request.imm is None or request.offset > 0 or self._imms < self.max_imms
 
     def begin(self, request: WorkRequest) -> None:
-        """Note that the first packet of a write goes out."""
+        """Note that the first packet of a write is sent."""
         if request.imm is not None:
             self._imms += 1
 
     def end_first(self) -> None:
-        """Note that the last packet of the first write goes out."""
+        """Note that the last packet of the first write is sent."""
         waiting = self._to_send
         waiting.popleft()
         self.first = waiting[0] if waiting else None
 
     def complete(self, una: int) -> list[WorkRequest]:
-        """Take out the writes whose packets, all below PSN `una`, have arrived."""
+        """Remove and return the writes that are complete: all their PSNs are below `una`."""
         done: list[WorkRequest] = []
         requests = self.open
         while requests and 0 <= requests[0].last_psn < una:
@@ -99,7 +99,7 @@ class SendQueue:
         return done
 
     def holder(self, psn: int | None) -> WorkRequest | None:
-        """Return the write that is not complete and has this PSN, or would have had it."""
+        """Return the incomplete write that this PSN belongs to; None if there is none."""
         if psn is not None:
             for request in self.open:
                 if request.last_psn < 0 or psn <= request.last_psn:
@@ -107,7 +107,7 @@ class SendQueue:
         return None
 
     def clear(self) -> list[WorkRequest]:
-        """Drop all writes; return the incomplete ones."""
+        """Remove all writes; return the incomplete ones."""
         left = list(self.open)
         self.open.clear()
         self._to_send.clear()
@@ -116,12 +116,12 @@ class SendQueue:
 
 
 _FIRST_RING: Final = 64
-"""Records that a ring has room for at first; it doubles when more PSNs are unacknowledged."""
+"""First size of the ring, in records. It doubles when more PSNs are unacknowledged."""
 _KEPT: Final = 64
-"""`SendOrder` keeps up to so many entries before its oldest packet in flight, or as many as come after it."""
+"""Smallest number of old entries that `SendOrder` deletes at once from the beginning of its list."""
 
 
-# Nothing that a packet refers to refers back to it, so the garbage collector need not look at it.
+# A packet is never part of a cycle of references, so the garbage collector need not track it.
 @mypyc_attr(acyclic=True)
 class SentPacket:
     """One transmission of one PSN."""
@@ -144,20 +144,20 @@ class SentPacket:
         self.ev = ev
         self.request = request
         self.offset = offset
-        """Of its payload in the message, bytes."""
+        """Offset of the payload in the message, bytes."""
         self.length = length
-        """Of its payload, bytes."""
+        """Length of the payload, bytes."""
         self.tries = tries
-        """Transmissions before this one."""
+        """Number of earlier transmissions of this PSN."""
         self.previous = previous
-        """The transmission before this one; it has none itself."""
+        """The transmission before this one. Its own `previous` is None, to free memory."""
         self.by_window = False
-        """It counted as lost by the reordering window alone. If it was not lost, the window was too short; a
-        loss for another reason (EV retired, port down, timeout) shows nothing about the window."""
+        """The reordering window was the only reason to count the packet as lost. If the packet arrives, the
+        window was too short. Other losses (EV retired, port down, timeout) do not depend on the window."""
 
 
 class Scoreboard:
-    """The sender's view: packets in flight, acknowledged ones, and lost ones that wait to be sent again."""
+    """The packets of a sender: in flight, acknowledged, and lost ones that wait for retransmission."""
 
     __slots__ = (
         "_heap",
@@ -180,7 +180,7 @@ class Scoreboard:
         self.lost: dict[int, SentPacket] = {}
         """Lost packets that wait for retransmission, by PSN."""
         self.una = first_psn
-        """Lowest PSN not acknowledged."""
+        """Lowest PSN that is not acknowledged."""
         self.next_psn = first_psn
         self.inflight_bytes = 0
         self.inflight_packets = 0
@@ -192,7 +192,7 @@ class Scoreboard:
         return None
 
     def on_sent(self, packet: SentPacket) -> None:
-        """Note a transmission, first or repeated."""
+        """Note a transmission, a first one or a retransmission."""
         psn = packet.psn
         if psn - self.una > self._mask:
             self._grow(psn)
@@ -203,7 +203,7 @@ class Scoreboard:
         self.inflight_packets += 1
 
     def _grow(self, psn: int) -> None:
-        """Make room for a PSN."""
+        """Enlarge the ring so that it has room for this PSN."""
         old, mask = self._ring, self._mask
         size = 1 << (psn - self.una).bit_length()
         self._ring = [None] * size
@@ -230,13 +230,14 @@ class Scoreboard:
         return None
 
     def take_lost(self, packet: SentPacket) -> None:
-        """Remove what `oldest_lost` returned, because it is being sent."""
+        """Remove the packet that `oldest_lost` returned, because it is sent now."""
         heappop(self._heap)
         del self.lost[packet.psn]
 
     def apply_sack(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
-        """Take in a SACK (unbounded PSNs); return the newly acknowledged packets: the ones in flight, and the
-        ones that counted as lost.
+        """Apply a SACK (PSNs without wrap-around) and return the newly acknowledged packets.
+
+        The first list has the packets that were in flight, the second those that counted as lost.
         """
         ring, mask = self._ring, self._mask
         acked: list[SentPacket] = []
@@ -277,7 +278,7 @@ class Scoreboard:
         return acked, found
 
     def contradicts(self, cack: int) -> bool:
-        """Return whether a cumulative PSN that is the present one says that an acknowledgement was false."""
+        """Return whether a SACK with this cumulative PSN shows that an earlier acknowledgement was false."""
         unfinished = self.una < self.next_psn and not self.inflight_packets and not self.lost
         return unfinished or cack + 1 < self.una
 
@@ -288,7 +289,7 @@ class Scoreboard:
         ]
 
     def clear(self) -> None:
-        """Drop everything, as a QP in error does."""
+        """Remove all packets: the QP is in error."""
         self._ring = [None] * len(self._ring)
         self._heap.clear()
         self.lost.clear()
@@ -298,22 +299,22 @@ class Scoreboard:
 
 
 class SendOrder:
-    """Transmissions, oldest first. Any that are not in flight any more are passed over.
+    """Transmissions, oldest first. Methods skip entries that are not in flight any more.
 
-    A list with the index of its first element: the compiled core reads it faster than a deque.
+    It is a list and the index of its first element, because compiled code reads a list faster than a deque.
     """
 
     __slots__ = ("_board", "_first", "_limit", "_packets", "_scanned")
 
     def __init__(self, board: Scoreboard, mpr: int) -> None:
-        """Make an empty list for a sender that never has more than `mpr` packets in flight."""
+        """Make an empty list for a sender with at most `mpr` packets in flight."""
         self._board = board
         self._limit = 4 * mpr
-        """Entries at most."""
+        """Largest number of entries."""
         self._packets: list[SentPacket | None] = []
         self._first = 0
         self._scanned = 0
-        """Where `take_retired` goes on."""
+        """Index at which `take_retired` continues."""
 
     def add(self, packet: SentPacket) -> None:
         """Note a transmission."""
@@ -322,10 +323,10 @@ class SendOrder:
         self._packets.append(packet)
 
     def _compact(self) -> None:
-        """Drop every transmission that is not in flight, at any position.
+        """Remove every transmission that is not in flight, at any position.
 
-        `oldest` does so at the beginning of the list, but only when a SACK arrives: a peer may answer with
-        NACKs alone.
+        `oldest` removes them too, at the beginning of the list, but runs only when a SACK arrives. A peer
+        that sends only NACKs would let the list grow.
         """
         board = self._board
         kept: list[SentPacket | None] = []
@@ -341,7 +342,7 @@ class SendOrder:
         self._scanned = scanned
 
     def oldest(self) -> SentPacket | None:
-        """Return the oldest transmission in flight, and drop all before it."""
+        """Return the oldest transmission in flight, and remove all entries before it."""
         packets, board = self._packets, self._board
         at, end = self._first, len(self._packets)
         found: SentPacket | None = None
@@ -351,7 +352,7 @@ class SendOrder:
                 if board.current(packet.psn) is packet:
                     found = packet
                     break
-                packets[at] = None  # It refers to the message, whose memory may be the application's again.
+                packets[at] = None  # Frees the message, whose memory the application may use again.
             at += 1
         if at > _KEPT and 2 * at > end:
             del packets[:at]
@@ -361,7 +362,7 @@ class SendOrder:
         return found
 
     def drop_oldest(self) -> None:
-        """Drop the transmission that `oldest` returned."""
+        """Remove the transmission that `oldest` returned."""
         self._packets[self._first] = None
         self._first += 1
 
@@ -374,13 +375,13 @@ class SendOrder:
         return None
 
     def rescan(self) -> None:
-        """Let `take_retired` start again: another EV was retired."""
+        """Let `take_retired` search from the start again, because another EV was retired."""
         self._scanned = 0
 
     def take_retired(self, before_ns: int) -> list[SentPacket]:
-        """Take out the packets sent before this time, on an EV that was retired for a loss after it.
+        """Remove and return packets sent before `before_ns` on an EV that was retired for a loss afterwards.
 
-        Each transmission is looked at once, until `rescan` is called.
+        Each transmission is checked once, until `rescan` is called.
         """
         found: list[SentPacket] = []
         packets, board = self._packets, self._board
@@ -398,6 +399,6 @@ class SendOrder:
         return found
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._packets = []
         self._first = self._scanned = 0

@@ -1,8 +1,8 @@
-"""MRC packets: as typed values inside the core, and the headers of the frame around them.
+"""MRC packets as typed objects inside the core, and the headers of the frame around them.
 
-What arrives is taken apart once and crosses modules as a value. The frame around a packet is Ethernet, outer
-IPv6 (uSID container), inner IPv6, UDP [P1 §2.2, Fig 2-3]. The entropy value (EV) of a packet's path travels
-in the UDP source port and the flow labels. Both flow labels carry the same half of it.
+An arriving packet is parsed once, and modules exchange the object. The frame around a packet is Ethernet,
+outer IPv6 (uSID container), inner IPv6, UDP [P1 §2.2, Fig 2-3]. The entropy value (EV) of a packet is in the
+UDP source port and the flow labels. Both flow labels carry the same half of the EV.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from mrclab.hosts.rdma.frames import (
 from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 NOMINAL_EXTRA_BYTES: Final = 40
-"""Nominal size less UDP length."""
+"""Nominal size of a packet minus its UDP length, bytes."""
 _TIMESTAMP_BIT: Final = BTH_TIMESTAMP << 24
 _SACK_SIZE: Final = UDP_LEN + SACK_STRUCT.size + ICRC_LEN + NOMINAL_EXTRA_BYTES
 
 
 def _extra_bytes(flow: Flow) -> int:
-    """Return the length of a frame less its packet's nominal size."""
+    """Return the length of a frame minus its packet's nominal size, bytes."""
     before_udp = UDP_OFFSET if flow.outer_dst is not None else UDP_OFFSET - IPV6_LEN
     return before_udp - NOMINAL_EXTRA_BYTES
 
 
 @mypyc_attr(acyclic=True)
 class Packet:
-    """What all packets have."""
+    """The common fields of all packets."""
 
     __slots__ = ("ce", "flow", "qpn", "size")
 
     flow: Flow
-    """Addresses, EV and class. Set by whoever makes a packet, but for SACKs that came as bytes."""
+    """Addresses, EV and class. The code that makes a packet sets it; a SACK read from bytes has none."""
 
     def __init__(self, qpn: int, size: int) -> None:
         self.qpn = qpn
         """Destination QPN."""
         self.size = size
-        """Nominal size, which congestion control counts: UDP length + 40 [SPEC §8.3.1]."""
+        """Nominal size, which congestion control counts, in bytes: UDP length + 40 [SPEC §8.3.1]."""
         self.ce = False
-        """Marked by a switch."""
+        """A switch has set the mark CE."""
 
     @property
     def frame_bytes(self) -> int:
-        """Length of the Ethernet frame that an object stands for."""
+        """Length of the Ethernet frame that the object stands for."""
         return self.size + _extra_bytes(self.flow)
 
 
 @mypyc_attr(acyclic=True)
 class DataPacket(Packet):
-    """A data packet: BTH, METH, TSETH if there is one, RETH, immediate data if there is, and payload."""
+    """A data packet: BTH, METH, optional TSETH, RETH, optional immediate data, and payload."""
 
     __slots__ = (
         "address",
@@ -105,26 +105,26 @@ class DataPacket(Packet):
         self.rqmsn = rqmsn
         self.msn = msn
         self.timestamp = timestamp
-        """As the sender wrote it; 0 without TSETH."""
+        """Timestamp as the sender wrote it; 0 without TSETH."""
         self.address = address
         self.rkey = rkey
         self.message_length = message_length
         self.imm = imm
         self.payload = payload
-        """None where packets cross as objects."""
+        """None if the simulation exchanges objects without payload."""
         self.length = length
-        """Of the payload, without padding."""
+        """Length of the payload without padding, bytes."""
         self.cut_dscp = -1
-        """The DSCP that a switch wrote when it trimmed an object; -1: it is whole."""
+        """The DSCP that a switch wrote when it trimmed the object; -1: not trimmed."""
 
     def cut(self, dscp: int, frame_bytes: int) -> None:
-        """Trim the packet, as a switch does: so much of its frame is left, in this class."""
+        """Trim the packet as a switch does: set the DSCP and the remaining length of the frame."""
         self.cut_dscp = dscp
         self.size = frame_bytes - _extra_bytes(self.flow)
 
     @property
     def stamped(self) -> bool:
-        """It carries a timestamp: TSETH."""
+        """The packet carries a timestamp (TSETH)."""
         return self.flags_psn & _TIMESTAMP_BIT != 0
 
     def stamp(self) -> int | None:
@@ -134,7 +134,7 @@ class DataPacket(Packet):
 
 @mypyc_attr(acyclic=True)
 class SackPacket(Packet):
-    """The fields of a SACK that a sender uses; `wire.Sack` has all fields and their meaning."""
+    """The fields of a SACK that a sender uses. `wire.Sack` has all fields and explains them."""
 
     __slots__ = (
         "ack_psn_offset",
@@ -185,26 +185,26 @@ class SackPacket(Packet):
 
 
 class SackTrigger:
-    """The cause of a SACK: a data packet, which may have arrived before, or a probe."""
+    """The reason for a SACK: a data packet, possibly a duplicate, or a probe."""
 
     __slots__ = ("ev", "mark", "number", "port", "probe", "stamp")
 
     def __init__(self, ev: int, port: int, mark: int, number: int, stamp: int, probe: bool) -> None:
         self.ev = ev
         self.port = port
-        """Where it came in."""
+        """Port on which the packet arrived."""
         self.mark = mark
         self.number = number
-        """PSN or probe id."""
+        """PSN of the data packet, or id of the probe."""
         self.stamp = stamp
-        """Timestamp."""
+        """Timestamp of the packet."""
         self.probe = probe
-        """It is a probe."""
+        """The trigger is a probe."""
 
 
 @mypyc_attr(acyclic=True)
 class ControlPacket(Packet):
-    """Any other packet, as an object: BTH and one extension header, which stays in bytes."""
+    """Any other packet as an object: BTH and one extension header, which stays in bytes."""
 
     __slots__ = ("extension", "opcode", "psn")
 
@@ -214,12 +214,12 @@ class ControlPacket(Packet):
         self.ce = False
         self.opcode = opcode
         self.psn = psn
-        """24 bits; of an endpoint operation, the request id."""
+        """PSN, 24 bits; for an endpoint operation, the request id."""
         self.extension = extension
 
 
 class FrameOptions(NamedTuple):
-    """The options of an endpoint that shape every frame."""
+    """The options of an endpoint that affect every frame."""
 
     udp_port: int
     hop_limit: int
@@ -228,7 +228,7 @@ class FrameOptions(NamedTuple):
 
 
 def frame_options(config: MrcConfig) -> FrameOptions:
-    """Return the options of a configuration that shape frames."""
+    """Return the options of a configuration that affect frames."""
     reading = config.reading
     return FrameOptions(
         reading.udp_port, config.hop_limit, reading.ev_low_half_in_udp, config.ev_in_flow_label
@@ -238,9 +238,9 @@ def frame_options(config: MrcConfig) -> FrameOptions:
 def prefix(
     plane: PlanePaths, path: Path, options: FrameOptions, tclass: int, udp_length: int
 ) -> tuple[bytes, int]:
-    """Return the 102 bytes before the BTH and the value that the ICRC starts with.
+    """Return the 102 bytes before the BTH and the value with which the ICRC starts.
 
-    `udp_length` is the UDP header's own length field: 8, BTH, extension headers, payload, pad and ICRC.
+    `udp_length` is the UDP header's length field: 8, BTH, extension headers, payload, padding and ICRC.
     """
     if options.ev_in_flow_label:
         source, label = split_ev(path.ev, low_half_in_udp=options.ev_low_half_in_udp)
@@ -259,15 +259,15 @@ def prefix(
 
 
 def with_room_for_outer(view: memoryview) -> memoryview:
-    """Return a frame without an outer header as one whose headers from the BTH on stand behind such a header.
+    """Return a frame without outer header, with unused bytes in front in place of the outer header.
 
-    So the rest of the core has one place for them. The bytes before the BTH are not to be read.
+    Then the BTH has the same offset in all frames. The bytes before the BTH must not be read.
     """
     return memoryview(bytes(BTH_OFFSET - PLAIN_BTH_OFFSET) + view)
 
 
 class MrcFlowCache(FlowCache):
-    """The flows of arriving MRC frames, each with the EV that it carries."""
+    """The flows of arriving MRC frames, each with its EV."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class MrcFlowCache(FlowCache):
         self._options = options
 
     def entropy(self, source: int, flow_label: int) -> int:
-        """Return the EV: of 32 bits from both fields, or of 16 bits from the UDP source port alone."""
+        """Return the EV: 32 bits from both fields, or 16 bits from the UDP source port alone."""
         if self._options.ev_in_flow_label:
             return join_ev(source, flow_label & 0xFFFF, low_half_in_udp=self._options.ev_low_half_in_udp)
         return source

@@ -1,8 +1,8 @@
-"""Which of our ports and of the peers' ports are up, and how both sides learn of it [P1 §3, SPEC §7.4.8].
+"""The state of the local ports and of the peers' ports, and its exchange [P1 §3, SPEC §7.4.8].
 
-All EVs of a plane leave the rotation as soon as either port goes down, and the packets in flight there are
-sent again on other planes. Peers learn of our ports by PORT_STATUS_UPDATE, so that they stop sending to one
-that is down.
+If either port of a plane goes down, all EVs of the plane leave the rotation at once. The packets in flight in
+the plane are sent again on other planes. A PORT_STATUS_UPDATE reports the local ports to the peers, so that
+they do not send to a port that is down.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class PortStatus:
         self._emit = emit
         self._wake = wake
         self._changed = False
-        """A port of ours has gone down, now or in the past."""
+        """A local port has gone down at least once."""
         self._newest: dict[frozenset[bytes], tuple[int, int, int, int]] = {}
-        """Of each peer's newest update: when it arrived, its timestamp, its request id and its mask."""
+        """The newest update of each peer: time of arrival, timestamp, request id and mask."""
         self._new: list[MrcQueuePair] = []
         """QPs whose peers get an announcement with the next frames."""
         operations.port_mask = self.mask()
         operations.on_update = self.on_update
 
     def mask(self) -> int:
-        """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
+        """Return the mask of ports that are up, as in a PORT_STATUS_UPDATE."""
         return sum(1 << port for port, up in self._up.items() if up)
 
     def is_up(self, port: int) -> bool:
-        """Return whether a port of ours is up."""
+        """Return whether a local port is up."""
         return self._up[port]
 
     def apply(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """Take the planes of ports that are down, at either end, out of a new QP's rotation.
+        """Remove the planes whose port is down, at either end, from a new QP's rotation.
 
-        If a port of ours has ever been down, the present state is announced: the peer may have none, or an
-        old one. A peer that connects too late for this gets an announcement when it sends something.
+        If a local port has ever been down, announce the present state, because the peer may have an old one.
+        A peer that connects too late for this gets an announcement after its first packet.
         """
         for port, up in self._up.items():
             if not up:
@@ -70,13 +70,13 @@ class PortStatus:
             self._tell_when_heard(qp)
 
     def forget(self, qp: MrcQueuePair, others: Iterable[MrcQueuePair]) -> None:
-        """Drop the state of a peer's ports with the last QP to it: no update comes any more."""
+        """Remove the state of a peer's ports if this was the last QP to the peer: no more updates come."""
         peers = qp.peers
         if peers in self._newest and not any(other.peers == peers for other in others):
             del self._newest[peers]
 
     def announce_new(self, now_ns: int) -> None:
-        """Announce the ports for QPs that were connected since the last call, once to each peer."""
+        """Announce the ports to the peers of the QPs that were connected since the last call."""
         if self._new:
             for new in {qp.peers: qp for qp in self._new if qp.connected}.values():
                 self._operations.announce_ports(now_ns, new)
@@ -87,9 +87,9 @@ class PortStatus:
         self._operations.waiting = True
 
     def _tell_when_heard(self, qp: MrcQueuePair) -> None:
-        """Announce the ports once there is something of the peer to answer, unless that is done by then.
+        """Announce the ports when the first packet of the peer arrives, if the peer has no announcement yet.
 
-        Nothing is left of this afterwards that would cost each packet something.
+        For this, the responder's callback `wake` is replaced for one call, so later packets cost nothing.
         """
         responder = qp.responder
         wake = responder.wake
@@ -103,7 +103,7 @@ class PortStatus:
         responder.wake = heard
 
     def set_state(self, now_ns: int, port: int, up: bool, qps: Iterable[MrcQueuePair]) -> None:
-        """Take note of a port of ours that went down or came up, and let the peers know."""
+        """Note that a local port went down or came up, and announce it to the peers."""
         self._up[port] = up
         self._changed = True
         self._operations.port_mask = self.mask()
@@ -124,11 +124,11 @@ class PortStatus:
     def on_update(
         self, now_ns: int, mask: int, stamp: int, request_id: int, qps: Sequence[MrcQueuePair]
     ) -> None:
-        """Take in a peer's PORT_STATUS_UPDATE for the QPs that are connected to it.
+        """Apply a peer's PORT_STATUS_UPDATE to the QPs that are connected to the peer.
 
-        The network may change the order of updates, so one that was sent before the newest is left out.
-        Ports that change together have updates of one timestamp, in the order of their ids. Both wrap:
-        timestamps are compared for half of that time.
+        The network may reorder updates, so an update older than the newest is ignored. Updates with the same
+        timestamp are compared by their request ids. Timestamps wrap around, so they are compared only within
+        half of their range.
         """
         peers = qps[0].peers
         newest = self._newest.get(peers)
@@ -150,9 +150,9 @@ class PortStatus:
                 self._wake(qp)
 
     def expire(self, now_ns: int, qps: Iterable[MrcQueuePair]) -> None:
-        """Announce the ports again if updates went unanswered, up to so many attempts.
+        """Announce the ports again if a peer has not answered, up to `port_status_attempts` times.
 
-        If the QP that an update was sent for has been destroyed, announce them for another one to that peer.
+        If the QP of an update has been destroyed, use another QP to the same peer.
         """
         for request in self._operations.expire(now_ns):
             qp = request.qp

@@ -1,8 +1,8 @@
-"""An MRC queue pair: its two halves, what it shares with others, and what it has counted.
+"""An MRC queue pair: its two halves, the state that it shares with other queue pairs, and its counters.
 
-A requester and a responder share the EVs towards one peer. A NIC has one EV set for each queue pair, or one
-for all queue pairs to a peer (option `ev_sets`). It has one congestion window for each destination and
-control. Counters are snapshots: of the queue pair as a whole, and by plane and EV.
+The requester and the responder use the same EVs towards the peer. A NIC has one EV set for each queue pair,
+or one for all queue pairs to a peer (option `ev_sets`). It has one congestion window for each destination and
+control. Counters are snapshots: of the queue pair as a whole, by plane and by EV.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mrclab.hosts.rdma.scheduler import QueuePair, SharedWindow
 
 _TURN: Final = 16
 _SHARED_TURN: Final = 8
-"""Frames of a turn where queue pairs share a window, so that none takes a narrow one whole."""
+"""Frames per turn if queue pairs share a window, so that one queue pair does not use a small window alone."""
 
 
 class MrcQueuePair(QueuePair):
@@ -32,12 +32,12 @@ class MrcQueuePair(QueuePair):
     def __init__(self, qpn: int, psn: int, requester: Requester, responder: Responder) -> None:
         super().__init__(qpn, _TURN)
         self.psn = psn
-        """First PSN that it sends, 24 bits."""
+        """First PSN that the queue pair sends, 24 bits."""
         self.requester = requester
         self.responder = responder
         self.reverse_due_ns = 0
-        """Before this time no probe is sent to keep an EV fresh for answers."""
-        # Set by connect().
+        """Earliest time of the next probe that checks an EV for answers."""
+        # connect() sets these fields.
         self.evs: EvSet
         self.remote: QpAttributes
 
@@ -50,7 +50,7 @@ class MrcQueuePair(QueuePair):
         controller: CongestionControl,
         sharing: SharedWindow | None,
     ) -> None:
-        """Connect to a peer; `sharing` lists the queue pairs that share the controller's window, if any."""
+        """Connect to a peer; `sharing` lists the queue pairs that share the control's window, if any."""
         self.remote = remote
         self.peers = peers
         self.evs = evs
@@ -61,7 +61,7 @@ class MrcQueuePair(QueuePair):
         self.connected = True
 
     def begin_at(self, psn: int) -> None:
-        """Send from this PSN (24 bits) on. Raise ValueError once something was sent."""
+        """Set the first PSN to send, 24 bits. Raise ValueError if a packet has been sent already."""
         requester = self.requester
         if requester.packets_sent or requester.error is not None:
             raise ValueError("the first PSN is set before anything is sent")
@@ -70,7 +70,7 @@ class MrcQueuePair(QueuePair):
         self.psn = psn
 
     def limit_sending(self, mpr: int, max_wimm: int) -> None:
-        """Keep at most so many PSNs, and writes with immediate, open; never more than the peer accepts."""
+        """Limit the open PSNs and writes with immediate. The peer's limits remain valid."""
         requester = self.requester
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
@@ -80,11 +80,11 @@ class MrcQueuePair(QueuePair):
         self.requester.recovery.ack_timer.choose(exponent, linear, exponential)
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send that only congestion control may hold back."""
+        """Return whether there is a packet to send, apart from the limit of congestion control."""
         return self.requester.has_data()
 
     def wants_to_send(self, now_ns: int) -> bool:
-        """Return whether `emit_frames` might produce something now."""
+        """Return whether `emit_frames` might append a frame now."""
         return self.requester.wants_to_send(now_ns)
 
     def wants_to_probe(self) -> bool:
@@ -94,7 +94,7 @@ class MrcQueuePair(QueuePair):
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`, only probes while parked; return how many."""
+        """Append up to `limit` frames to `out`, but only probes while parked; return their number."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
@@ -102,20 +102,20 @@ class MrcQueuePair(QueuePair):
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append SACKs, NACKs and transport ACKs; return whether some remain."""
+        """Append SACKs, NACKs and transport ACKs; return whether more are waiting."""
         self.responder.emit_frames(now_ns, out, limit, free_ports)
         return self.responder.answering
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return what congestion control lets through now."""
+        """Return how many bytes congestion control allows now."""
         return self.requester.congestion.budget_bytes(now_ns)
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when time alone lets something through."""
+        """Return when more bytes are allowed without an acknowledgement; None: never."""
         return self.requester.congestion.next_send_ns(now_ns)
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when `handle_timer` wants to be called; now, if its rate lets an idle one send by now."""
+        """Return when to call `handle_timer`: now, if an idle queue pair may send again under a rate cap."""
         requester = self.requester
         congestion = requester.congestion
         if (
@@ -128,33 +128,33 @@ class MrcQueuePair(QueuePair):
         return requester.next_timer(now_ns)
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         self.requester.handle_timer(now_ns)
 
 
 class EvSets:
-    """The sets that queue pairs share, and how many queue pairs share each."""
+    """The EV sets that queue pairs share, and the number of users of each set."""
 
     def __init__(self) -> None:
         self._shared: dict[tuple[frozenset[bytes], MrcConfig], EvSet] = {}
         self._users: dict[int, int] = {}
-        """Number of queue pairs of each shared set, by the number of the first one."""
+        """Number of queue pairs of each shared set, by the number of the first queue pair."""
 
     def of(self, peers: frozenset[bytes], config: MrcConfig) -> EvSet | None:
-        """Return the set that one more queue pair to a peer shares; None if it needs a new one."""
+        """Return the shared set for a new queue pair to a peer; None if it needs a new set."""
         found = self._shared.get((peers, config))
         if found is not None:
             self._users[found.qpn] += 1
         return found
 
     def add(self, peers: frozenset[bytes], evs: EvSet) -> None:
-        """Take in a queue pair's new set, which later ones to this peer share if its options ask for that."""
+        """Add the new set of a queue pair. With `ev_sets` = `peer`, later ones to this peer share it."""
         if evs.config.ev_sets == "peer":
             self._shared[peers, evs.config] = evs
             self._users[evs.qpn] = 1
 
     def leave(self, evs: EvSet) -> None:
-        """Note that a queue pair of this set has ended; the last one takes a shared set with it."""
+        """Note that a queue pair has ended; remove a shared set after its last queue pair."""
         left = self._users.get(evs.qpn, 0) - 1
         if left > 0:
             self._users[evs.qpn] = left
@@ -167,15 +167,15 @@ Made = tuple[CongestionControl, SharedWindow]
 
 
 class Windows:
-    """The controllers that queue pairs share, and who waits for room in them."""
+    """The congestion controls that queue pairs share, and the queue pairs that wait for room in them."""
 
     def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
-        """`other` makes a controller in place of the core's own."""
+        """`other` makes a control instead of the core."""
         self._other = other
         self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
 
     def of(self, peers: frozenset[bytes], config: MrcConfig) -> tuple[CongestionControl, SharedWindow | None]:
-        """Return the controller of the way to a peer, and who waits for it if it is shared."""
+        """Return the control for a peer and, if it is shared, the queue pairs that share it."""
         key = peers, config.congestion, config.nscc
         found = self.shared.get(key)
         if found is not None:
@@ -190,7 +190,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class PlaneCounters:
-    """A snapshot of one plane of a QP: its state, and its EVs' counters added up."""
+    """A snapshot of one plane of a QP: its state, and the sums of its EVs' counters."""
 
     plane: int
     local_up: bool
@@ -209,7 +209,7 @@ class PlaneCounters:
 
 @dataclass(frozen=True, slots=True)
 class QpCounters:
-    """A snapshot of one QP. Packets unless the name says otherwise."""
+    """A snapshot of one QP. Numbers count packets unless the name says otherwise."""
 
     qpn: int
     sent: int
@@ -226,7 +226,7 @@ class QpCounters:
     duplicates: int
     out_of_window: int
     malformed: int
-    """Packets with a right ICRC whose headers contradict their length."""
+    """Packets with a correct ICRC whose headers contradict their length."""
     ce_received: int
     trims_received: int
     sacks_sent: int

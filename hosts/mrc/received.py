@@ -1,7 +1,7 @@
-"""What a receiver remembers: the arrived PSNs, the incomplete messages, and the posted receives.
+"""The state of a receiver: the arrived PSNs, the incomplete messages, and the posted receives.
 
-The bitmap of arrived PSNs is one integer: it is only as long as the range with gaps. `windows` cuts from it
-the 64-bit pieces that SACKs carry. Messages arrive packet by packet, and WRITE_IMMs need not wait for earlier
+The bitmap of arrived PSNs is one integer, which is only as long as the range with gaps. SACKs carry pieces of
+64 bits of it (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not wait for earlier
 writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
 """
 
@@ -15,21 +15,21 @@ from mrclab.hosts.rdma.frames import expand, trailing_ones
 
 
 class ReceiverBitmap:
-    """Which PSNs have arrived, and which of those no SACK has reported yet."""
+    """Which PSNs have arrived, and which of them no SACK has reported yet."""
 
     __slots__ = ("_unreported", "bits", "expected", "highest", "mpr")
 
     def __init__(self, first_psn: int, mpr: int) -> None:
         self.mpr = mpr
         self.expected = first_psn
-        """Lowest PSN that has not arrived: cack + 1."""
+        """Lowest PSN that has not arrived: cumulative acknowledgement + 1."""
         self.bits = 0
         """Bit i set: `expected` + i has arrived."""
         self.highest = first_psn - 1
         self._unreported = 0
 
     def locate(self, wire_psn: int) -> int:
-        """Return the unbounded PSN of one from the wire."""
+        """Return the PSN without wrap-around for a 24-bit PSN of a packet."""
         return expand(wire_psn, self.expected)
 
     def is_new(self, psn: int) -> bool:
@@ -85,8 +85,7 @@ class ReceiverBitmap:
 class Messages:
     """Which messages are complete, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
 
-    Used when WRITE_IMM completions need not wait for earlier writes; otherwise the cumulative PSN says it
-    all.
+    It is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN is enough.
     """
 
     def __init__(self) -> None:
@@ -96,13 +95,11 @@ class Messages:
         self._next_rqmsn = 0
 
     def stashed(self) -> int:
-        """Return how many WRITE_IMMs have arrived and are not delivered."""
+        """Return how many WRITE_IMMs have arrived but are not delivered yet."""
         return len(self._immediates) + len(self._whole)
 
     def add(self, packet: DataPacket, single: bool) -> list[tuple[int, int, int]]:
-        """Count one packet, `single` if it is its whole message; return the (imm, length, rqmsn) that may be
-        delivered now.
-        """
+        """Count a packet; `single`: it is its whole message. Return the (imm, length, rqmsn) to deliver."""
         msn, length, dma_length = packet.msn, packet.length, packet.message_length
         imm, rqmsn = packet.imm, packet.rqmsn
         missing = self._missing.pop(msn, dma_length) - length
@@ -130,9 +127,9 @@ class ReceiveQueue:
     __slots__ = ("_posted", "_refill", "_taken", "required")
 
     def __init__(self, *, required: bool, refill: Callable[[], None] | None = None) -> None:
-        """Start without receives. When too few are left, `refill` may post those of which it knows."""
+        """Start without receives. `refill` is called if too few are left, and may post more."""
         self.required = required
-        """A WRITE with immediate needs one. If not, there is room for each that was agreed on."""
+        """A WRITE with immediate needs a receive. If False, there is always room for one."""
         self._posted: deque[int] = deque()
         self._refill = refill
         self._taken = 0
@@ -142,7 +139,7 @@ class ReceiveQueue:
         self._posted.append(wr_id)
 
     def lacking(self, rqmsn: int) -> bool:
-        """Return whether too few are left for the immediate of this RQMSN and all due before it."""
+        """Return True if too few receives are left for the immediate of this RQMSN and all earlier ones."""
         if not self.required:
             return False
         due_before = rqmsn - self._taken & 0xFFFF
@@ -151,14 +148,14 @@ class ReceiveQueue:
         return len(self._posted) <= due_before
 
     def take(self) -> int | None:
-        """Consume the oldest receive; return its number, None if no receive is needed."""
+        """Consume the oldest receive and return its number; return None if no receive is needed."""
         if not self.required:
             return None
         self._taken += 1
         return self._posted.popleft()
 
     def clear(self) -> list[int]:
-        """Remove all; return their numbers."""
+        """Remove all receives and return their numbers."""
         left = list(self._posted)
         self._posted.clear()
         return left

@@ -1,9 +1,8 @@
 """The receiving half of a queue pair: places payloads, keeps the bitmap, answers with SACKs and NACKs.
 
-A packet is placed the moment it arrives and is never held for order [P1 §2.1]. A PSN that arrived before is
-answered but neither placed nor counted again. Answers are decided on arrival and built when the driver next
-asks for frames, so that one SACK can answer a batch; every trigger that carries separate news (CE mark,
-probe) keeps its own SACK.
+A packet is placed in memory when it arrives, in any order [P1 §2.1]. A duplicate is answered but not placed
+again. Answers are chosen on arrival and built when the driver next requests frames, so that one SACK can
+answer several packets. A packet with its own information (CE mark, probe) gets its own SACK.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
-_MOST_MARKED: Final = 4096  # EVs whose marks in a row are counted; a connection uses some hundreds
+_MOST_MARKED: Final = 4096  # limit of EVs whose CE marks are counted; a connection uses some hundreds
 _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
@@ -80,17 +79,17 @@ class Responder:
         self._builder = builder
         self._regions = memory.regions
         self._region: MemoryRegion | None = None
-        """The region of the last write."""
+        """The memory region of the last write."""
         self._emit = emit
         self.wake = wake
-        """Called when there is something to answer."""
+        """Callback: there is something to answer."""
         self._service_time = False
         self._keeps_reverse = config.reverse_evs == "set"
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
         self._at_gap = config.sack_at_gap
-        # Set by connect().
+        # connect() sets these fields.
         self.evs: EvSet
         self._remote_qpn = 0
         self._context_ids = 0
@@ -103,40 +102,39 @@ class Responder:
         self._plain: SackTrigger | None = None
         self._merged = 0
         self._asked = -1
-        """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
+        """Highest PSN for which an ACK was requested, if the cumulative PSN is still below; else -1."""
         self._own: deque[SackTrigger] = deque(maxlen=MOST_ANSWERS)
         self._nacks: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
-        """EV, arrival port, PSN, reason and timestamp of packets to refuse."""
+        """Packets to refuse: EV, arrival port, PSN, reason and timestamp."""
         self.refusal: NackReason | None = None
-        """While set, new packets are refused for this reason: a receiver short of something."""
+        """If set, new packets are refused for this reason, such as a lack of buffers."""
         self.penalty = 0
-        """Sent as rcv_cwnd_pen: narrow the window by so many 128ths of what arrives."""
+        """Sent as rcv_cwnd_pen: lower the window by this many 128ths of the arriving bytes."""
         self.restore = False
-        """Sent as restore_cwnd: undo the penalties."""
+        """Sent as restore_cwnd: the sender may undo the penalties."""
         self._window_units = 0
         self._transport_ack = False
         self._ends: dict[int, bool] = {}
-        """Last PSNs of messages that are incomplete, or some before them are, and whether an ACK was
-        requested there."""
+        """Last PSN of each message that is not counted as complete yet; True: this packet requests an ACK."""
         self.messages_completed = 0
-        """Messages that are in memory with all before them, as the MSN of an AETH counts them."""
+        """Number of complete messages, up to the first incomplete one; the MSN of an AETH."""
         self._done_psn = -1
-        """Last PSN of the last of them."""
+        """Last PSN of the last message in `messages_completed`."""
         self._ack_to: tuple[int, int] | None = None
-        """EV and port that a transport ACK or NAK is owed to."""
+        """EV and port of the packet that a transport ACK or NAK must answer."""
         self._nak = 0
-        """Syndrome of the NAK that ended this queue pair; 0 for none."""
+        """Syndrome of the NAK that ended this queue pair; 0: no NAK."""
         self.answering = False
-        """Something waits to be answered; the scheduler keeps the queue pair in its list while this is so."""
+        """Something must be answered. While it is True, the queue pair stays in the scheduler's list."""
         self._immediates: dict[int, tuple[int, int, int]] = {}
         self._messages = None if config.imm_waits_for_earlier else Messages()
         self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
         self._rcvd_bytes = 0
-        """Nominal sizes of all packets placed."""
+        """Sum of the nominal sizes of all placed packets."""
         self.ce_received = self.trims_received = self.sacks_sent = self.nacks_sent = self.malformed = 0
 
     def connect(self, connection: Connection, evs: EvSet) -> None:
-        """Learn the settings of the connection and the ways to the peer."""
+        """Set the settings of the connection and the EVs to the peer."""
         self._window_units = self._config.mpr // 128 if connection.dynamic_mpr else 0
         self._transport_ack = connection.transport_ack
         self._service_time = connection.service_time
@@ -145,10 +143,10 @@ class Responder:
         self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
 
-    # What arrives
+    # Arriving packets
 
     def on_data(self, now_ns: int, packet: DataPacket, port: int) -> None:
-        """Take in a data packet that came in on `port`."""
+        """Handle a data packet that arrived on `port`."""
         flow = packet.flow
         length = packet.length
         opcode = packet.opcode
@@ -226,7 +224,8 @@ class Responder:
             if psn > self._asked:
                 self._asked = psn
         if 0 <= self._asked < bitmap.expected:
-            # Stragglers that close the last gap would otherwise wait for another trigger.
+            # All packets up to the one that requested an ACK have arrived. Send the SACK now, because
+            # perhaps no other packet follows.
             due = True
             self._asked = -1
         if self._at_gap and bitmap.bits:
@@ -242,14 +241,14 @@ class Responder:
             self._since_sack = since
 
     def _end(self, now_ns: int, packet: DataPacket, psn: int, port: int, status: Status, why: str) -> None:
-        """End the queue pair: a write cannot be placed."""
+        """Put the queue pair in error, because a write cannot be placed."""
         self.error = True
         self._refuse(packet.flow.ev, port, psn, NackReason.UNEXP_EVENT, packet.timestamp)
         detail = f"write of {packet.length} B at {packet.address:#x} with rkey {packet.rkey:#x}{why}"
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the messages that are now in memory with all before them; acknowledge them if requested."""
+        """Count the messages that are now complete if all earlier messages are; send an ACK if requested."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -263,14 +262,14 @@ class Responder:
                 self._answer()
 
     def _refuse_immediate(self, now_ns: int, packet: DataPacket, psn: int, port: int, waiting: int) -> None:
-        """Fail with a NAK: an immediate has no place to wait for those before it, or no receive is posted.
+        """Fail with a NAK: too many immediates wait for earlier packets, or no receive is posted.
 
-        One that lacks a receive and comes early is only put off, so that the NAK names it and not a write
-        before it.
+        If the receive is missing for a packet that arrived early, only refuse the packet. So the NAK later
+        names this packet and not an earlier write.
         """
         reading = self._config.reading
         ev, stamp = packet.flow.ev, packet.timestamp
-        if waiting >= self._max_wimm:  # More than was agreed on [S-NS3].
+        if waiting >= self._max_wimm:  # The sender exceeds the agreed number [S-NS3].
             self._nak, status = reading.max_wimm_syndrome, Status.REMOTE_INVALID_REQUEST_ERROR
             detail = f"more than {self._max_wimm} writes with immediate in flight"
         elif psn > self.bitmap.expected:
@@ -284,16 +283,16 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush_receives(self, now_ns: int) -> None:
-        """Complete all receives that are left as flushed: the queue pair failed."""
+        """Complete all posted receives with status FLUSHED: the queue pair failed."""
         for wr_id in self.receives.clear():
             self._emit(ReceiveCompleted(now_ns, self.qpn, 0, 0, 0, wr_id, Status.FLUSHED))
 
     def _stashed(self) -> int:
-        """Return how many WRITE_IMMs have arrived and wait for packets before them."""
+        """Return how many WRITE_IMMs have arrived and wait for earlier packets."""
         return len(self._immediates) if self._messages is None else self._messages.stashed()
 
     def set_mpr(self, mpr: int) -> None:
-        """Announce another window from now on, up to the one configured; earlier promises still hold."""
+        """Announce another window, up to the configured one. The sender may still use the earlier one."""
         if not self._window_units:
             raise ValueError("dynamic MPR was not agreed on")
         if mpr % 128 or not 128 <= mpr <= self._config.mpr:
@@ -301,19 +300,19 @@ class Responder:
         self._window_units = mpr // 128
 
     def set_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raise ValueError if it has over 7 bits."""
+        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raise ValueError if it exceeds 7 bits."""
         if not 0 <= penalty <= 127:
             raise ValueError(f"the penalty has 7 bits, not {penalty}")
         self.penalty, self.restore = penalty, restore
 
     def _mark(self, ev: int) -> int:
-        """Return the mark that a SACK carries for an EV that brought a CE mark."""
+        """Return the mark that a SACK carries for an EV whose packet had a CE mark."""
         limit = self._config.always_skip_after
         if not limit:
             return _MARK_SKIP
         count = self._marked[ev] = self._marked.get(ev, 0) + 1
         if count < limit:
-            if len(self._marked) > _MOST_MARKED:  # a peer may name any EV: drop the oldest mark
+            if len(self._marked) > _MOST_MARKED:  # A peer can name any EV, so memory must be limited.
                 del self._marked[next(iter(self._marked))]
             return _MARK_SKIP
         del self._marked[ev]
@@ -328,7 +327,7 @@ class Responder:
     def on_trimmed(
         self, now_ns: int, psn24: int, ev: int, port: int, last_hop: bool, stamp: int | None
     ) -> None:
-        """Take in a packet whose payload a switch cut off: ask for it again at once [P1 §2.1].
+        """Handle a packet whose payload a switch cut off: request it again at once [P1 §2.1].
 
         `stamp` is its timestamp, None without TSETH.
         """
@@ -349,12 +348,12 @@ class Responder:
             self._refuse(ev, port, psn, reason, stamp or 0)
 
     def on_probe(self, now_ns: int, probe: Probe, ev: int, port: int, ce: bool) -> None:
-        """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
+        """Handle a reliability probe: answer with a SACK that has the probe's id [SPEC §7.4.6]."""
         mark = _MARK_SKIP if ce else _MARK_NONE
         stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
         self._own.append(SackTrigger(ev, port, mark, probe.probe_id, stamp, True))
         if self._nak or (self._transport_ack and self._done_psn >= 0):
-            # The transport ACK may have been lost, and nothing else would bring it back.
+            # The last transport ACK may have been lost, and no other event would send it again.
             self._ack_to = (ev, port)
         self._answer()
 
@@ -377,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a queue pair that has failed: with the NAK that ended it, if one did."""
+        """Refuse a packet of a failed queue pair: repeat its NAK if there was one, else send a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()
@@ -386,7 +385,7 @@ class Responder:
 
     @staticmethod
     def _since(now_ns: int, stamp: int) -> int:
-        """Return a timestamp less the time of arrival: the time of answering is added once it is fixed."""
+        """Return the timestamp minus the time of arrival. The time of the answer is added when it is sent."""
         return stamp - timestamp(now_ns) & 0xFFFF
 
     def _answer(self) -> None:
@@ -394,20 +393,20 @@ class Responder:
             self.answering = True
             self.wake()
 
-    # What goes back
+    # Answers
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> None:
-        """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain.
+        """Append answers to `out`, up to about `limit` frames; `answering` stays True if some remain.
 
-        NACKs go first, since they call for retransmissions; but after an error they go last: one that is
-        fatal ends all writes of which the sender does not know yet that they arrived.
+        NACKs are sent first, because they start retransmissions. After an error they are sent last,
+        after the ACKs: a fatal NACK ends all writes that are not acknowledged yet.
         """
         start = len(out)
         builder = self._builder
         if self._keeps_reverse:
-            self.evs.now_ns = now_ns  # A proven EV is fresh for a time only.
+            self.evs.now_ns = now_ns  # `reverse` compares it with the time at which an EV was proven.
         if self._nacks and not self.error and not self._emit_nacks(out, start + limit, free_ports):
             return
         if self._ack_to is not None and len(out) - start < limit:
@@ -444,7 +443,7 @@ class Responder:
             self.answering = bool(self._nacks)
 
     def _emit_nacks(self, out: list[Outgoing], end: int, free_ports: Collection[int] | None) -> bool:
-        """Append NACKs until `out` has `end` frames; return whether a port was free for each of them."""
+        """Append NACKs until `out` has `end` frames; return False if a port was busy."""
         while self._nacks and len(out) < end:
             ev_value, port, refused, reason, stamp = self._nacks[0]
             ev = self.evs.reverse(ev_value, port, free_ports)
@@ -459,7 +458,7 @@ class Responder:
         return True
 
     def _emit_sacks(self, now_ns: int, trigger: SackTrigger, ev: Ev, out: list[Outgoing]) -> None:
-        """Append the SACKs that answer a trigger, over an EV."""
+        """Append the SACKs that answer a trigger, over this EV."""
         bitmap = self.bitmap
         if self._service_time:
             stamp = trigger.stamp
@@ -473,7 +472,7 @@ class Responder:
     def _emit_sack(
         self, trigger: SackTrigger, ev: Ev, sack_offset: int, bits: int, out: list[Outgoing]
     ) -> None:
-        """Append a SACK with these bits from an offset on."""
+        """Append a SACK whose bitmap `bits` starts at `sack_offset`."""
         bitmap = self.bitmap
         cack = bitmap.expected - 1
         offset = (trigger.number if trigger.probe else trigger.number - cack) & 0xFFFF

@@ -1,11 +1,11 @@
-"""MRC headers to the bit: what each one holds, how to write it, how to read it.
+"""MRC headers bit by bit: the fields of each header, how to write and how to read it.
 
 Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6), as known from
-independent implementations of it. All integers are big endian. Every `unpack` takes a buffer and an offset
-and raises `WireError`, never anything else, when the bytes end too early.
+independent implementations of it. All integers are big endian. Every `unpack` takes a buffer and an offset,
+and raises only `WireError`, if the buffer is too short.
 
-The `Struct` objects are public because the fast paths of requester and responder write and read whole stacks
-of headers with one call; the dataclasses are for everything that is not per packet, and to read this page by.
+The `Struct` objects are public: requester and responder read and write several headers with one call, for
+speed. The dataclasses are for headers that are rare, and explain the fields.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ LAST_WRITE_OPCODE: Final = Opcode.WRITE_ONLY_IMM.value
 ENDPOINT_QPN: Final = 2
 """Destination QP of endpoint operations, which belong to no connection [SPEC §6.5]."""
 
-# Byte 8 of the BTH.
+# Bits of byte 8 of the BTH.
 BTH_RETRANSMISSION: Final = 0x20
 BTH_TIMESTAMP: Final = 0x10
 
 
 class EvMark(IntEnum):
-    """The M field of a SACK: what its entropy value should expect [SPEC Table 7-12]."""
+    """The M field of a SACK: what the sender should do with the EV [SPEC Table 7-12]."""
 
     NONE = 0
     SKIP_ONCE = 1
@@ -77,13 +77,14 @@ class EndpointOp(IntEnum):
     EV_PROBE = 1
 
 
-# One call per stack of headers. Short fields that are neighbours make one word: each field costs time.
+# Each `Struct` covers several headers in one call. Adjacent short fields are one word, because each field
+# costs time.
 DATA_STRUCT: Final = struct.Struct(">IIIIQII")
 """BTH (opcode to P_Key, QPN, flags and PSN), METH, RETH."""
 DATA_TS_STRUCT: Final = struct.Struct(">IIIIIQII")
 """BTH, METH, TSETH, RETH."""
 SACK_STRUCT: Final = struct.Struct(">IIIHhIIIHhQII")
-"""BTH, SETH, CC_STATE: one word each of both context ids, of cc_type and mpr, of timestamp and ooo_count."""
+"""BTH, SETH, CC_STATE. One word each: both context ids; cc_type and mpr; timestamp and ooo_count."""
 SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
 NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
@@ -95,7 +96,7 @@ SETH_MARK_SHIFT: Final = 5
 SETH_PROBE_REPLY: Final = 0x0002
 TSETH_FTYPE: Final = 1
 CC_TYPE_SACK: Final = 0
-"""CC_STATE. A receiver need not check it: no use of another type has been found."""
+"""The type of CC_STATE in a SACK. It need not be checked, because no source has another type."""
 CC_TYPE_NACK: Final = 2
 RCVD_UNIT_BYTES: Final = 256
 """Unit of rcvd_bytes in CC_STATE."""
@@ -108,10 +109,10 @@ def timestamp(now_ns: int) -> int:
 
 
 def without_hold(rtt_ns: int, sent_ns: int, echo: int) -> int:
-    """Return an RTT less the time that the responder held the answer back.
+    """Return an RTT minus the time between the packet's arrival and the responder's answer.
 
-    The responder has added that time to the echoed timestamp, up to 8.4 ms. A time longer than the RTT is
-    impossible, and is ignored.
+    The responder has added that time to the returned timestamp, up to 8.4 ms. If the time is longer than the
+    RTT, it is wrong and is ignored.
     """
     hold_ns = (echo - timestamp(sent_ns) & 0xFFFF) * TIMESTAMP_UNIT_NS
     return rtt_ns - hold_ns if hold_ns <= rtt_ns else rtt_ns
@@ -171,7 +172,7 @@ _TSETH: Final = struct.Struct(">HH")
 class Meth:
     """Message header, 4 bytes [SPEC Table 6-8].
 
-    `msn` numbers all messages, `rqmsn` those among them that consume a receive.
+    `msn` numbers all messages. `rqmsn` numbers only the messages that consume a receive.
     """
 
     rqmsn: int
@@ -207,7 +208,7 @@ class Tseth:
 
 @dataclass(frozen=True, slots=True)
 class Reth:
-    """RDMA header, 16 bytes, in every data packet: the place of this packet's own payload [P1 §2.1]."""
+    """RDMA header, 16 bytes, in every data packet: the address of this packet's own payload [P1 §2.1]."""
 
     virtual_address: int
     rkey: int
@@ -225,7 +226,7 @@ class Reth:
 
 
 SYNDROME_ACK: Final = 0x1F
-"""A positive acknowledgement; its credit field is a constant."""
+"""A positive acknowledgement; its credit field is constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +253,11 @@ class Sack:
     """SETH and CC_STATE, 36 bytes [SPEC Tables 7-12 to 7-15]."""
 
     cack_psn: int
-    """Every PSN up to and including this one has arrived."""
+    """All PSNs up to and including this one have arrived."""
     entropy: int
     """EV of the packet that triggered this SACK."""
     ack_psn_offset: int = 0
-    """PSN of that packet less cack_psn; the probe id (read it modulo 2^16) when `probe_reply`."""
+    """PSN of that packet minus cack_psn. With `probe_reply`: the probe id, to be read modulo 2^16."""
     mark: int = EvMark.NONE
     probe_reply: bool = False
     sack_offset: int = 1
@@ -267,7 +268,7 @@ class Sack:
     cc_type: int = CC_TYPE_SACK
     cc_flags: int = 0
     mpr: int = 0
-    """Receive window in units of 128 PSNs; 0 says it never changes."""
+    """Receive window in units of 128 PSNs; 0: it never changes."""
     tx_timestamp: int = 0
     ooo_count: int = 0
     restore_cwnd: bool = False
@@ -325,7 +326,7 @@ class Sack:
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """NETH, 20 bytes: one data packet, refused [SPEC Table 7-16]."""
+    """NETH, 20 bytes: refuses one data packet [SPEC Table 7-16]."""
 
     reason: int
     entropy: int
@@ -360,7 +361,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """PETH, 16 bytes: asks for a SACK, answered with pr = 1 and this probe_id [SPEC Table 7-18]."""
+    """PETH, 16 bytes: requests a SACK that has pr = 1 and this probe_id [SPEC Table 7-18]."""
 
     probe_id: int
     spdcid: int = 0
@@ -391,7 +392,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRequest:
-    """ERTH, 16 bytes; its request id travels in BTH.PSN[15:0] [SPEC Table 7-20]."""
+    """ERTH, 16 bytes; the request id is in BTH.PSN[15:0] [SPEC Table 7-20]."""
 
     op: int
     port_status_mask: int = 0
@@ -414,7 +415,7 @@ class EndpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """EETH, 36 bytes: op in bits 3:2 of byte 1, echoed timestamp at 28, else reserved [SPEC Table 7-22]."""
+    """EETH, 36 bytes: op in bits 3:2 of byte 1, returned timestamp at 28, else reserved [SPEC Table 7-22]."""
 
     op: int
     tx_timestamp: int = 0
@@ -433,13 +434,13 @@ class EndpointResponse:
 def split_ev(ev: int, *, low_half_in_udp: bool = True) -> tuple[int, int]:
     """Return (UDP source port, low 16 bits of the flow label) of a 32-bit EV [P1 §2.1].
 
-    Sources differ on which half goes where; it matters to interworking only.
+    Sources differ on which half is in which field. Both ends must do the same.
     """
     low, high = ev & 0xFFFF, ev >> 16 & 0xFFFF
     return (low, high) if low_half_in_udp else (high, low)
 
 
 def join_ev(udp_source: int, flow_label: int, *, low_half_in_udp: bool = True) -> int:
-    """Return the EV that `split_ev` took apart; bits above the label's low 16 are ignored."""
+    """Return the EV for the two parts from `split_ev`; only the low 16 bits of the flow label count."""
     flow = flow_label & 0xFFFF
     return flow << 16 | udp_source if low_half_in_udp else udp_source << 16 | flow

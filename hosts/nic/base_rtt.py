@@ -1,4 +1,4 @@
-"""Measurement of the idle network's RTT, from which NSCC computes delay, by EV probes [SPEC §7.4.7]."""
+"""Measurement of the idle network's RTT with EV probes [SPEC §7.4.7]. NSCC computes delay from this RTT."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ PROBES = 32
 def calibrate(device: Device, qpn: int, fabric: Fabric, host: str, peer: str) -> int:
     """Measure the base RTT over a queue pair, set it in the congestion control and return it, in ns.
 
-    The base RTT is the smallest RTT of some EV probes, plus the serialisation time of a full packet, since a
-    probe is short. This waits for those round trips. Both ends must be connected; other events that happen
-    during the wait are dropped. Raise TimeoutError if no probe is answered, TypeError if the endpoint is not
-    MRC.
+    The base RTT is the smallest RTT of some EV probes, plus the time to send a full packet, because a probe
+    is short. Both ends must be connected. The function waits for the answers, and drops other events in the
+    meantime. Raise TimeoutError if no probe is answered, TypeError if the endpoint is not MRC.
     """
     endpoint = device.endpoint
     if not isinstance(endpoint, Endpoint):

@@ -1,7 +1,7 @@
 """A host's NIC: the endpoint of a transport over packet ports.
 
-The device waits for frames, for the endpoint's timers and for its owner's descriptors in one ``select``.
-Nothing polls.
+In one ``select``, the device waits for frames, for the endpoint's timers and for descriptors of its owner. It
+does not poll.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ from mrclab.topologies import Fabric
 
 Clock = Callable[[], int]
 
-# Frames received before answers are sent, and frames sent before timers and others have their turn.
+# Largest number of frames to receive before answers are sent, and to send before timers are checked.
 RECEIVE_BATCH = 64
 SEND_BATCH = 16
-# Frames sent before received frames are read again. Sending one takes some 15 us, mostly because the network
-# runs inside the system call. Reading after each frame costs a sender of full packets a fifth of its rate.
+# Number of frames to send before arrived frames are read again. Sending one takes about 15 us, because the
+# network runs inside the system call. Reading after each sent frame would lower the rate by a fifth.
 READ_AFTER = 4
 LINGER_NS = 100_000
-"""A ``linger_ns`` for a process that has a CPU to itself: the RTT and the wait for a tail probe, twice."""
+"""A ``linger_ns`` for a process with its own CPU: twice the sum of RTT and wait for a tail probe."""
 
 
 class Device:
     """One NIC: a port per plane, and the endpoint of a transport.
 
-    Not safe for use from more than one thread. The verbs are those of ``endpoint``. All frames that arrive
-    are delayed by ``propagation_ns``, as by a longer wire; ``send_buffers`` are the bytes that may wait in
-    the kernel at each port. For ``linger_ns`` after a frame was sent or received it looks for the next one
-    instead of sleeping: to fall asleep and to be woken takes longer than a packet does, and leaves the caches
-    to others. It then also reads after each sent frame: it prefers short delays to a high rate.
+    Use it from one thread only. Applications call the verbs of ``endpoint``. ``propagation_ns`` delays all
+    arriving frames, as a longer wire would do. ``send_buffers`` are the bytes that may wait in the kernel at
+    each port.
+
+    For ``linger_ns`` after a frame was sent or received, the device polls for the next frame instead of
+    sleeping: to sleep and wake up takes longer than a packet. It then also reads after each sent frame. This
+    makes delays short, but lowers the rate.
     """
 
     def __init__(
@@ -74,13 +76,13 @@ class Device:
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {}
-        """Frames that wait for their link, by plane; only planes with such frames."""
+        """Frames that wait for their link, by plane. Planes without such frames have no entry."""
         self._linger_ns = linger_ns
         self._read_after = 1 if linger_ns else READ_AFTER
         self._active_ns = 0
-        """When a frame was sent or received last."""
+        """Time at which a frame was last sent or received."""
         self._flushed = False
-        """True if there may be events since `flush` that the application has not received."""
+        """There may be events since `flush` that the application has not received."""
         sharpen_timers()
         self._note_carrier()
 
@@ -96,8 +98,7 @@ class Device:
     ) -> Device:
         """Open the NIC of a fabric's host. The calling thread must be in the host's network namespace.
 
-        Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
-        namespace.
+        Raise KeyError if the host is not in the fabric, OSError if its interfaces are not in the namespace.
         """
         ports = fabric.host(host).ports
         device = cls(
@@ -120,11 +121,11 @@ class Device:
             port.close()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return descriptors that are readable when frames have arrived or a port's link has changed."""
+        """Return descriptors that become readable when a frame arrives or the link of a port changes."""
         return self._receiver_fd, self._carrier_fd
 
     def blocked(self) -> list[int]:
-        """Return descriptors of ports with waiting frames: call ``turn`` when they are writable."""
+        """Return descriptors of ports with waiting frames. Call ``turn`` when they are writable."""
         return [self.ports[plane].fileno() for plane in self._waiting]
 
     def now(self) -> int:
@@ -132,7 +133,7 @@ class Device:
         return self._clock()
 
     def due_ns(self) -> int | None:
-        """Return when there is something to do apart from the descriptors; None if nothing is scheduled."""
+        """Return the time of the next work that no descriptor signals; None if nothing is scheduled."""
         arrival = None if self._wire is None else self._wire.next_ns()
         return min((t for t in (self.endpoint.next_timer(), arrival) if t is not None), default=None)
 
@@ -141,10 +142,10 @@ class Device:
         return list(self.endpoint.events())
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable.
+        """Wait for work, do it, and return which of ``others`` (descriptors) are readable.
 
-        Return at ``until_ns`` at the latest; None waits without limit. Take the ``events`` after each turn:
-        before that no more frames are read once a message has arrived.
+        Return at ``until_ns`` at the latest; None: no limit. Call ``events`` after each turn. After a message
+        has arrived, no more frames are read before this call.
         """
         more = self._send_batch() or self._flushed
         self._flushed = False
@@ -163,7 +164,7 @@ class Device:
             readable.remove(self._carrier_fd)
             self._note_carrier()
         if due is not None and due <= now:
-            # After reading: a packet whose ACK waited in the socket while we did not run is not lost.
+            # Handle timers after reading. Otherwise a packet whose ACK is in the socket could count as lost.
             self.endpoint.handle_timer(self._clock())
         for fd in writable:
             self._resume(self._by_fd[fd])
@@ -171,10 +172,10 @@ class Device:
         return readable
 
     def flush(self) -> None:
-        """Send all frames that the endpoint has ready, as far as links take them.
+        """Send all frames that the endpoint has ready, if the links can take them.
 
-        Frames that arrive during the sending are read, so there may be events then, and the next turn does
-        not wait.
+        The device also reads frames while it sends. So there may be new events, and the next turn does not
+        wait.
         """
         while self._send_batch():
             self._flushed = True
@@ -205,10 +206,10 @@ class Device:
         return True
 
     def _take_in(self) -> None:
-        """Pass the arrived frames to the endpoint, unless the application has to receive a message first.
+        """Pass the arrived frames to the endpoint, unless the application must first receive a message.
 
-        Once a peer has the ACK of a message it may write the next one to the same place. So nothing more is
-        read until the application has taken the message's completion.
+        After the ACK of a message, the peer may write the next message to the same place. So no more frames
+        are read until the application has taken the message's completion.
         """
         if self.endpoint.message_waits:
             return
@@ -225,7 +226,7 @@ class Device:
         return bool(self.endpoint.repairs_wait)
 
     def _linger(self, until_ns: int | None) -> None:
-        """Return once a frame is here, something is due, or the time after the last frame is over."""
+        """Poll until a frame arrives, work is due, or `linger_ns` have passed since the last frame."""
         clock, waiting = self._clock, self._receiver.waiting
         end_ns = self._active_ns + self._linger_ns
         if clock() >= end_ns:
@@ -244,18 +245,18 @@ class Device:
         return readable, writable
 
     def _note_carrier(self) -> None:
-        """Report to the endpoint which ports went down or came back; it updates its EVs and the peers."""
+        """Tell the endpoint which ports went down or came back. It updates its EVs and informs the peers."""
         for plane, up in self._carrier.changes().items():
             if not up:
                 self._waiting.pop(plane, None)
             self.endpoint.set_port_state(plane, up, self._clock())
 
     def drops(self) -> int:
-        """Return how many frames the kernel dropped since the last call because we read too slowly."""
+        """Return how many frames the kernel dropped since the last call, because they were read too late."""
         return self._receiver.drops()
 
     def refused(self) -> int:
-        """Return how many frames full or absent links refused since the device was opened."""
+        """Return how many frames the kernel refused since the start: a link was full or down."""
         return sum(port.counters.tx_refused for port in self.ports.values())
 
     def _resume(self, port: TransmitPort) -> None:

@@ -1,8 +1,8 @@
-"""A NIC's ports as AF_PACKET sockets, and the long wire that may be in front of them.
+"""A NIC's ports as AF_PACKET sockets, and a delay line that emulates a long wire.
 
-Ports take whole Ethernet frames in and out, with no kernel protocol in between. A ``DelayLine`` delays all
-frames that the NIC receives by the same time, in order: this emulates networks with a bandwidth-delay product
-of many packets on kernels without netem.
+Ports send and receive whole Ethernet frames, without a protocol of the kernel. A ``DelayLine`` delays all
+received frames by the same time, in order. It emulates networks with a bandwidth-delay product of many
+packets on kernels without netem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
-# Less than a port's qdisc holds, so that a full link blocks the socket and the qdisc never drops.
+# Less than the size of a port's qdisc: so a full link blocks the socket, and the qdisc never drops a frame.
 SEND_BUFFER_BYTES = 256 << 10
 SEND_BUFFER_NS = 2_000_000
 MAX_FRAME_BYTES = 9216
@@ -32,11 +32,11 @@ LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
 
 
 def send_buffer_bytes(rate_bps: int) -> int:
-    """Return how many bytes may wait in the kernel for a link of this rate: 2 ms of it, at least some frames.
+    """Return how many bytes may wait in the kernel for a link of this rate: 2 ms, but at least some frames.
 
-    The kernel doubles the number, and counts a full frame twice: on slow links two dozen frames may wait. The
-    buffer is short because its frames cannot be changed: the path of a packet should be chosen, and a packet
-    retransmitted, only when the wire is ready for it.
+    The kernel doubles the number, and counts a full frame twice. So on slow links about 24 frames may wait.
+    The buffer is short because its frames cannot be changed. The path of a packet should be chosen as late as
+    possible, and a packet should only be retransmitted when the link is free.
     """
     wanted = rate_bps * SEND_BUFFER_NS // (8 * 10**9)
     return min(SEND_BUFFER_BYTES, max(LEAST_SEND_BUFFER_BYTES, wanted))
@@ -44,7 +44,7 @@ def send_buffer_bytes(rate_bps: int) -> int:
 
 @dataclass(slots=True)
 class PortCounters:
-    """Counts of frames sent over a port, and of frames that the kernel refused, since it was opened."""
+    """Number of frames sent over a port and number refused by the kernel, since the port was opened."""
 
     tx_frames: int = 0
     tx_refused: int = 0
@@ -57,7 +57,7 @@ class TransmitPort:
         self.plane = plane
         self.ifname = ifname
         self.counters = PortCounters()
-        # Protocol 0 receives nothing.
+        # Protocol 0: this socket receives nothing.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
         self._socket.bind((ifname, 0))
@@ -71,13 +71,13 @@ class TransmitPort:
         self._socket.close()
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame. Return False if the link is busy: try again when the port is writable."""
+        """Send a frame. Return False if the link is busy: call it again when the port is writable."""
         try:
             self._socket.send(frame)
         except BlockingIOError:
             return False
         except OSError as error:
-            # A full qdisc and an interface that is down refuse the frame: for the protocol it is lost.
+            # The qdisc is full or the interface is down. For the protocol, the frame is lost.
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO):
                 raise
             self.counters.tx_refused += 1
@@ -89,13 +89,13 @@ class TransmitPort:
 class Receiver:
     """The receiving half of all ports of a NIC: one socket for the whole namespace, IPv6 frames only.
 
-    One socket keeps frames of different planes in their order of arrival. With a socket per plane, a NIC that
-    was not scheduled for a moment would read the newest frame of one plane before the oldest of another, and
-    the sender would declare the others lost.
+    One socket keeps the frames of all planes in their order of arrival. With one socket per plane, a process
+    that ran late would read the newest frame of one plane before older frames of another plane. The sender
+    would then count packets as lost.
     """
 
     def __init__(self, macs: Mapping[bytes, int]) -> None:
-        import fcntl  # Unix has these alone
+        import fcntl  # Only Unix has fcntl and termios.
         import termios
 
         self._ioctl: Callable[[socket.socket, int, array[int]], Any] = fcntl.ioctl
@@ -117,14 +117,14 @@ class Receiver:
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Return True if a frame is here. This is cheap; a read that finds nothing raises an exception."""
+        """Return True if a frame has arrived. It is cheaper than a read, which may raise an exception."""
         self._ioctl(self._socket, self._bytes_waiting, self._pending)
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield up to ``limit`` frames that have arrived, each with its plane and valid until the next one.
+        """Yield up to ``limit`` arrived frames with their planes. Each frame is valid until the next one.
 
-        The destination MAC address determines the plane; frames to other addresses are left out.
+        The destination MAC address determines the plane. Frames to other addresses are skipped.
         """
         for _ in range(limit):
             found = self.next_frame()
@@ -143,10 +143,10 @@ class Receiver:
     ) -> None:
         """Call ``take(plane, frame, now_ns)`` for each frame; otherwise like `received`, but faster.
 
-        End after a frame after which ``enough()`` is true: then something is to be sent first.
+        Stop after a frame if ``enough()`` returns True: then a frame must be sent first.
 
-        Each frame is timestamped when it is read. With one timestamp for all, a frame that arrived while
-        others were processed would appear to be earlier, with too short an RTT.
+        Each frame gets the time at which it is read. With one time for all, the RTT of a frame that arrived
+        in the meantime would be too short.
         """
         planes = self._planes
         for _ in range(limit):
@@ -160,7 +160,7 @@ class Receiver:
                     return
 
     def next_frame(self) -> memoryview | None:
-        """Return the next frame, for any address, valid until the next call; None if there is none."""
+        """Return the next frame to any address; None if there is none. It is valid until the next call."""
         try:
             size: int = self._socket.recv_into(self._frame)
         except (BlockingIOError, InterruptedError):
@@ -177,7 +177,7 @@ PR_SET_TIMERSLACK = 29
 
 
 def sharpen_timers(slack_ns: int = 1_000) -> None:
-    """Let this thread's waits end within ``slack_ns`` of their time; the default of Linux is 50 us."""
+    """Limit the delay of this thread's timers to ``slack_ns``; Linux's default is 50 us."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
 
@@ -187,7 +187,7 @@ Frame = tuple[int, memoryview]
 
 
 class DelayLine:
-    """The delayed frames. Times are in ns on the caller's clock."""
+    """The delayed frames. Times are in ns, from the caller's clock."""
 
     def __init__(self, delay_ns: int) -> None:
         if delay_ns < 0:
@@ -196,7 +196,7 @@ class DelayLine:
         self._frames: deque[tuple[int, int, bytes]] = deque()
 
     def put(self, frames: Iterable[Frame], now_ns: int) -> None:
-        """Add frames that arrived now. They are copied."""
+        """Add copies of the frames that arrived now."""
         due_ns = now_ns + self._delay_ns
         self._frames.extend((due_ns, plane, bytes(frame)) for plane, frame in frames)
 

@@ -1,4 +1,4 @@
-"""A NIC's addresses and its paths to a peer, as endpoints take them, from a fabric."""
+"""A NIC's addresses and its paths to a peer, computed from a fabric for an endpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
 
 
 def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Return all paths from one host's NIC to another's, over which queue pairs spray, as segment lists."""
+    """Return all paths from one host's NIC to another's, as segment lists."""
     paths = fabric.paths(src, dst)
     return _remote(
         fabric,
@@ -33,10 +33,10 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
 
 
 def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
-    """Return as many random EVs as the options ask for: switches choose their paths by a hash.
+    """Return as many random EVs as the options require. Switches choose their paths by a hash.
 
-    Several may come to one path. The sender does not know which, unless its rotation is stratified: then the
-    paths name their uplinks, as a controller with the switches' hash would.
+    Several EVs may have the same path, and the sender does not know which. But with a stratified rotation the
+    paths contain their uplinks, as a controller that knows the hash could compute them.
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
@@ -54,7 +54,7 @@ def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: ran
 
 
 def structured_recipe(fabric: Fabric, src: str, dst: str, plane: int) -> EvRecipe:
-    """Return how a port's structured EVs are made: one for each uplink that leads to the peer."""
+    """Return the recipe of a port's structured EVs: one for each uplink that leads to the peer."""
     uplinks = {path.t1 or 0 for path in fabric.paths(src, dst) if path.plane == plane}
     last = max(uplinks)
     fields = (
@@ -76,7 +76,7 @@ def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Rand
 
 
 def paths_for(endpoint: Endpoint, fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Return the paths for an endpoint of ``src``, as its option ``ev_mode`` asks for."""
+    """Return the paths for an endpoint of host ``src``, according to its option ``ev_mode``."""
     if isinstance(endpoint, MrcEndpoint):
         if endpoint.config.ev_mode == "ecmp":
             return hashed_paths(fabric, src, dst, endpoint.config, endpoint.rng)
@@ -103,7 +103,7 @@ def _remote(fabric: Fabric, src: str, dst: str, paths: Callable[[NicPort], tuple
 
 
 def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
-    """Have an MRC endpoint answer requests of any NIC of the fabric, queue pair or not [SPEC §6.5]."""
+    """Let an MRC endpoint answer requests of any NIC of the fabric, even without a queue pair [SPEC §6.5]."""
     if not isinstance(endpoint, MrcEndpoint):
         return
     owners = {port.address.packed: other.name for other in fabric.hosts for port in other.ports}
@@ -121,7 +121,7 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 
 
 def path_in(plane: PlanePaths, ev: int) -> Path:
-    """Return the path of an EV; one of the plane's own if it has none. Switches that hash take any EV."""
+    """Return the path of an EV; if the plane has none, its first path. If switches hash, any EV is a path."""
     first = plane.paths[0]
     if first.outer_dst is None:
         return Path(ev, None)
@@ -138,10 +138,10 @@ def ask_endpoints(
     dscp: int | None = None,
     port_status: int | None = None,
 ) -> list[int]:
-    """Ask NICs: targets are a host, an EV, and the port for it, counted from 1. Return the requests' ids.
+    """Send a request to NICs; return the ids. Targets are a host, an EV and its port, counted from 1.
 
-    Raise ValueError on a target that does not exist, and on a transport without such requests; then no
-    request is sent.
+    Raise ValueError if a target does not exist or the transport has no such requests. Then no request is
+    sent.
     """
     if not isinstance(endpoint, MrcEndpoint):
         raise ValueError("only MRC has endpoint requests")

@@ -1,8 +1,8 @@
-"""Shared by MRC and RoCEv2: headers, ICRC, memory, completions, the base endpoint and its scheduler.
+"""The common parts of MRC and RoCEv2: headers, ICRC, memory, completions, the base endpoint, its scheduler.
 
-A state machine without its own I/O, clock or randomness: time and the random generator are arguments.
+The code is a state machine without I/O, clock or randomness: time and the random generator are arguments.
 """
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.

@@ -1,14 +1,14 @@
-"""One NIC: ports, memory and queue pairs behind five verbs, without its own I/O, clock or randomness.
+"""One NIC: ports, memory and queue pairs, without its own I/O, clock or randomness.
 
-The driver (sockets, a simulated network, a discrete-event simulator) does this round after round:
+The driver (sockets, or a simulated network) repeats these steps:
 
     for each frame that came in:    endpoint.receive(port, frame, now_ns)
     when next_timer() has passed:   endpoint.handle_timer(now_ns)
     until it returns nothing:       endpoint.frames_to_send(now_ns)
     for event in endpoint.events(): hand it to the application
 
-and sleeps until a frame arrives or `next_timer()`. Read the arrived frames before handling timers: a timer
-that fires over unread acknowledgements would infer losses that did not happen.
+Then it sleeps until a frame arrives or until `next_timer()`. The driver must read arrived frames before it
+handles timers. Otherwise a packet could count as lost although its acknowledgement has arrived.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ LAST_QPN: Final = 0xFFFFFF
 _ADDRESSES: Final = 1 << 64
 _EVENT_LIMIT: Final = 1 << 16
 _RESERVED_BYTE: Final = 4
-_view: Final = memoryview  # Names of the module are looked up faster than builtins.
+_view: Final = memoryview  # In compiled code, names of the module are faster than builtins.
 
 Completion = SendCompleted | ReceiveCompleted
 
 
 class Reports:
-    """Completions, all of them, and the last 65,536 other events, until the application takes them."""
+    """All completions, and the last 65,536 other events, until the application takes them."""
 
     __slots__ = ("_completions", "_events", "waiting")
 
     def __init__(self) -> None:
         self.waiting = False
-        """There may be something to take."""
+        """There may be an event that the application has not taken."""
         self._events: deque[Event | Unmade] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
 
     @property
     def message_waits(self) -> bool:
-        """True while the application has not taken the completion of a message that arrived."""
+        """True if a message has arrived whose completion the application has not taken yet."""
         return any(isinstance(completion, ReceiveCompleted) for completion in self._completions)
 
     def add(self, event: Event) -> None:
-        """Note an event."""
+        """Store an event."""
         self.waiting = True
         if isinstance(event, (SendCompleted, ReceiveCompleted)):
             self._completions.append(event)
@@ -74,16 +74,16 @@ class Reports:
             self._events.append(event)
 
     def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
-        """Note an event that is no completion, and make it when the application takes it."""
+        """Store the class and the values of an event, other than a completion, and make the event later."""
         self.waiting = True
         self._events.append(Unmade(kind, values))
 
     def poll(self, limit: int) -> list[Completion]:
-        """Take up to `limit` completions, in the order they came about."""
+        """Remove and return up to `limit` completions, oldest first."""
         return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
 
     def next_event(self) -> Event | None:
-        """Take the oldest event, completions among them; None when there is none."""
+        """Remove and return the oldest event or completion; None if there is none."""
         if not self._events:
             if self._completions:
                 return self._completions.popleft()
@@ -98,20 +98,20 @@ class Reports:
         return event
 
     def drain(self) -> Iterator[Event]:
-        """Take all events, completions among them, oldest first."""
+        """Remove and yield all events and completions, oldest first."""
         while (event := self.next_event()) is not None:
             yield event
 
 
 class PortState:
-    """A NIC's port: the address of the frames that it takes in, and its counters."""
+    """A port of the NIC: the address to which it receives frames, and its counters."""
 
     __slots__ = ("address", "listens", "received", "sent")
 
     def __init__(self) -> None:
         self.address = b""
         self.listens = False
-        """It is up, and takes frames to its address."""
+        """The port is up, and receives frames to its address."""
         self.received = 0
         self.sent = 0
 
@@ -128,7 +128,7 @@ class BaseEndpoint:
         self.rng = rng
         self.addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
         self.port_states = [PortState() for _ in range(max(self.addresses, default=-1) + 1)]
-        """By number; those of numbers that no port has take no frames."""
+        """The ports by number. Numbers without a port receive no frames."""
         for number, address in self.addresses.items():
             self.port_states[number].address = address
             self.port_states[number].listens = True
@@ -139,25 +139,23 @@ class BaseEndpoint:
         self.memory = MemoryTable(self.rng)
         self.scheduler = Scheduler(packet_bytes)
         self._operations_last = False
-        """Next time, queue pairs may send before the frames that belong to no queue pair."""
+        """If True, queue pairs may send before endpoint operations in the next call."""
         self.reports = Reports()
         self.repairs_wait = False
-        """A loss was found since frames were asked for last, or a gap that is to be reported at once: that
-        should go out before anything else, and before anything is read."""
+        """A loss or a new gap was found. The driver should send before it reads more frames."""
         self.now_ns = 0
-        """Time of the last call."""
+        """Time of the last call, ns."""
         self.drops = Drops()
 
     @property
     def frames_received(self) -> dict[int, int]:
-        """Frames that each port took in."""
+        """Number of frames that each port has received."""
         return {number: self.port_states[number].received for number in self.addresses}
 
     def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
-        """Return the first of `count` numbers in a row for new queue pairs, drawn from the whole range.
+        """Return the first of `count` consecutive, random numbers for new queue pairs.
 
-        No number is in `taken`. Numbers that follow from one another would make those of other queue pairs
-        easy to guess.
+        No number is in `taken`. Numbers are random so that they are hard to guess.
         """
         while True:
             qpn = self.rng.randrange(FIRST_QPN, LAST_QPN - count + 2)
@@ -169,35 +167,33 @@ class BaseEndpoint:
     def register_memory(
         self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE
     ) -> MemoryRegion:
-        """Let peers write into `buffer`. They need the region's `address` and `rkey`."""
+        """Allow peers to write into `buffer`. They need the region's `address` and `rkey`."""
         return self.memory.register(buffer, access)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
-        """Close a region; a write that still arrives for it is an access error."""
+        """Close a region. A write that arrives for it later is an access error."""
         self.memory.deregister(region)
 
     @property
     def message_waits(self) -> bool:
-        """True while the application has not taken the completion of a message that arrived."""
+        """True if a message has arrived whose completion the application has not taken yet."""
         return self.reports.message_waits
 
     def poll_cq(self, limit: int = 64) -> list[Completion]:
-        """Take up to `limit` completions, of all queue pairs, in the order they came about."""
+        """Remove and return up to `limit` completions of all queue pairs, oldest first."""
         return self.reports.poll(limit)
 
     def next_event(self) -> Event | None:
-        """Take the oldest event, completions among them; None when there is none."""
+        """Remove and return the oldest event or completion; None if there is none."""
         return self.reports.next_event()
 
     def events(self) -> Iterator[Event]:
-        """Take all events, completions among them, oldest first. Each is handed out once, here or by
-        `poll_cq`.
-        """
+        """Remove and yield all events and completions, oldest first, except those taken by `poll_cq`."""
         return self.reports.drain()
 
     def check_peer(self, udp_port: int, own_udp_ports: Collection[int], paths: RemotePaths) -> None:
-        """Raise ValueError if a peer sends to a UDP port that we do not accept, or `paths` name a port that
-        does not exist.
+        """Raise ValueError if a peer sends to a UDP port that is not accepted here, or if `paths` name a port
+        that does not exist.
         """
         if udp_port not in own_udp_ports:
             ours = " or ".join(str(port) for port in sorted(own_udp_ports))
@@ -209,7 +205,7 @@ class BaseEndpoint:
     # Verbs of the driver
 
     def receive(self, port: int, frame: bytes | bytearray | memoryview, now_ns: int) -> None:
-        """Take in a whole Ethernet frame that came in on `port`. The core keeps no reference to it."""
+        """Handle a whole Ethernet frame that arrived on `port`. The endpoint keeps no reference to it."""
         self.now_ns = now_ns
         length = len(frame)
         if length < self._min_frame:
@@ -220,7 +216,7 @@ class BaseEndpoint:
             if frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
                 bth = PLAIN_BTH_OFFSET
             elif length < BTH_OFFSET + MIN_LENGTH_AFTER_BTH:
-                # `_min_frame` is for frames without an outer header here.
+                # `_min_frame` is the length without an outer header, but this frame has one.
                 self.drops.too_short += 1
                 return
         if isinstance(frame, bytes):
@@ -253,19 +249,18 @@ class BaseEndpoint:
         self.take(port, view, flow)
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose headers up to the BTH and whose ICRC were right, at `now_ns`."""
+        """Handle a frame whose headers before the BTH and whose ICRC are correct, at time `now_ns`."""
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose payload a switch cut off; neither its lengths nor its ICRC hold."""
+        """Handle a frame whose payload a switch cut off; its lengths and its ICRC are no longer correct."""
 
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[Frame]:
-        """Return about `limit` frames at most, each with its port; an empty list says that there is nothing
-        to send now.
+        """Return about `limit` frames at most, each with its port; an empty list if there is nothing to send.
 
-        `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns; answers go
-        before data.
+        `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns. Answers are
+        sent before data.
         """
         self.now_ns = now_ns
         urgent, self.repairs_wait = self.repairs_wait, False
@@ -275,7 +270,7 @@ class BaseEndpoint:
                 return out
             if len(free_ports) >= len(self.ports):
                 free_ports = None
-        # Operations go first, but not twice in a row: a peer may ask for any number of answers.
+        # Operations are sent first, but not twice in a row: a peer with many requests must not stop data.
         last = urgent or self._operations_last
         self._operations_last = not last and self.emit_operations(out, limit, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
@@ -287,14 +282,14 @@ class BaseEndpoint:
         return out
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Take note of a port that went down or came up."""
+        """Note that a port went down or came up."""
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames of no queue pair until `out` holds `limit`; return whether some remain."""
+        """Append frames that belong to no queue pair until `out` holds `limit`; return whether more wait."""
         return False
 
     def next_timer(self) -> int | None:
-        """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
+        """Return the absolute time, ns, at which `handle_timer` must be called; None: no timer is set."""
         due = self.scheduler.next_timer(self.now_ns)
         other = self.operations_due_ns()
         if due is None or other is None:
@@ -302,11 +297,11 @@ class BaseEndpoint:
         return min(due, other)
 
     def operations_due_ns(self) -> int | None:
-        """Return when something that belongs to no queue pair is due."""
+        """Return when work is due that belongs to no queue pair; None: never."""
         return None
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due at `now_ns`; harmless if there is no work."""
+        """Do the work that is due at `now_ns`, if any."""
         self.now_ns = now_ns
         self.handle_operations(now_ns)
         for qp in self.scheduler.due(now_ns):
@@ -314,11 +309,11 @@ class BaseEndpoint:
             self.scheduler.wake(now_ns, qp)
 
     def handle_operations(self, now_ns: int) -> None:
-        """Do the work that is due and belongs to no queue pair."""
+        """Do the due work that belongs to no queue pair."""
 
 
 def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:
-    """Return whether the ICRC is right after all: the BTH's reserved byte, which does not count, is not 0."""
+    """Return True if the ICRC is correct with 0 in the BTH's reserved byte, which it does not cover."""
     bth = flow.bth
     if view[bth + _RESERVED_BYTE] == 0:
         return False
@@ -335,7 +330,7 @@ def message_view(
     remote_va: int,
     rkey: int,
 ) -> memoryview:
-    """Return the bytes of a message to write. Raise ValueError on values that no packet can carry."""
+    """Return the bytes of a message to write. Raise ValueError if a packet cannot carry a value."""
     view = memoryview(data)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")

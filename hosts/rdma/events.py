@@ -1,8 +1,8 @@
-"""What queue pairs of any transport report: events, one small class per kind, and counters.
+"""Events and counters of queue pairs of any transport: one small class per kind of event.
 
-Apart from completions no event happens per packet on an undisturbed path, so events cost nothing there.
-`t_ns` is the time that the caller passed in when the event came about. Counters say how many frames were
-dropped, by cause, and what became of packets path by path.
+On a path without faults, the only events are completions, so other events cost nothing there. `t_ns` is the
+time at which the event happened, as the caller passed it in. Counters give the dropped frames by cause, and
+the packets of each path by result.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from enum import Enum, IntEnum
 
 
 class EvState(IntEnum):
-    """State of an entropy value (EV), and so of a path; values up to GOOD may be sent on.
+    """State of an entropy value (EV), and so of a path. Packets may use EVs in the states up to GOOD.
 
-    MRC moves its EVs through these states [SPEC Fig 5]. RoCEv2 never gives up a path: its paths are GOOD.
+    MRC moves its EVs through these states [SPEC Fig 5]. RoCEv2 never stops using a path: its paths are GOOD.
     """
 
     UNKNOWN = 0
@@ -27,22 +27,22 @@ class EvState(IntEnum):
 
 @dataclass(slots=True)
 class Drops:
-    """Frames that came in and were dropped, by cause."""
+    """Number of arrived frames that were dropped, by cause."""
 
     too_short: int = 0
     not_mrc: int = 0
-    """Not a frame of this transport: other headers, or another UDP port."""
+    """The frame belongs to another protocol: it has other headers, or another UDP port."""
     bad_length: int = 0
     bad_icrc: int = 0
     wrong_port: int = 0
-    """Inner destination is not the address of the port it came in on, or the port is down."""
+    """The frame's inner destination is not the address of its port, or the port is down."""
     unknown_qp: int = 0
     wrong_source: int = 0
     unknown_opcode: int = 0
     malformed: int = 0
-    """Headers do not fit the packet."""
+    """The headers do not fit the packet."""
     contradictory: int = 0
-    """A port status that denies the port it came in on."""
+    """A port status that claims that the port on which it arrived is down."""
 
     def total(self) -> int:
         """Return the sum over all causes."""
@@ -51,7 +51,7 @@ class Drops:
 
 @dataclass(frozen=True, slots=True)
 class EvCounters:
-    """A snapshot of one EV. Packets unless the name says otherwise."""
+    """A snapshot of one EV. Numbers count packets unless the name says otherwise."""
 
     ev: int
     plane: int
@@ -63,7 +63,7 @@ class EvCounters:
     ecn_marked: int
     trimmed: int
     retired: int
-    """Times it left the rotation."""
+    """How often the EV left the rotation."""
 
 
 class Status(Enum):
@@ -75,24 +75,24 @@ class Status(Enum):
     REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
     """RoCEv2: packets of a message that do not fit one another. MRC: too many WRITE_IMMs in flight."""
     REMOTE_OPERATION_ERROR = "remote operation error"
-    """The peer gave up for another reason; with MRC also if it was not allowed to write."""
+    """The peer failed for another reason; with MRC also if it was not allowed to write."""
     RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"
-    """RoCEv2 only: no receive was posted for too long."""
+    """RoCEv2 only: the peer had no receive posted for too long."""
     FLUSHED = "flushed"
-    """The QP failed before this request was done."""
+    """The QP failed before this request was complete."""
 
 
 class LossReason(Enum):
-    """How a packet was found to be lost."""
+    """Why a packet counts as lost."""
 
     GAP = "gap"
-    """Packets sent well after it were acknowledged."""
+    """A packet that was sent later, by more than the reordering window, was acknowledged."""
     RETIRED = "retired EV"
-    """A packet sent later was acknowledged, and the EV had been retired for a loss in between."""
+    """A packet that was sent later was acknowledged, and the EV was retired for a loss in between."""
     PROBE = "probe"
-    """A tail probe sent well after it was answered."""
+    """A tail probe that was sent later, by more than the reordering window, was answered."""
     TIMEOUT = "timeout"
-    """The ACK timer ran out although packets of the peer arrived."""
+    """The ACK timer ran out, although packets of the peer arrived."""
     TRIMMED = "trimmed"
     TRIMMED_LASTHOP = "trimmed at the last hop"
     NACK = "nack"
@@ -109,7 +109,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class SendCompleted(Event):
-    """A posted write ended; in order of posting."""
+    """A posted write is complete or has failed. These events have the order of posting."""
 
     wr_id: int
     status: Status
@@ -118,20 +118,20 @@ class SendCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted(Event):
-    """A WRITE_IMM message arrived whole; in order of RQMSN. Or a posted receive was flushed."""
+    """A WRITE_IMM message has arrived, in order of RQMSN; or a posted receive was flushed."""
 
     imm: int
     length_bytes: int
     rqmsn: int
     wr_id: int | None = None
-    """Of the receive that it consumed; None if no receive has to be posted."""
+    """Id of the receive that the message consumed; None if no receive has to be posted."""
     status: Status = Status.SUCCESS
-    """`FLUSHED` for a receive that was left when the queue pair failed; it has no message."""
+    """`FLUSHED` if the queue pair failed before the receive was used; then there is no message."""
 
 
 @dataclass(frozen=True, slots=True)
 class QpError(Event):
-    """The QP went to its error state; its open requests complete as flushed."""
+    """The QP went to its error state. Its incomplete requests get the status FLUSHED."""
 
     status: Status
     detail: str
@@ -150,7 +150,7 @@ class PacketLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Retransmitted(Event):
-    """A lost packet went out again."""
+    """A lost packet was sent again."""
 
     psn: int
     old_ev: int
@@ -158,11 +158,11 @@ class Retransmitted(Event):
 
 
 Note = Callable[[Callable[..., Event], tuple[object, ...]], None]
-"""Takes an event's class and the values of its fields."""
+"""A function that takes an event's class and the values of its fields."""
 
 
 def made_by(emit: Callable[[Event], None]) -> Note:
-    """Return a function that makes each event at once and passes it on."""
+    """Return a `Note` that makes each event at once and passes it to `emit`."""
 
     def note(kind: Callable[..., Event], values: tuple[object, ...]) -> None:
         emit(kind(*values))
@@ -171,10 +171,10 @@ def made_by(emit: Callable[[Event], None]) -> Note:
 
 
 class Unmade:
-    """The values of an event, from which it is made later.
+    """The class and the values of an event that is made later.
 
-    The classes of events are not compiled, so that making an event takes as long as sending a packet. After a
-    loss it takes several times as long, since no cache holds that code. The repair of the loss comes first.
+    The event classes are not compiled, so making an event takes as long as sending a packet, and even longer
+    after a loss. Then the retransmission comes first, and the event is made later.
     """
 
     __slots__ = ("kind", "values")
@@ -182,4 +182,4 @@ class Unmade:
     def __init__(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
         self.kind = kind
         self.values = values
-        """Of the event's fields, in order."""
+        """The values of the event's fields, in order."""

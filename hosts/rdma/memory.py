@@ -1,7 +1,7 @@
-"""Memory regions: the memory that a peer may write, named by rkey.
+"""Memory regions: the memory that a peer may write to, named by rkey.
 
-A payload goes straight from the frame to its place in the region when it arrives, in whatever order [P1
-§2.1]; there is no reassembly queue anywhere in this core.
+A payload is copied from the frame to its place in the region when it arrives, in any order [P1 §2.1]. There
+is no reassembly queue.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _NOWHERE: Final = memoryview(b"")
 
 
 class Access(IntFlag):
-    """What remote peers may do with a region."""
+    """What peers may do with a region."""
 
     NONE = 0
     REMOTE_WRITE = 1
 
 
 class Place(Protocol):
-    """Memory that takes payloads: a buffer of this process, or the memory of another one."""
+    """Memory for payloads: a buffer of this process, or the memory of another process."""
 
     def __setitem__(self, where: slice, data: bytes | memoryview, /) -> None:
-        """Write bytes. Raise OSError if the memory does not exist any more."""
+        """Write bytes. Raise OSError if the memory no longer exists."""
 
 
 class MemoryRegion:
-    """Registered memory: bytes `address` to `address + length` of the address space peers write to."""
+    """Registered memory: bytes `address` to `address + length` of the addresses that peers use."""
 
     __slots__ = ("access", "address", "length", "registered", "rkey", "view", "writable")
 
@@ -47,8 +47,8 @@ class MemoryRegion:
 class MemoryTable:
     """The regions of one NIC, by rkey.
 
-    Addresses are the core's own, page aligned and with an unmapped page between regions, so that a write past
-    the end of one never lands in another.
+    The table chooses page-aligned addresses and leaves an unmapped page between regions. So a write beyond
+    the end of a region never reaches another region.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -57,7 +57,7 @@ class MemoryTable:
         self.regions: dict[int, MemoryRegion] = {}
 
     def register(self, buffer: bytearray | memoryview, access: Access) -> MemoryRegion:
-        """Register `buffer` (writable, contiguous) and return its region with a fresh, random rkey."""
+        """Register `buffer` (writable, contiguous) and return its region with a new, random rkey."""
         if access & Access.REMOTE_WRITE and memoryview(buffer).readonly:
             raise ValueError("a region that peers may write needs a writable buffer")
         view = memoryview(buffer)
@@ -68,9 +68,9 @@ class MemoryTable:
         return region
 
     def register_at(self, place: Place, address: int, length: int, access: Access) -> MemoryRegion:
-        """Register memory under an address of its owner's choice, with a fresh, random rkey.
+        """Register memory at an address that its owner chooses, with a new, random rkey.
 
-        A write that `place` refuses with OSError ends the queue pair as a remote operation error.
+        If `place` raises OSError on a write, the queue pair ends with a remote operation error.
         """
         rkey = self._rng.getrandbits(32)
         while rkey in self.regions:

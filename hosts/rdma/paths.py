@@ -1,6 +1,6 @@
-"""The core's data about the network: for each destination, its planes and the paths in each.
+"""The network as an endpoint sees it: for each destination, the planes and the paths in each plane.
 
-The core never computes a segment list. The caller has the fabric and fills these in; the core picks EVs.
+The caller knows the fabric and computes the paths. The endpoint only chooses among their EVs.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way through one plane."""
+    """One path through one plane."""
 
     ev: int
-    """Entropy value, 32 bits: with SRv6 it embeds the choices the path makes [P1 §2.3]."""
+    """Entropy value, 32 bits. With SRv6 it contains the choices of the path [P1 §2.3]."""
     outer_dst: bytes | None
     """Destination of the outer IPv6 header: the uSID container, 16 bytes. None: there is no outer header, and
-    switches choose the path by a hash over the fields that carry the EV."""
+    switches choose the path by a hash over fields that contain the EV."""
     uplink: int | None = None
-    """Number of the uplink that the path takes out of the rack; paths of a plane with one number share that
-    link. None: unknown."""
+    """Number of the uplink by which the path leaves the rack; None: unknown. Paths of a plane with the same
+    number share the uplink."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanePaths:
-    """One plane: the local port into it, the addresses of both ends in it, and its paths."""
+    """One plane: its local port, the addresses of both ends, and its paths."""
 
     port: int
     """NIC port, which is the plane's number (SPEC §11.5: port = plane)."""
     src_mac: bytes
     dst_mac: bytes
-    """MAC of the T0 this port is wired to."""
+    """MAC address of the T0 that the port is linked to."""
     src: bytes
-    """Inner source: our address in this plane, 16 bytes. Also the outer source."""
+    """Inner source: the local address in this plane, 16 bytes. Also the outer source."""
     dst: bytes
     """Inner destination: the peer's address in this plane, 16 bytes."""
     paths: tuple[Path, ...]
@@ -40,7 +40,7 @@ class PlanePaths:
 
 @dataclass(frozen=True, slots=True)
 class RemotePaths:
-    """All the ways to one peer."""
+    """All paths to one peer."""
 
     planes: tuple[PlanePaths, ...]
 
@@ -48,7 +48,7 @@ class RemotePaths:
         ports = [plane.port for plane in self.planes]
         if len(set(ports)) != len(ports) or not ports:
             raise ValueError("each plane needs a port of its own, and there must be one plane at least")
-        # A path may be listed several times.
+        # A path may be listed several times, so compare each one once.
         evs = [path.ev for plane in self.planes for path in set(plane.paths)]
         if len(set(evs)) != len(evs) or not evs:
             raise ValueError("EVs must be unique over all planes, and there must be one at least")
@@ -69,4 +69,4 @@ class PortAddress:
     port: int
     mac: bytes
     address: bytes
-    """IPv6, 16 bytes."""
+    """IPv6 address, 16 bytes."""

@@ -1,4 +1,4 @@
-"""The round-trip time of a queue pair: smoothed, its deviation, its least and its recent least."""
+"""The round-trip time (RTT) of a queue pair: smoothed, deviation, minimum and recent minimum."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ class RttEstimator:
         self.restart()
 
     def restart(self) -> None:
-        """Begin again, as if there had been no sample."""
+        """Forget all samples and start again."""
         initial_ns = self._initial_ns
         self.srtt_ns = initial_ns
         self.var_ns = initial_ns // 2
         self.min_ns = initial_ns
-        """The least sample ever."""
+        """The smallest sample since the start, ns."""
         self.latest_ns = initial_ns
         self.samples = 0
         self._last_floor_ns = self._next_floor_ns = initial_ns
 
     @property
     def floor_ns(self) -> int:
-        """The least of the last 8 to 16 samples."""
+        """The smallest of the last 8 to 16 samples, ns."""
         return min(self._last_floor_ns, self._next_floor_ns)
 
     @property
     def probe_timeout_ns(self) -> int:
-        """The time that an answer may take: the smoothed RTT and four times its deviation [RFC 6298]."""
+        """The time that an answer may take, ns: smoothed RTT plus four times its deviation [RFC 6298]."""
         return self.srtt_ns + 4 * self.var_ns
 
     def sample(self, rtt_ns: int) -> None:
-        """Take in one unambiguous measurement."""
+        """Add a measured RTT. It must be clear which packet it belongs to."""
         self.latest_ns = rtt_ns
         if self.samples % self._FLOOR_SAMPLES == 0:
             self._last_floor_ns = self._next_floor_ns if self.samples else rtt_ns

@@ -1,11 +1,11 @@
-"""Which queue pair sends next, which timer is due next, and the interface of queue pairs to this.
+"""Which queue pair sends next, which timer is due next, and the interface of queue pairs to the scheduler.
 
-Queue pairs take turns of several frames, since each turn costs cache misses and each burst a separate answer.
-A queue pair is in the list `_sending` while it may have something to send. One that lacks only room in a
-shared window is parked in that window's list instead, and released when there is room.
+A turn has several frames: each turn costs cache misses, and each burst a separate answer. A queue pair that
+may have something to send is in the list `_sending`. If it only lacks room in a shared window, it is parked:
+it waits in that window's list, and is released when there is room.
 
-Timers are kept lazily: an event only marks its queue pair as touched, and the timer is looked up when the
-driver needs it.
+Timers are computed late: an event only marks its queue pair as touched. The timer is computed when the driver
+needs it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mypy_extensions import mypyc_attr
 from mrclab.hosts.rdma.frames import Outgoing
 
 MOST_ANSWERS: Final = 256
-"""Answers of one kind that wait at most. If a peer asks for more, the oldest are dropped; that is repaired as
-the loss of an answer on its way is."""
+"""Largest number of waiting answers of one kind. If a peer requests more, the oldest are dropped. The peer
+recovers from this as from the loss of an answer."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,65 +34,65 @@ class QueuePair:
         """Addresses of the peer's ports."""
         self.connected = False
         self.turn = turn
-        """Frames to hand out before the next queue pair has its turn."""
+        """Number of frames that the queue pair may send in one turn."""
         self.sharing: SharedWindow | None = None
         """The window that this queue pair shares with others."""
-        # Kept by the scheduler alone.
+        # Only the scheduler changes the following fields.
         self.queued = False
-        """In the list of queue pairs that may have something to send."""
+        """The queue pair is in the scheduler's list `_sending`: it may have something to send."""
         self.parked = False
-        """Waiting for room in its shared window; it may be queued as well, for its probes."""
+        """It waits for room in its shared window. It may still be in the list, to send probes."""
         self.touched = False
-        """Something happened since its timer was last set: the timer may be due earlier."""
+        """An event has happened since the timer was last computed, so the timer may be due earlier."""
         self.timed_ns = -1
-        """Time of its valid entry among the timers; -1 for none."""
+        """Time of its valid timer; -1: none."""
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send that only a window or a rate may hold back."""
+        """Return whether there is a packet to send, apart from the limits of window and rate."""
         return False
 
     def wants_to_send(self, now_ns: int) -> bool:
-        """Return whether `emit_frames` might produce something now."""
+        """Return whether `emit_frames` might append a frame now."""
         return False
 
     def wants_to_probe(self) -> bool:
-        """Return whether there is something to send that no window holds back."""
+        """Return whether there is a packet to send that no window limits."""
         return False
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`, only probes while parked; return how many."""
+        """Append up to `limit` frames to `out`, but only probes while parked; return their number."""
         return 0
 
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append answers to `out`, up to about `limit` frames; return whether some remain."""
+        """Append answers to `out`, up to about `limit` frames; return whether more are waiting."""
         return False
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return how much its window, shared or not, has room for."""
+        """Return how many bytes its window allows now, shared or not."""
         return 0
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when time alone makes room in its window; None when only an acknowledgement can."""
+        """Return when time alone makes room in its window; None if an acknowledgement must come first."""
         return None
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when `handle_timer` wants to be called; None for never.
+        """Return when to call `handle_timer`; None: never.
 
-        That is now for one that is not queued and may send by now because time has passed: nothing else may
-        ever come to wake it.
+        Return the present time if the queue pair is not in the list but may send by now, because time has
+        passed. Otherwise no event might put it back into the list.
         """
         return None
 
     def timer_drifts(self) -> bool:
-        """Return whether `next_timer` may come nearer though nothing happens to the queue pair."""
+        """Return whether the result of `next_timer` may become earlier without an event."""
         return False
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due; harmless if there is none."""
+        """Do the work that is due, if any."""
 
 
 class SharedWindow:
@@ -105,11 +105,11 @@ class SharedWindow:
 
 
 _DROPPED_AT_ONCE: Final = 64
-"""So many places in front of a row may be empty."""
+"""Largest number of removed items that remain at the beginning of the list in `_Turns`."""
 
 
 class _Turns:
-    """Queue pairs in a row. The first one is looked at for each frame, so this is quicker than a deque."""
+    """The queue pairs in the order of their turns. Reading the first one is faster than with a deque."""
 
     def __init__(self) -> None:
         self._items: list[QueuePair] = []
@@ -117,16 +117,16 @@ class _Turns:
         self.count = 0
 
     def first(self) -> QueuePair:
-        """Return the first one."""
+        """Return the first queue pair."""
         return self._items[self._first]
 
     def append(self, qp: QueuePair) -> None:
-        """Put one at the end."""
+        """Add a queue pair at the end."""
         self._items.append(qp)
         self.count += 1
 
     def drop_first(self) -> None:
-        """Take out the first one."""
+        """Remove the first queue pair."""
         self._first += 1
         self.count -= 1
         if self._first > _DROPPED_AT_ONCE or not self.count:
@@ -134,32 +134,32 @@ class _Turns:
             self._first = 0
 
     def rotate(self) -> None:
-        """Put the first one at the end."""
+        """Move the first queue pair to the end."""
         if self.count > 1:
             self.append(self.first())
             self.drop_first()
 
     def remove(self, qp: QueuePair) -> None:
-        """Take out one, wherever it is."""
+        """Remove a queue pair at any position."""
         left = [other for other in self._items[self._first :] if other is not qp]
         self._items, self._first, self.count = left, 0, len(left)
 
 
 class Scheduler:
-    """The queue pairs of one endpoint, by whose turn it is and by when their timers are due."""
+    """The queue pairs of one endpoint: their turns and their timers."""
 
     def __init__(self, packet_bytes: int) -> None:
-        """`packet_bytes` is the room in a shared window that one more packet needs."""
+        """`packet_bytes` is the room that one more packet needs in a shared window."""
         self._packet_bytes = packet_bytes
         self._answering: list[QueuePair] = []
         self._sending = _Turns()
         self._turn_left = 0
-        """Frames that the first of `_sending` may hand out before it goes to the end; 0 for a whole turn."""
+        """Frames that the first queue pair of `_sending` may still send in its turn; 0: a whole turn."""
         self._touched: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
-        """A heap; entries other than a queue pair's `timed_ns` are stale.
+        """A heap. No timer is due before its entry.
 
-        No timer is due before its entry.
+        An entry is stale if its time is not the queue pair's `timed_ns`.
         """
         self._timer_count = 0
 
@@ -177,7 +177,7 @@ class Scheduler:
         qp.timed_ns = -1
         qp.connected = False
 
-    # Turns
+    # Which queue pair sends next
 
     def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         """Append frames to `out` until it holds about `limit`: answers first, then data and probes."""
@@ -203,7 +203,7 @@ class Scheduler:
                 blocked = 0 if count else blocked + 1
                 if count or free_ports is not None:
                     continue
-                # All its planes are down; other queue pairs may have some that are up.
+                # All planes of this queue pair are down, but another one may have a plane that is up.
             else:
                 sending.drop_first()
                 if count:
@@ -212,7 +212,7 @@ class Scheduler:
                 if qp.has_data():
                     self._park(qp, first=count == 0)
                     continue
-            # Window is left over: release the next waiting queue pair.
+            # This queue pair leaves room in its window: release the next waiting one.
             sharing = qp.sharing
             if sharing is not None and sharing.waiting:
                 self.release(now_ns, sharing)
@@ -233,13 +233,13 @@ class Scheduler:
             del answering[:done]
 
     def wake(self, now_ns: int, qp: QueuePair) -> None:
-        """Note that something happened to a queue pair: it may send now or later, or let others send."""
+        """Note an event of a queue pair: it may now be able to send, or let other queue pairs send."""
         if not qp.touched:
             self._touch(qp)
         sharing = qp.sharing
         if not qp.queued:
             if sharing is not None and sharing.waiting:
-                # Room goes by turns: an answer to this one gives it no precedence over the waiting ones.
+                # Others wait for the same window, so this queue pair waits behind them.
                 self._park(qp)
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 qp.queued = True
@@ -250,9 +250,9 @@ class Scheduler:
             self.release(now_ns, sharing)
 
     def _park(self, qp: QueuePair, *, first: bool = False) -> None:
-        """Let a queue pair wait for room in the window it shares, if that is all it lacks.
+        """Park a queue pair if it only lacks room in its shared window.
 
-        `first` puts it at the head of the list: its turn brought it nothing.
+        `first` puts it at the head of the list, because it could send nothing in its turn.
         """
         sharing = qp.sharing
         if sharing is not None and not qp.parked and qp.has_data():
@@ -263,10 +263,10 @@ class Scheduler:
                 sharing.waiting.append(qp)
 
     def release(self, now_ns: int, sharing: SharedWindow) -> None:
-        """Let as many waiting queue pairs try again as their shared window has room for packets.
+        """Release as many waiting queue pairs as their shared window has room for packets.
 
-        Where time alone makes room, the first of them gets a timer: when it began to wait, it may have waited
-        for an acknowledgement.
+        If time alone can make room, set a timer for the first queue pair that remains. Until now, it may have
+        waited for an acknowledgement only.
         """
         waiting = sharing.waiting
         if not waiting:
@@ -283,14 +283,14 @@ class Scheduler:
                 if not qp.queued:
                     qp.queued = True
                     self._sending.append(qp)
-            # Otherwise an ACK already let it send everything.
+            # A waiting queue pair without data has already sent everything, after an ACK.
             qp.parked = False
             waiting.popleft()
 
     # Timers
 
     def _touch(self, qp: QueuePair) -> None:
-        """Mark a queue pair that is not marked yet."""
+        """Mark a queue pair as touched."""
         qp.touched = True
         self._touched.append(qp)
 
@@ -311,7 +311,7 @@ class Scheduler:
         return None
 
     def due(self, now_ns: int) -> list[QueuePair]:
-        """Take out the queue pairs whose timers are due."""
+        """Remove and return the queue pairs whose timers are due."""
         self._note_touched(now_ns)
         found: list[QueuePair] = []
         timers = self._timers
@@ -328,7 +328,7 @@ class Scheduler:
         return found
 
     def _note_touched(self, now_ns: int) -> None:
-        """Set the timers of touched queue pairs that may be due sooner; one that is due later can wait."""
+        """Set the timers of touched queue pairs that may be due earlier. Later timers change when due."""
         if not self._touched:
             return
         drifting: list[QueuePair] = []

@@ -1,8 +1,8 @@
 """A RoCEv2 reliable connection as NICs implement it: the baseline that MRC is compared with.
 
-One path per queue pair, packets in order or not at all, go-back-N, DCQCN. Sans-IO like `mrclab.hosts.mrc`,
-with the same verbs (see `mrclab.hosts.endpoint`), so that the same driver runs both. Start reading at
-`endpoint.Endpoint`, then `requester`, `responder`, and `notification` and `reaction` for DCQCN.
+Each queue pair has one path and accepts packets only in order. It uses go-back-N and DCQCN. Like
+`mrclab.hosts.mrc` it does no I/O, and it has the same verbs (see `mrclab.hosts.endpoint`), so one driver runs
+both. Start reading at `endpoint.Endpoint`, then `requester`, `responder`, and `dcqcn`.
 
 Sources: [IBTA] is the InfiniBand Architecture Specification volume 1, release 1.3, with annex A17 (RoCEv2);
 [DCQCN] is Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015.

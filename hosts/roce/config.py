@@ -10,37 +10,38 @@ Encapsulation = Literal["srv6", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class DcqcnConfig:
-    """Parameters of DCQCN, under the names and with the times of [DCQCN] §5.
+    """Parameters of DCQCN, with the names and times of [DCQCN] §5.
 
-    Rates follow the link, but not in the paper's proportion, which is 40 Mb/s of 40 Gb/s. On a link of 1 Gb/s
-    a timer step is not 70 packets long but two, so that nearly every marked packet cuts the rate, and
-    a thousandth of the link per step does not win it back. If one queue pair shares a marking bottleneck
-    with ACKs (tests/hosts/roce), a fiftieth fills it to 87 % in the first 160 ms, a thousandth to 79 %.
+    The default rates depend on the link, but not as in the paper (40 Mbit/s of 40 Gbit/s, a thousandth). At
+    1 Gbit/s one timer step takes as long as two packets, not 70. So almost every marked packet cuts the rate,
+    and a thousandth of the link per step is too little to recover. One queue pair that shares a marking
+    bottleneck with ACKs (tests/hosts/roce) fills it to 87 % in the first 160 ms with a fiftieth, and to 79 %
+    with a thousandth.
     """
 
     line_rate_bps: int = 1_000_000_000
-    """Rate of the NIC's port: the rate at which a queue pair starts and that it never exceeds."""
+    """Rate of the NIC's port. A queue pair starts at this rate and never exceeds it."""
     cnp_interval_ns: int = 50_000
-    """At most one CNP per queue pair in this time (N)."""
+    """Shortest time between two CNPs of a queue pair (N)."""
     g: float = 1 / 256
-    """Weight of the newest observation in alpha."""
+    """Weight of a new observation in alpha, the estimate of congestion."""
     alpha_timer_ns: int = 55_000
-    """Without a CNP for so long alpha shrinks (K)."""
+    """Alpha becomes smaller after each period of this length without a CNP (K)."""
     rate_timer_ns: int = 55_000
-    """One step of increase per this time (T)."""
+    """Time between two steps of increase (T)."""
     byte_counter_bytes: int = 10_000_000
-    """And one per this many bytes sent (B)."""
+    """Sent bytes between two additional steps of increase (B)."""
     fast_recovery_steps: int = 5
-    """Steps of either kind that halve the way back to the target before the target itself rises (F)."""
+    """Number of steps that halve the distance to the target rate, before the target rate rises (F)."""
     additive_increase_bps: int = 0
-    """R_AI; 0 is a fiftieth of the line rate."""
+    """R_AI, the step of the additive increase, bit/s; 0: a fiftieth of the line rate."""
     hyper_increase_bps: int = 0
-    """R_HAI; 0 is ten times R_AI. The paper gives no value."""
+    """R_HAI, the step of the hyper increase, bit/s; 0: ten times R_AI. The paper gives no value."""
     minimum_rate_bps: int = 0
-    """Rate below which no CNP brings a queue pair; 0 is a thousandth of the line rate."""
+    """Lowest rate after CNPs; 0: a thousandth of the line rate."""
 
     burst_bytes: int = 4 * 4096
-    """Bytes that a limiter with credit left lets through at once, because software timers are coarse."""
+    """Bytes that the rate limiter lets through at once after a pause, because software timers are coarse."""
 
     def __post_init__(self) -> None:
         if self.line_rate_bps < 1000 or min(self.alpha_timer_ns, self.rate_timer_ns) < 1:
@@ -54,17 +55,17 @@ class DcqcnConfig:
 
     @property
     def r_ai_bps(self) -> int:
-        """R_AI in effect."""
+        """The step of the additive increase (R_AI) in effect, bit/s."""
         return self.additive_increase_bps or self.line_rate_bps // 50
 
     @property
     def r_hai_bps(self) -> int:
-        """R_HAI in effect."""
+        """The step of the hyper increase (R_HAI) in effect, bit/s."""
         return self.hyper_increase_bps or 10 * self.r_ai_bps
 
     @property
     def r_min_bps(self) -> int:
-        """Least rate in effect."""
+        """The lowest rate in effect, bit/s."""
         return self.minimum_rate_bps or self.line_rate_bps // 1000
 
 
@@ -73,43 +74,43 @@ class RoceConfig:
     """Options of one endpoint and of every queue pair on it."""
 
     mtu_bytes: int = 4096
-    """Payload of every packet of a message but the last (PMTU): 256, 512, 1024, 2048 or 4096 [IBTA 9.7]."""
+    """Payload of all packets of a message except the last (PMTU): 256, 512, 1024, 2048 or 4096 [IBTA 9.7]."""
     udp_port: int = 4791
     hop_limit: int = 64
     pkey: int = 0xFFFF
     dscp_data: int = 26
-    """Data and ACKs; what RoCE deployments commonly use."""
+    """DSCP of data and ACKs, as usual in RoCE deployments."""
     dscp_cnp: int = 46
-    """CNPs travel in the high class: 46 is what our switches take for it. Deployments commonly say 48."""
+    """DSCP of CNPs. 46 is the high class in mrclab's switches. Deployments often use 48."""
     encapsulation: Encapsulation = "srv6"
-    """`plain` IPv6, for a fabric that hashes flows (ECMP), or `srv6`: each queue pair's one path is pinned by
-    its uSID container, chosen by the same kind of hash."""
+    """`plain`: IPv6 for a fabric that hashes flows (ECMP). `srv6`: the sender chooses one path for each queue
+    pair, by the same kind of hash, and writes its uSID container into each packet."""
     qps: int = 1
-    """Queue pairs over which each message is striped, as NCCL_IB_QPS_PER_CONNECTION does."""
+    """Number of queue pairs over which each message is split, as with NCCL_IB_QPS_PER_CONNECTION."""
     stripe_alignment_bytes: int = 128
-    """A stripe's length is a multiple of this but for the last one, as NCCL has it."""
+    """The length of each part of a message, except the last, is a multiple of this, as in NCCL."""
     window_bytes: int = 64 * 4096
-    """Payload in flight per connection, over all of its queue pairs. NICs have no window: they rely on PFC to
-    keep their frames from being dropped. This one is the same as MRC's, so that the comparison is fair."""
+    """Payload in flight per connection, of all its queue pairs together. Real NICs have no window: PFC keeps
+    their frames from being dropped. This window is the same as MRC's, so that the comparison is fair."""
     ack_interval: int = 8
-    """Packets between two that ask for an ACK, apart from the last one of each message, which always does."""
+    """Every so many packets, one requests an ACK. The last packet of a message always requests one."""
     timeout_exponent: int = 14
-    """Local ACK timeout: 4.096 us * 2^n [IBTA 9.7.6.1.3]. 14 is 67 ms, perftest's choice; NCCL has 14 to 20
-    by version. IBTA lets a NIC wait up to four times as long; ours waits exactly this."""
+    """Local ACK timeout: 4.096 us * 2^n [IBTA 9.7.6.1.3]. 14 is 67 ms, as in perftest. NCCL has 14 to 20,
+    depending on the version. IBTA allows up to four times as long; here it is exactly this time."""
     retry_count: int = 7
-    """Retries without progress, by timeout or NAK, before the queue pair fails; the largest there is."""
+    """Retries without progress, by timeout or NAK, until the queue pair fails; at most 7."""
     rnr_retry: int = 7
-    """The same for RNR NAKs; 7 is without end [IBTA 9.7.5.2.8]."""
+    """Retries after RNR NAKs until the queue pair fails; 7: without end [IBTA 9.7.5.2.8]."""
     rnr_timer: int = 12
-    """Code of the wait that an RNR NAK asks for: 0.64 ms [IBTA Table 45]."""
+    """Code of the wait that an RNR NAK requests: 0.64 ms [IBTA Table 45]."""
     receive_credits: int | None = None
-    """Receives posted at the start. None: always enough, as for MRC, so that nothing is ever not ready."""
+    """Receives that are posted at the start. None: there are always enough, as for MRC."""
     dcqcn: DcqcnConfig | None = DcqcnConfig()
-    """None switches DCQCN off: no CNPs, always line rate."""
+    """None turns DCQCN off: there are no CNPs, and the rate is always the line rate."""
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property: compiled, a ClassVar of a dataclass would be a field."""
+        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
         return "rocev2"
 
     def __post_init__(self) -> None:
@@ -132,5 +133,5 @@ class RoceConfig:
 
     @property
     def timeout_ns(self) -> int | None:
-        """Local ACK timeout, ns; exponent 0 means none."""
+        """Local ACK timeout, ns; None (no timeout) for exponent 0."""
         return 4096 << self.timeout_exponent if self.timeout_exponent else None

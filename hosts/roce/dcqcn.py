@@ -1,9 +1,9 @@
 """DCQCN, RoCEv2's congestion control: when a receiver sends CNPs, and how fast a sender may send.
 
-The receiver is the notification point, [DCQCN] Figure 6: the first marked packet of a flow is answered with a
-CNP at once, then at most one CNP goes out per N microseconds for as long as marked packets come.
+The receiver is the notification point, [DCQCN] Figure 6. It answers the first marked packet of a flow with a
+CNP at once. While more marked packets arrive, it sends at most one CNP per N microseconds.
 
-The sender is the reaction point, [DCQCN] §3.1, Figure 7, with R_C the current rate and R_T the target:
+The sender is the reaction point, [DCQCN] §3.1, Figure 7. R_C is the current rate and R_T the target rate:
 
     on a CNP         R_T = R_C;  R_C = R_C (1 - alpha / 2);  alpha = (1 - g) alpha + g
     K without CNP    alpha = (1 - g) alpha
@@ -12,9 +12,8 @@ The sender is the reaction point, [DCQCN] §3.1, Figure 7, with R_C the current 
         hyper increase       min(i_T, i_B) > F     R_T = R_T + R_HAI, then as above
         additive increase    else                  R_T = R_T + R_AI, then as above
 
-The sender needs no timer: steps that time has brought are taken when the rate is next asked for, in the
-order in which they were due. The limiter is a bucket that fills at R_C, whatever that was at each moment.
-Back at line rate it is set free, and only alpha remembers.
+The sender needs no timer. When the rate is read, all steps that have become due are made in order. The
+limiter is a token bucket that fills at the rate R_C. At line rate the limiter is off, and only alpha remains.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class NotificationPoint:
         self._last_ns: int | None = None
 
     def on_marked(self, now_ns: int) -> bool:
-        """Take note of a packet with a CE mark; return whether a CNP is due."""
+        """Note a packet with a CE mark; return whether a CNP must be sent."""
         if self._last_ns is not None and now_ns - self._last_ns < self._interval_ns:
             return False
         self._last_ns = now_ns
@@ -38,7 +37,7 @@ class NotificationPoint:
 
 
 def power(base: float, exponent: int) -> float:
-    """Return a power from products alone: the last bit of pow() differs from one C library to another."""
+    """Return a power by multiplication only: the result of pow() depends on the C library."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -49,15 +48,15 @@ def power(base: float, exponent: int) -> float:
 
 
 class ReactionPoint:
-    """The rate limiter of one queue pair. Times in ns, rates in bits per second."""
+    """The rate limiter of one queue pair. Times are in ns, rates in bits per second."""
 
     def __init__(self, config: DcqcnConfig) -> None:
         self._config = config
         line = float(config.line_rate_bps)
         self.rate_bps = line
-        """R_C."""
+        """The current rate R_C."""
         self.target_bps = line
-        """R_T."""
+        """The target rate R_T."""
         self.alpha = 1.0
         self.cnps = 0
         self._limiting = False
@@ -67,16 +66,16 @@ class ReactionPoint:
         self._timer_steps = 0
         self._byte_steps = 0
         self._credit_bytes = 0.0
-        """What may be sent at once; below zero by the last packet that was."""
+        """Bytes that may be sent at once; the last packet may make it negative."""
         self._credit_ns = 0
 
     @property
     def limiting(self) -> bool:
-        """True while the queue pair is held below line rate, as of the last `advance`."""
+        """True if the rate was below line rate at the last `advance`."""
         return self._limiting
 
     def on_cnp(self, now_ns: int) -> None:
-        """Cut the rate."""
+        """Lower the rate, because a CNP arrived."""
         self.advance(now_ns)
         config = self._config
         self.cnps += 1
@@ -90,7 +89,7 @@ class ReactionPoint:
         self._limiting = True
 
     def on_sent(self, now_ns: int, size_bytes: int) -> None:
-        """Count the sent bytes: the byte counter makes its own steps."""
+        """Count the sent bytes, and make the steps of the byte counter."""
         self.advance(now_ns)
         if not self._limiting:
             return
@@ -102,7 +101,7 @@ class ReactionPoint:
             self._increase()
 
     def advance(self, now_ns: int) -> float:
-        """Take the steps that are due by now; return the rate."""
+        """Make the steps that are due by now; return the rate."""
         config = self._config
         if self.cnps:
             periods = (now_ns - self._alpha_from_ns) // config.alpha_timer_ns
@@ -125,12 +124,12 @@ class ReactionPoint:
             self._credit_ns = now_ns
 
     def may_send(self, now_ns: int) -> bool:
-        """Return whether a packet may start now."""
+        """Return whether the rate allows a packet now."""
         self.advance(now_ns)
         return not self._limiting or self._credit_bytes >= 0
 
     def next_send_ns(self, now_ns: int) -> int:
-        """Return when to ask again: when this rate lets a packet start, or sooner, for it may rise."""
+        """Return when to call `may_send` again. It may be early, because the rate may rise in between."""
         if self.may_send(now_ns):
             return now_ns
         wait_ns = round(-self._credit_bytes * 8e9 / self.rate_bps) + 1

@@ -1,6 +1,6 @@
-"""The RoCEv2 endpoint: the verbs of a RoCEv2 NIC, and which part of it an arriving packet goes to.
+"""The RoCEv2 endpoint: the verbs of a RoCEv2 NIC. It passes each arriving packet to the part that handles it.
 
-`mrclab.hosts.rdma.endpoint` says how a driver uses it.
+`mrclab.hosts.rdma.endpoint` explains how a driver uses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mrclab.hosts.roce.responder import Responder
 from mrclab.hosts.roce.wire import Opcode, Route, choose_path, choose_plane, flow_label, udp_source
 
 LONGEST_MESSAGE = (1 << 31) - 1
-"""Bytes [IBTA 9.7.1 has 2^31]; more than a test has memory for."""
+"""In bytes. [IBTA 9.7.1] allows 2^31."""
 
 _FIRST_WRITE, _LAST_WRITE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY_IMM)
 _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)
@@ -28,12 +28,12 @@ _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)
 
 @dataclass(frozen=True, slots=True)
 class RoceAttributes:
-    """What two ends exchange out of band before a connection carries data."""
+    """The values that the two ends exchange before a connection carries data."""
 
     qpn: int
-    """The first of `qps` consecutive numbers."""
+    """The first of `qps` consecutive queue pair numbers."""
     psn: int
-    """First PSN this end will send on each of them, 24 bits."""
+    """First PSN that this end will send on each queue pair, 24 bits."""
     qps: int
     mtu_bytes: int
     udp_port: int
@@ -41,19 +41,19 @@ class RoceAttributes:
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property: compiled, a ClassVar of a dataclass would be a field."""
+        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
         return "rocev2"
 
 
 @dataclass(frozen=True, slots=True)
 class RoceCounters:
-    """A snapshot of one connection, all its queue pairs added up. Packets unless the name says otherwise."""
+    """A snapshot of one connection, the sum over its queue pairs. Numbers count packets by default."""
 
     qpn: int
     sent: int
     retransmitted: int
     lost: int
-    """Times it went back; how many packets were lost a sender without SACK does not know."""
+    """How often the sender went back. Without SACK it does not know the number of lost packets."""
     timeouts: int
     bytes_acked: int
     acks_received: int
@@ -72,9 +72,9 @@ class RoceCounters:
     srtt_ns: int
     inflight_packets: int
     bogus_received: int
-    """Answers to packets that were never sent, or of an unknown kind."""
+    """Answers to packets that were never sent, or answers of an unknown kind."""
     rate_bps: int
-    """What DCQCN allows, added up."""
+    """Sum of the rates that DCQCN allows."""
 
 
 class Endpoint(BaseEndpoint):
@@ -98,7 +98,7 @@ class Endpoint(BaseEndpoint):
     # Verbs
 
     def create_qp(self) -> int:
-        """Create a connection of as many queue pairs as the options say; return the number of the first."""
+        """Create a connection with `config.qps` queue pairs; return the number of the first one."""
         count = self.config.qps
         qpn = self.draw_qpn(self.qps, count)
         psn = self.rng.getrandbits(24)
@@ -120,7 +120,7 @@ class Endpoint(BaseEndpoint):
         return RoceAttributes(qpn, self._psns[qpn], config.qps, config.mtu_bytes, config.udp_port, self.ports)
 
     def connect(self, qpn: int, remote: RoceAttributes, paths: RemotePaths) -> None:
-        """Connect to the peer's end; each queue pair gets one of these paths and keeps it."""
+        """Connect to the peer's end. Each queue pair uses one of these paths and keeps it."""
         if not isinstance(remote, RoceAttributes):
             raise ValueError("the peer's attributes are not those of a RoCEv2 endpoint")
         if remote.qps != self.config.qps:
@@ -168,7 +168,7 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Queue an RDMA WRITE, with `imm` a WRITE with immediate. `data` must not change until it completes.
 
-        `now_ns` only dates the completion of a request that fails at once, on a connection in error.
+        On a connection in error the request fails at once, and `now_ns` is the time of its completion.
         """
         qps = self._connections[qpn]
         if not qps[0].connected:
@@ -182,18 +182,18 @@ class Endpoint(BaseEndpoint):
             self.scheduler.wake(self.now_ns, qp)
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Take note of a port that went down or came up.
+        """Note that a port went down or came up.
 
-        Nothing else follows: a queue pair belongs to its port. Packets that it sends while the port is down
-        are lost, and it retries until the port is back or its retries run out.
+        A queue pair stays on its port. Packets that it sends while the port is down are lost. It retries
+        until the port is up or no retries are left.
         """
         self.now_ns = now_ns
         self.port_up[port] = up
 
-    # What arrives
+    # Arriving frames
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Take in a frame whose headers up to the BTH and whose ICRC were right."""
+        """Handle a frame whose headers before the BTH and whose ICRC are correct."""
         drops, now_ns, bth = self.drops, self.now_ns, flow.bth
         fields = BTH_STRUCT.unpack_from(view, bth)
         opcode, second, _, qpn, last = fields
@@ -207,7 +207,7 @@ class Endpoint(BaseEndpoint):
         end = len(view) - ICRC_LEN
         start = bth + BTH_LEN
         if second & 0x0F or end - (second >> 4 & 3) < start:
-            # Another version of the transport, or more padding than payload.
+            # The frame has another version of the transport, or more padding than payload.
             drops.malformed += 1
             return
         self.port_states[port].received += 1
@@ -226,7 +226,7 @@ class Endpoint(BaseEndpoint):
             return
         self.scheduler.wake(now_ns, qp)
 
-    # Events, of queue pairs and of connections
+    # Events of queue pairs and of connections
 
     def _emit(self, event: Event) -> None:
         qp = self.qps[event.qpn]
@@ -243,10 +243,10 @@ class Endpoint(BaseEndpoint):
         else:
             self.reports.add(event)
 
-    # Observation
+    # Counters
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many bytes of payload a connection has put into memory. Quick, unlike a snapshot."""
+        """Return how many payload bytes a connection has written into memory. Faster than a snapshot."""
         return sum(qp.responder.bytes_placed for qp in self._connections[qpn])
 
     def qp_counters(self, qpn: int) -> RoceCounters:
@@ -281,7 +281,7 @@ class Endpoint(BaseEndpoint):
         )
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """Return a snapshot of the paths in use, one for each queue pair; a path is never given up."""
+        """Return a snapshot of the paths in use, one for each queue pair. A path is never retired."""
         return [
             EvCounters(
                 ev=qp.path_ev,

@@ -1,21 +1,20 @@
-"""RoCEv2 with NCCL's rules for ports that fail: failover, and recovery of the port. The rules are NCCL's, the
-RoCEv2 is ours.
+"""RoCEv2 with failover and recovery of ports. The rules are NCCL's, the protocol is mrclab's.
 
-A connection has a *lane* on each port (`qps` of them); a message is striped over the lanes. A lane has a
-queue pair on every port and uses one. When that fails, by retries or because its port went down:
+A connection has `qps` *lanes* on each port, and splits each message over all lanes. A lane has a queue pair
+on every port and uses one of them. If this queue pair fails, by retries or because its port went down:
 
-1. The lane waits for `probe_delay_ns`, then asks the peer over a surviving port how many of the lane's
-   messages have arrived (an RDMA READ). The peer takes nothing more from the failed queue pair.
-2. The others are posted again on the queue pair of that port. Each move is an attempt; after
+1. The lane waits for `probe_delay_ns`. Then it asks the peer over another port how many of the lane's
+   messages have arrived (an RDMA READ). The peer then ignores the failed queue pair.
+2. The lane posts the other messages again on the queue pair of that port. Each such move is an attempt. After
    `failover_attempts` the next failure ends the connection.
-3. With `recovery`, alive messages try the failed port (unreliable SENDs): from `recovery_start_ns` on a batch
-   every `alive_interval_ns`. Once `alive_sequence` of them are answered, the lane goes back as soon as
-   nothing of it is under way. After `alive_timeout_ns` an attempt ends; after `recovery_attempts` of them
-   the port is given up.
+3. With `recovery`, alive messages (unreliable SENDs) test the failed port: from `recovery_start_ns` on, a
+   batch every `alive_interval_ns`. After `alive_sequence` answers the lane returns to the port, once it has
+   no open messages. An attempt ends after `alive_timeout_ns`. After `recovery_attempts` the port is not
+   tested any more.
 
-Source: NCCL 2.30, net_ib and its parameters `NCCL_IB_RESILIENCY_PORT_*`, whose defaults these are. NCCL has
-both switched off by default. How long a dead path takes to fail is `timeout_exponent` and
-`retry_count`, as without failover.
+Source: NCCL 2.30, net_ib and its parameters `NCCL_IB_RESILIENCY_PORT_*`. The default values are NCCL's, but
+NCCL turns both features off by default. `timeout_exponent` and `retry_count` set the time until a queue pair
+on a dead path fails, as without failover.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from mrclab.hosts.roce.responder import Responder
 from mrclab.hosts.roce.wire import Route, choose_path, flow_label, prefix, udp_source
 
 READ_REQUEST, READ_RESPONSE, ALIVE = 0x0C, 0x10, 0x24
-"""Opcodes: RDMA READ request and response (only) of a reliable connection, SEND (only) of an unreliable
-one."""
+"""Opcodes: RDMA READ request and its only response packet (reliable connection), SEND in one packet
+(unreliable connection)."""
 _READ: Final = struct.Struct(">QII")
-"""RETH: the failed queue pair's place in the connection as address, no key, and the length."""
+"""RETH: the index of the failed queue pair in place of an address, no key, and the length."""
 _ANSWER: Final = struct.Struct(">IQ")
-"""AETH, and the messages of that queue pair that have arrived."""
+"""AETH, and the number of that queue pair's messages that have arrived."""
 _ALIVE: Final = struct.Struct(">BxHI")
-"""Request (0) or answer (1), the generation of the attempt, and the number in it."""
+"""Request (0) or answer (1), the number of the attempt, and the number of the message in it."""
 MOST_FRAMES: Final = 256
-"""Probes and alive messages that wait for their port at most."""
+"""Largest number of probes and alive messages that wait for their port."""
 
 
 class FailoverEndpoint(Endpoint):
@@ -77,7 +76,7 @@ class FailoverEndpoint(Endpoint):
         self._lane_of: dict[int, Lane] = {}
         self._peers: dict[int, Peer] = {}
         self._active: dict[int, Lane] = {}
-        """Lanes that wait for something, by their first queue pair."""
+        """Lanes that wait for a probe or an alive message, by their first queue pair."""
         self._frames: deque[Outgoing] = deque(maxlen=MOST_FRAMES)
         self._tclass = traffic_class(self.config.dscp_data, ecn_capable=False)
         self.failovers = self.recoveries = 0
@@ -85,7 +84,7 @@ class FailoverEndpoint(Endpoint):
     # Verbs
 
     def create_qp(self) -> int:
-        """See Endpoint: a queue pair on every port for each lane."""
+        """See Endpoint. Each lane has a queue pair on every port."""
         ports, lanes = len(self._numbers), len(self._numbers) * self.config.qps
         qpn = self.draw_qpn(self.qps, ports * lanes)
         psn = self.rng.getrandbits(24)
@@ -179,7 +178,7 @@ class FailoverEndpoint(Endpoint):
         self.scheduler.wake(now_ns, qp)
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note a port that went down or came up: the queue pairs that use it fail at once."""
+        """Note that a port went down or came up. If it is down, the queue pairs that use it fail at once."""
         super().set_port_state(port, up, now_ns)
         if up:
             return
@@ -201,7 +200,7 @@ class FailoverEndpoint(Endpoint):
                 done = SendCompleted(event.t_ns, number, event.wr_id, event.status, event.length_bytes)
                 lane.connection.on_sent(done)
                 self._maybe_home(lane, event.t_ns)
-            # Others are posted again, or flushed with the connection.
+            # Messages with another status are posted again, or flushed with the connection.
         elif isinstance(event, ReceiveCompleted):
             lane.connection.on_received(
                 ReceiveCompleted(event.t_ns, number, event.imm, event.length_bytes, event.rqmsn)
@@ -214,7 +213,7 @@ class FailoverEndpoint(Endpoint):
             self.reports.add(event)
 
     def _fail_over(self, lane: Lane, event: QpError) -> bool:
-        """Begin to move a lane whose queue pair has failed; return False if that is not allowed."""
+        """Start to move a lane whose queue pair has failed; return False if no move is allowed."""
         if lane.moves >= self.config.failover_attempts or len(self._numbers) < 2:
             return False
         lane.moves += 1
@@ -228,7 +227,7 @@ class FailoverEndpoint(Endpoint):
         return True
 
     def _end(self, lane: Lane, event: QpError) -> None:
-        """End the connection of a lane: all its open messages are flushed."""
+        """End the connection of a lane, and flush all its open messages."""
         connection = lane.connection
         if not connection.on_error(QpError(event.t_ns, connection.qpn, event.status, event.detail)):
             return
@@ -249,7 +248,7 @@ class FailoverEndpoint(Endpoint):
     # Failover: ask the peer how many messages have arrived, then post the others again
 
     def _survivor(self, lane: Lane) -> int:
-        """Return the port to move to: the next one that is up."""
+        """Return the port to move to: the next port that is up."""
         count = len(self._numbers)
         for step in range(1, count):
             at = (lane.failed_at + step + lane.probes // (self.config.retry_count + 1)) % count
@@ -268,7 +267,7 @@ class FailoverEndpoint(Endpoint):
         self._send(via, READ_REQUEST, lane.failed_at, _READ.pack(lane.failed_at, 0, 8))
 
     def _on_read(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Answer a probe: take nothing more from the failed queue pair, and report its messages."""
+        """Answer a probe: close the failed queue pair's receiver, and report the number of its messages."""
         place, _, _ = _READ.unpack_from(body)
         if place >= len(self._numbers):
             self.drops.malformed += 1
@@ -278,7 +277,7 @@ class FailoverEndpoint(Endpoint):
         self._send(qp, READ_RESPONSE, psn, _ANSWER.pack(0, responder.messages))
 
     def _on_answer(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Post the messages that have not arrived on the queue pair that brought the answer."""
+        """Post the messages that have not arrived again, on the queue pair that received the answer."""
         lane = self._lane_of[qp.qpn]
         _, arrived = _ANSWER.unpack_from(body)
         if lane.failed_at < 0 or psn != lane.failed_at or not lane.completed <= arrived <= lane.posted:
@@ -308,7 +307,7 @@ class FailoverEndpoint(Endpoint):
         lane.answered = set()
 
     def _alive(self, lane: Lane, now_ns: int) -> None:
-        """Send a batch of alive messages, or begin the next attempt, or give up."""
+        """Send a batch of alive messages; if the attempt is over, start the next one or stop."""
         assert lane.attempt_until_ns is not None
         if now_ns >= lane.attempt_until_ns:
             if lane.attempt >= self.config.recovery_attempts:
@@ -325,7 +324,7 @@ class FailoverEndpoint(Endpoint):
         answer, attempt, number = _ALIVE.unpack_from(body)
         lane = self._lane_of[qp.qpn]
         if not answer:
-            # The sender goes back to this queue pair once enough came through: it starts from its first PSN.
+            # The peer's lane will return to this queue pair and start again at its first PSN.
             if qp.responder.error and not lane.connection.failed:
                 self._renew_responder(qp)
             self._send(qp, ALIVE, 0, _ALIVE.pack(1, attempt, number))
@@ -339,7 +338,7 @@ class FailoverEndpoint(Endpoint):
             self._maybe_home(lane, self.now_ns)
 
     def _maybe_home(self, lane: Lane, now_ns: int) -> None:
-        """Take a lane back to its own port once nothing of it is under way elsewhere."""
+        """Move a lane back to its home port, if it has no open messages on another port."""
         if not lane.home_is_back or lane.open or lane.failed_at >= 0:
             return
         self.recoveries += 1
@@ -369,7 +368,7 @@ class FailoverEndpoint(Endpoint):
         qp.responder.connect(peer.qpn, remote.psn, remote.mtu_bytes, peer.route)
         qp.responder.packets_placed, qp.responder.bytes_placed = old.packets_placed, old.bytes_placed
 
-    # Frames of no queue pair
+    # Frames that belong to no queue pair
 
     def _send(self, via: RoceQueuePair, opcode: int, psn: int, body: bytes) -> None:
         peer = self._peers[via.qpn]
@@ -434,6 +433,6 @@ class FailoverEndpoint(Endpoint):
                 self._active.pop(lane.first, None)
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """See Endpoint: the paths in use, one for each lane."""
+        """See Endpoint. Return the paths in use, one for each lane."""
         used = {lane.first + lane.at - qpn for lane in self._lanes[qpn]}
         return [row for place, row in enumerate(super().ev_counters(qpn)) if place in used]

@@ -1,4 +1,4 @@
-"""Options of RoCEv2 with failing ports, and the state of a lane (`mrclab.hosts.roce.failover`)."""
+"""Options of RoCEv2 with failover of ports, and the state of a lane (`mrclab.hosts.roce.failover`)."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FailoverConfig(RoceConfig):
-    """Options of RoCEv2, and NCCL's for failing ports."""
+    """Options of RoCEv2 and of failover. Each docstring begins with NCCL's name of the option."""
 
     kind: ClassVar[str] = "rocev2-failover"
 
     failover_attempts: int = 1
-    """PORT_FAILOVER_MAX_ATTEMPTS: moves of a lane that are allowed until it is back."""
+    """PORT_FAILOVER_MAX_ATTEMPTS: moves of a lane that are allowed until it is back at its home port."""
     probe_delay_ns: int = 10 * _MS
-    """PORT_FAILOVER_PROBE_DELAY."""
+    """PORT_FAILOVER_PROBE_DELAY: wait between a failure and the first question to the peer."""
     recovery: bool = True
-    """PORT_RECOVERY: whether a failed port is tried again."""
+    """PORT_RECOVERY: whether a failed port is tested again."""
     recovery_start_ns: int = 200 * _MS
-    """PORT_RECOVERY_START_DELAY."""
+    """PORT_RECOVERY_START_DELAY: wait between a failure and the first alive messages."""
     alive_interval_ns: int = 500 * _MS
-    """PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL."""
+    """PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL: time between two batches of alive messages."""
     alive_batch: int = 5
-    """PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE."""
+    """PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE: number of alive messages in a batch."""
     alive_sequence: int = 5
-    """PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE."""
+    """PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE: answers after which the port counts as working."""
     alive_timeout_ns: int = 4000 * _MS
-    """PORT_RECOVERY_ALIVE_MSG_TIMEOUT."""
+    """PORT_RECOVERY_ALIVE_MSG_TIMEOUT: duration of one attempt to recover the port."""
     recovery_attempts: int = 5
-    """PORT_RECOVERY_ATTEMPTS_MAX."""
+    """PORT_RECOVERY_ATTEMPTS_MAX: attempts after which the port is not tested any more."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value out of range."""
@@ -50,14 +50,14 @@ class FailoverConfig(RoceConfig):
 
 @dataclass(frozen=True, slots=True)
 class FailoverAttributes(RoceAttributes):
-    """Those of an end whose connections have queue pairs on every port."""
+    """The attributes of an end whose connections have queue pairs on every port."""
 
     kind: ClassVar[str] = "rocev2-failover"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a queue pair, and the way there."""
+    """The other end of a queue pair, and the headers of frames to it."""
 
     qpn: int
     attributes: RoceAttributes
@@ -66,7 +66,7 @@ class Peer:
 
 @dataclass(slots=True)
 class Request:
-    """A part of a message, as posted on a lane."""
+    """The part of a message that is posted on one lane."""
 
     wr_id: int
     data: memoryview
@@ -77,31 +77,31 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A lane's state at its sending end."""
+    """The state of a lane at its sending end."""
 
     first: int
-    """Number of its first queue pair; that of port i is i further."""
+    """Number of the lane's queue pair on port 0. Its queue pair on port i has this number plus i."""
     number: int
     connection: Connection
     home: int
-    """The port that it uses if all are well."""
+    """Index of the port that the lane uses if all ports work."""
     at: int
-    """The port that it uses."""
+    """Index of the port that the lane uses now."""
     open: deque[Request] = field(default_factory=deque)
-    """Posted on its queue pair and not complete, in order."""
+    """Requests that are posted on the present queue pair and not complete, in order."""
     held: deque[Request] = field(default_factory=deque)
-    """Posted while it had no queue pair, or waits to go home."""
+    """Requests that wait, because the lane moves to another port."""
     failed_at: int = -1
-    """The failed port, until the peer has answered the probe; -1: none."""
+    """Index of the failed port, until the peer has answered the probe; -1: none."""
     due_ns: int | None = None
-    """When to probe, the first time or again."""
+    """Time of the next probe; None: no probe is due."""
     moves: int = 0
     probes: int = 0
     posted: int = 0
-    """Messages posted on its present queue pair."""
+    """Number of messages posted on the present queue pair."""
     completed: int = 0
-    """Those of them that are complete."""
-    # Recovery of its home port
+    """Number of messages that completed on the present queue pair."""
+    # Recovery of the home port
     attempt: int = 0
     attempt_until_ns: int | None = None
     alive_due_ns: int | None = None

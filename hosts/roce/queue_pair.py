@@ -1,9 +1,8 @@
-"""A RoCEv2 queue pair, and a connection as applications see it: messages striped over queue pairs.
+"""A RoCEv2 queue pair, and a connection of several queue pairs that looks like one to applications.
 
-A queue pair is a requester and a responder that share one path to one peer. Every message goes to every queue
-pair of its connection, each carrying its part, as NCCL does with several QPs per connection. A message is
-there when each queue pair has delivered its part of it; queue pairs deliver in order, so parts need no
-numbers.
+A queue pair is a requester and a responder that share one path to one peer. Each queue pair of a connection
+carries one part of every message, as in NCCL with several QPs per connection. A message has arrived when all
+queue pairs have delivered their parts. They deliver in order, so parts need no numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from mrclab.hosts.roce.responder import Responder
 
 
 class Posted(NamedTuple):
-    """A message under way."""
+    """A message that is posted and not complete."""
 
     wr_id: int
     length_bytes: int
 
 
 def stripes(length_bytes: int, count: int, alignment_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each of `count` parts: equal but for alignment, the last ones maybe empty."""
+    """Yield start and end of `count` parts, equal except for the alignment. The last ones may be empty."""
     size = -(-length_bytes // count)
     size = -(-size // alignment_bytes) * alignment_bytes if count > 1 else size
     for number in range(count):
@@ -35,7 +34,7 @@ def stripes(length_bytes: int, count: int, alignment_bytes: int) -> Iterator[tup
 
 
 class Connection:
-    """Joins the completions of the queue pairs `qpn` to `qpn` + `count` - 1 into those of one connection."""
+    """Combines the completions of `count` queue pairs, from number `qpn` on, into those of a connection."""
 
     def __init__(self, qpn: int, count: int, emit: Callable[[Event], None]) -> None:
         self.qpn = qpn
@@ -47,23 +46,23 @@ class Connection:
         self.failed = False
 
     def post(self, wr_id: int, length_bytes: int) -> None:
-        """Note a message that is about to be posted on every queue pair."""
+        """Note that a message will be posted on every queue pair."""
         self._posted.append(Posted(wr_id, length_bytes))
 
     def on_sent(self, event: SendCompleted) -> None:
-        """Take in the completion of a part."""
+        """Handle the completion of a part."""
         self._sent[event.qpn - self.qpn].append(event.status)
         while self._posted and all(self._sent):
             statuses = [part.popleft() for part in self._sent]
             message = self._posted.popleft()
             bad = [status for status in statuses if status is not Status.SUCCESS]
-            # The cause is more useful to report than its consequence.
+            # Report the original error, and not FLUSHED, which only follows from it.
             cause = [status for status in bad if status is not Status.FLUSHED]
             status = (cause or bad or [Status.SUCCESS])[0]
             self._emit(SendCompleted(event.t_ns, self.qpn, message.wr_id, status, message.length_bytes))
 
     def on_received(self, event: ReceiveCompleted) -> None:
-        """Take in the arrival of a part."""
+        """Handle the arrival of a part."""
         self._received[event.qpn - self.qpn].append(event)
         while all(self._received):
             parts = [part.popleft() for part in self._received]
@@ -72,7 +71,7 @@ class Connection:
             self._rqmsn = self._rqmsn + 1 & 0xFFFF
 
     def on_error(self, event: QpError) -> bool:
-        """Take in the failure of a queue pair; return whether it is the connection's first."""
+        """Handle the failure of a queue pair; return True if it is the first one of the connection."""
         if self.failed:
             return False
         self.failed = True
@@ -92,20 +91,20 @@ class RoceQueuePair(QueuePair):
         self.responder = responder
         self.connection = connection
         self.path_ev = 0
-        """EV of its path, by which counters name the path."""
+        """EV of its path; counters use it as the name of the path."""
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send that only the rate may hold back."""
+        """Return whether there is a packet to send, apart from the limit of the rate."""
         return self.requester.has_data()
 
     def wants_to_send(self, now_ns: int) -> bool:
-        """Return whether `emit_frames` would produce something now, if the port is free."""
+        """Return whether `emit_frames` would append a frame now, if the port is free."""
         return self.requester.ready(now_ns)
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`; return how many."""
+        """Append up to `limit` frames to `out`; return their number."""
         if free_ports is not None and self.requester.port not in free_ports:
             return 0
         return self.requester.emit_frames(now_ns, out, limit)
@@ -113,20 +112,20 @@ class RoceQueuePair(QueuePair):
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append ACKs, NAKs and CNPs; return whether some remain."""
+        """Append ACKs, NAKs and CNPs; return whether more are waiting."""
         if free_ports is None or self.requester.port in free_ports:
             self.responder.emit_frames(out, limit)
         return self.responder.answering
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when `handle_timer` should be called; None when nothing waits."""
+        """Return when `handle_timer` must be called; None: never."""
         return self.requester.next_timer(now_ns, self.queued)
 
     def timer_drifts(self) -> bool:
-        """Return whether the timer may come nearer by itself: the rate that it waits for may rise."""
+        """Return whether the timer may become earlier without an event, because the rate may rise."""
         limiter = self.requester.limiter
         return limiter is not None and limiter.limiting and not self.queued and self.requester.has_data()
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         self.requester.handle_timer(now_ns)

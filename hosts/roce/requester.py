@@ -1,8 +1,8 @@
 """The sending half of a queue pair: packets in order over one path, and go-back-N.
 
-Every packet of every posted write has its PSN from the start, so going back is moving one number: every
-packet sent behind a lost one is sent again [IBTA 9.7.5.1, 9.7.6]. Three things make it go back: a NAK for a
-PSN sequence error, an RNR NAK (after the wait that it asks for), and the local ACK timeout.
+All packets of a write have fixed PSNs, so to go back, the sender only lowers `next_psn`. It then sends the
+lost packet and all later ones again [IBTA 9.7.5.1, 9.7.6]. It goes back in three cases: after a NAK for a PSN
+sequence error, after an RNR NAK and the wait that it requests, and after the local ACK timeout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mrclab.hosts.roce.dcqcn import ReactionPoint
 from mrclab.hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Route, Syndrome, prefix, rnr_wait_ns
 
 _OPCODES = {
-    # (first packet, last packet, immediate)
+    # (first packet, last packet): (opcode without immediate data, opcode with immediate data)
     (True, False): (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_FIRST)),
     (False, False): (int(Opcode.WRITE_MIDDLE), int(Opcode.WRITE_MIDDLE)),
     (False, True): (int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)),
@@ -77,16 +77,15 @@ class Requester:
         self.qpn = qpn
         self._config = config
         self._emit = emit
-        # One turn of the wire space ahead, so that no PSN near the first is ever negative.
+        # PSNs start above 2^24. Otherwise `expand` could return a negative number for an old PSN.
         self.una = self.next_psn = self._posted_psn = self._high_psn = first_psn + (1 << PSN_BITS)
-        """Oldest PSN not acknowledged, next one to send, next one to give to a packet, one above the highest
-        ever sent."""
+        """Oldest unacknowledged PSN; next PSN to send; first PSN of the next write; highest sent PSN + 1."""
         self._repeated_psn = 0
-        """Below it packets may have been sent twice, so that their round trips are ambiguous."""
+        """Packets with lower PSNs may have been sent twice, so they give no RTT sample."""
         self.limiter = None if config.dcqcn is None else ReactionPoint(config.dcqcn)
         self.rtt = RttEstimator(_INITIAL_RTT_NS)
         self.error: Status | None = None
-        # Set by connect().
+        # connect() sets these fields.
         self._route: Route
         self._ev = 0
         self._remote_qpn = 0
@@ -95,11 +94,11 @@ class Requester:
 
         self._tclass = traffic_class(config.dscp_data, ecn_capable=True)
         self._open: deque[WriteRequest] = deque()
-        """Posted and not complete, in order."""
+        """Posted writes that are not complete, in order."""
         self._at = 0
-        """Which of them `next_psn` belongs to."""
+        """Index in `_open` of the write that `next_psn` belongs to."""
         self._sent_ns: deque[int] = deque()
-        """When each packet from `una` to `next_psn` was last sent."""
+        """Time of the last transmission of each packet from `una` to `next_psn` - 1, ns."""
         self._heads: dict[int, tuple[bytes, int]] = {}
         self._deadline_ns: int | None = None
         self._rnr_until_ns: int | None = None
@@ -109,7 +108,7 @@ class Requester:
         self.bytes_acked = self.bogus_received = 0
 
     def connect(self, remote_qpn: int, mtu_bytes: int, route: Route, ev: int) -> None:
-        """Learn the peer's side of the connection, and the way there. `ev` names the way in events."""
+        """Set the peer's queue pair and the route to it. `ev` is the name of the path in events."""
         self._remote_qpn = remote_qpn
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
         self._window = max(1, self._config.window_bytes // self._config.qps // self._mtu)
@@ -123,10 +122,10 @@ class Requester:
 
     @property
     def inflight_packets(self) -> int:
-        """Packets sent and not acknowledged."""
+        """Number of packets that are sent and not acknowledged."""
         return len(self._sent_ns)
 
-    # What the application asks
+    # Requests of the application
 
     def post(self, now_ns: int, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
         """Queue a write; `data` must stay unchanged until the request completes."""
@@ -140,17 +139,17 @@ class Requester:
     # Sending
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send that only the rate may hold back."""
+        """Return whether there is a packet to send, apart from the limit of the rate."""
         return self.next_psn < self._posted_psn and self.next_psn - self.una < self._window
 
     def ready(self, now_ns: int) -> bool:
-        """Return whether `emit_frames` would produce something now, if the port is free."""
+        """Return whether `emit_frames` would append a frame now, if the port is free."""
         if not self.has_data() or self._rnr_until_ns is not None:
             return False
         return self.limiter is None or self.limiter.may_send(now_ns)
 
     def emit_frames(self, now_ns: int, out: list[Outgoing], limit: int) -> int:
-        """Append up to `limit` frames to `out`; return how many."""
+        """Append up to `limit` frames to `out`; return their number."""
         count = 0
         while count < limit and self.ready(now_ns):
             request = self._open[self._at]
@@ -211,18 +210,18 @@ class Requester:
         return seal_payload(head, crc, middle, payload)
 
     def _closes_window(self, psn: int) -> bool:
-        """Return whether nothing can follow this packet before it is acknowledged."""
+        """Return whether the window is full after this packet, until an acknowledgement arrives."""
         return psn + 1 - self.una >= self._window
 
-    # What the peer answers
+    # Answers of the peer
 
     def on_cnp(self, now_ns: int) -> None:
-        """Slow down."""
+        """Lower the rate, because a CNP arrived."""
         if self.limiter is not None:
             self.limiter.on_cnp(now_ns)
 
     def on_answer(self, now_ns: int, wire_psn: int, kind: int, value: int) -> None:
-        """Take in an ACK, NAK or RNR NAK; `kind` and `value` are the parts of its syndrome."""
+        """Handle an ACK, NAK or RNR NAK; `kind` and `value` are the parts of its syndrome."""
         if self.error is not None:
             return
         psn = expand(wire_psn, self.una)
@@ -237,7 +236,7 @@ class Requester:
             self._advance(now_ns, accepted)
             return
         if accepted == self._high_psn:
-            # It refuses a packet that was never sent.
+            # The NAK refuses a packet that was never sent.
             self.bogus_received += 1
             return
         self._advance(now_ns, accepted)
@@ -252,7 +251,7 @@ class Requester:
             self.fail(now_ns, status or Status.REMOTE_OPERATION_ERROR, f"NAK {value} for PSN {wire_psn}")
 
     def _advance(self, now_ns: int, una: int) -> None:
-        """Everything below `una` has arrived."""
+        """Note that all PSNs below `una` have arrived."""
         if una <= self.una:
             return
         self._retries = self._rnr_retries = 0
@@ -263,7 +262,7 @@ class Requester:
         for _ in range(min(acked, len(times))):
             sampled = times.popleft()
         if una > self.next_psn:
-            # Sent before we went back, and arrived after all.
+            # The packets were sent before the sender went back, and have arrived after all.
             self.next_psn = una
         elif sampled is not None and una > self._repeated_psn:
             self.rtt.sample(now_ns - sampled)
@@ -279,7 +278,7 @@ class Requester:
         self._restart_timer(now_ns)
 
     def _seek(self) -> None:
-        """Find the request that `next_psn` belongs to, from the one found last or from the start."""
+        """Set `_at` to the write that `next_psn` belongs to."""
         queue = self._open
         if self._at < len(queue) and queue[self._at].first_psn > self.next_psn:
             self._at = 0
@@ -329,13 +328,13 @@ class Requester:
         self._at = 0
         self._seek()
 
-    # Time
+    # Timers
 
     def next_timer(self, now_ns: int, queued: bool) -> int | None:
-        """Return when `handle_timer` should be called; None if nothing waits.
+        """Return when `handle_timer` must be called; None: never.
 
-        A queue pair that is `queued` for its port needs no timer for its rate. One that is not queued does,
-        even if that moment has come or passed by now.
+        A queue pair needs a timer for its rate unless it is `queued` for its port. The time may be in the
+        past.
         """
         if self.error is not None:
             return None
@@ -349,23 +348,23 @@ class Requester:
         return due
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due; harmless if there is none."""
+        """Do the work that is due, if any."""
         if self._rnr_until_ns is not None and self._rnr_until_ns <= now_ns:
             self._rnr_until_ns = None
         if self._deadline_ns is not None and self._deadline_ns <= now_ns:
             self.timeouts += 1
             self._retry(now_ns, LossReason.TIMEOUT)
 
-    # Errors
+    # Errors that end the queue pair
 
     def fail(self, now_ns: int, status: Status, detail: str) -> None:
-        """Go to the error state: the oldest request ends with `status`, all others are flushed."""
+        """Go to the error state: the oldest request gets `status`, all others are flushed."""
         if self.error is None:
             self._end(now_ns, status, status)
             self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush(self, now_ns: int) -> None:
-        """End all requests, in order, because the QP failed elsewhere."""
+        """Flush all requests in order, because another queue pair of the connection failed."""
         if self.error is None:
             self._end(now_ns, Status.FLUSHED, Status.FLUSHED)
 

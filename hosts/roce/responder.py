@@ -1,8 +1,8 @@
-"""The receiving half of a queue pair: takes the packet that is next and no other.
+"""The receiving half of a queue pair: it accepts only the packet with the expected PSN.
 
-A packet that comes early is dropped and answered with one NAK for the gap; one that comes twice is dropped
-and acknowledged again [IBTA 9.7.4.1, 9.7.5.2]. Answers are decided on arrival and built when the driver next
-asks for frames, so that one ACK answers all requests of a batch.
+A later packet is dropped, and one NAK is sent for the gap. A duplicate is dropped and acknowledged again
+[IBTA 9.7.4.1, 9.7.5.2]. Answers are chosen on arrival and built when the driver next requests frames, so that
+one ACK can answer several packets.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CNP_LENGTH = UDP_LEN + BTH_LEN + len(CNP_RESERVED) + ICRC_LEN
 
 
 class _Message:
-    """The write that is coming in."""
+    """The write that is arriving."""
 
     __slots__ = ("at", "length", "rkey", "va")
 
@@ -69,11 +69,11 @@ class _Message:
         self.rkey = rkey
         self.length = length
         self.at = 0
-        """Bytes placed."""
+        """Number of bytes already placed."""
 
 
 class _Refusal(NamedTuple):
-    """Why a packet is not taken."""
+    """Why a packet is refused."""
 
     code: NakCode
     detail: str
@@ -95,13 +95,13 @@ class Responder:
         self._regions = memory.regions
         self._emit = emit
         self._wake = wake
-        """Called when there is something to answer."""
+        """Callback: there is something to answer."""
         self._tc_answer = traffic_class(config.dscp_data, ecn_capable=False)
         self._tc_cnp = traffic_class(config.dscp_cnp, ecn_capable=False)
         self._notification = None if config.dcqcn is None else NotificationPoint(config.dcqcn.cnp_interval_ns)
         self.credits = config.receive_credits
-        """Receives posted and not consumed; None for always enough."""
-        # Set by connect().
+        """Number of posted receives that are left; None: always enough."""
+        # connect() sets these fields.
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
         self._route: Route
@@ -112,19 +112,19 @@ class Responder:
         self._msn = self._messages = 0
         self._rqmsn = 0
         self._refused = False
-        """The gap has been answered; nothing more until the expected packet comes [IBTA 9.7.5.2.1]."""
+        """A NAK was sent for the gap. The next NAK waits until the expected PSN arrives [IBTA 9.7.5.2.1]."""
         self._ack_due = False
         self._naks: deque[tuple[int, int]] = deque(maxlen=MOST_ANSWERS)
-        """(syndrome, PSN) of answers that must not be merged."""
+        """Syndrome and PSN of answers that cannot be merged into one."""
         self._cnp_due = False
         self.answering = False
-        """Something waits to be answered; the scheduler keeps the queue pair in its list while this is so."""
+        """Something must be answered. While it is True, the queue pair stays in the scheduler's list."""
         self.packets_placed = self.bytes_placed = self.duplicates = self.out_of_order = 0
         self.ce_received = self.cnps_sent = self.acks_sent = self.naks_sent = self.rnr_naks_sent = 0
         self.malformed = 0
 
     def connect(self, remote_qpn: int, first_psn: int, mtu_bytes: int, route: Route) -> None:
-        """Learn the peer's side of the connection, and the way there."""
+        """Set the peer's queue pair, its first PSN, and the route to it."""
         self._remote_qpn = remote_qpn
         self._expected = first_psn + (1 << PSN_BITS)
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
@@ -132,24 +132,24 @@ class Responder:
 
     @property
     def messages(self) -> int:
-        """How many messages have arrived whole."""
+        """Number of messages that have arrived completely."""
         return self._messages
 
     def close(self) -> None:
-        """Take nothing more; what came of an unfinished message will come again elsewhere."""
+        """Accept no more packets. The peer sends an unfinished message again on another queue pair."""
         self.error = True
         if self._message is not None:
             self.bytes_placed -= self._message.at
             self._message = None
 
-    # What arrives
+    # Arriving packets
 
     def on_data(
         self, now_ns: int, frame: memoryview, bth: int, end: int, ce: bool, fields: tuple[int, ...]
     ) -> None:
-        """Take in a packet whose ICRC was right.
+        """Handle a packet whose ICRC is correct.
 
-        `bth` and `end` are where its BTH and its ICRC start; `fields` are those of the BTH.
+        `bth` and `end` are the offsets of its BTH and its ICRC; `fields` are the fields of the BTH.
         """
         if self.error:
             return
@@ -185,8 +185,9 @@ class Responder:
             self._nak(syndrome(Syndrome.NAK, NakCode.PSN_SEQUENCE_ERROR))
 
     def _take(self, now_ns: int, frame: memoryview, start: int, end: int, opcode: int) -> _Refusal | None:
-        """Place the packet that is next, and move on; or return why not. A receiver that is not ready does
-        neither.
+        """Place the packet with the expected PSN and return None, or return why it is refused.
+
+        If no receive is posted for it, send an RNR NAK and return None.
         """
         message = self._message
         starts, ends, with_imm = opcode in _STARTS, opcode in _ENDS, opcode in _WITH_IMM
@@ -207,7 +208,7 @@ class Responder:
         missing = message.length - message.at
         if size != (missing if ends else self._mtu) or size > self._mtu or (not ends and size >= missing):
             return _Refusal(NakCode.INVALID_REQUEST, f"{size} bytes where {missing} of the message are open")
-        # For each packet: the region may have been closed since the one before.
+        # Look up the region for each packet, because it may have been closed in the meantime.
         region = self._region(message)
         if region is None and message.length:
             detail = f"write of {message.length} B at {message.va:#x} with rkey {message.rkey:#x}"
@@ -236,7 +237,7 @@ class Responder:
         return None
 
     def _region(self, message: _Message) -> MemoryRegion | None:
-        """Return the region that the whole of a write fits in; None if the write is not allowed."""
+        """Return the region that a whole write fits into; None if the write is not allowed."""
         region = self._regions.get(message.rkey)
         if region is None or not region.writable:
             return None
@@ -262,13 +263,13 @@ class Responder:
             self._wake()
 
     def _nak(self, value: int) -> None:
-        # It acknowledges the packets before it, as an ACK would.
+        # A NAK also acknowledges the earlier packets, so no ACK is needed.
         self._ack_due = False
         self._naks.append((value, self._expected))
         self._answer()
 
     def emit_frames(self, out: list[Outgoing], limit: int) -> None:
-        """Append the answers that are due, about `limit` frames at most."""
+        """Append the answers that are due, up to about `limit` frames."""
         port = self._route.plane.port
         if self._cnp_due:
             self._cnp_due = False
@@ -296,7 +297,7 @@ class Responder:
 
     def _cnp(self) -> bytes:
         head, crc = prefix(self._route, self._tc_cnp, _CNP_LENGTH)
-        # The byte that holds BECN counts as ones in the ICRC, and `prefix` has reckoned with a zero there.
+        # The ICRC does not cover the byte with BECN, so it is computed with 0 in its place.
         fields = (int(Opcode.CNP), 0, self._config.pkey)
         plain = BTH_STRUCT.pack(*fields, self._remote_qpn, 0) + CNP_RESERVED
         marked = BTH_STRUCT.pack(*fields, BTH_BECN << 24 | self._remote_qpn, 0) + CNP_RESERVED

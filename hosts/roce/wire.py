@@ -1,11 +1,12 @@
-"""RoCEv2 on the wire: its headers, the frame around them, and the one route of a queue pair.
+"""The packet format of RoCEv2: its headers, the frame around them, and the one route of a queue pair.
 
-Headers are those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs. RETH and ImmDt are
-those of `mrclab.hosts.rdma.frames`; the BTH differs from MRC's in its flag bits and opcodes. All integers are
-big endian. A frame may have an outer IPv6 header with a uSID container or none.
+The headers are those of [IBTA] chapter 9 that RDMA WRITEs of a reliable connection need. RETH and ImmDt are
+in `mrclab.hosts.rdma.frames`. The BTH differs from MRC's in its flag bits and opcodes. All integers are big
+endian. A frame may have an outer IPv6 header with a uSID container.
 
-A queue pair keeps one path. The NIC draws flow label and UDP source port from the two QP numbers; in an ECMP
-fabric the switches hash these, in ours with SRv6 the sender does it in their place, once.
+A queue pair keeps one path. The NIC computes flow label and UDP source port from the two QP numbers. In an
+ECMP fabric the switches hash these fields. With SRv6 the sender computes a similar hash once, and chooses the
+path.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 
 
 class Opcode(IntEnum):
-    """BTH opcodes: reliable connection is class 0b000 [IBTA Table 38], the CNP is [IBTA A17.9.3]."""
+    """BTH opcodes: reliable connection is class 0b000 [IBTA Table 38]; CNP: [IBTA A17.9.3]."""
 
     WRITE_FIRST = 0x06
     WRITE_MIDDLE = 0x07
@@ -34,7 +35,7 @@ class Opcode(IntEnum):
 
 
 class Syndrome(IntEnum):
-    """Bits 6:5 of AETH.syndrome: what kind of answer it is [IBTA Table 44]."""
+    """Bits 6:5 of AETH.syndrome: the kind of the answer [IBTA Table 44]."""
 
     ACK = 0
     RNR_NAK = 1
@@ -51,10 +52,10 @@ class NakCode(IntEnum):
 
 
 NO_CREDIT_LIMIT = 0x1F
-"""Credit count of an ACK that grants no end-to-end credits [IBTA 9.7.7.2]."""
+"""Credit count of an ACK that gives no end-to-end credits [IBTA 9.7.7.2]."""
 BTH_BECN = 0x40
 CNP_RESERVED = bytes(16)
-"""What follows a CNP's BTH [IBTA Figure 349]."""
+"""The bytes after a CNP's BTH [IBTA Figure 349]."""
 
 WRITE_STRUCT = struct.Struct(">BBHIIQII")
 """BTH and RETH."""
@@ -68,12 +69,12 @@ _RNR_UNITS = (
 
 
 def rnr_wait_ns(code: int) -> int:
-    """Return the wait, ns, that an RNR NAK's timer code asks for: multiples of 10 us [IBTA Table 45]."""
+    """Return the wait, ns, for the timer code of an RNR NAK: a multiple of 10 us [IBTA Table 45]."""
     return _RNR_UNITS[code & 31] * 10_000
 
 
 def syndrome(kind: Syndrome, value: int) -> int:
-    """Return AETH.syndrome of an answer: its kind and its credit count, timer code or NAK code."""
+    """Return AETH.syndrome of an answer: its kind, and its credit count, timer code or NAK code."""
     return kind << 5 | value & 31
 
 
@@ -112,7 +113,7 @@ class Bth:
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Bth:
-        """Read the header at `offset`. Raise WireError if the bytes end too early."""
+        """Read the header at `offset`. Raise WireError if the buffer is too short."""
         if offset < 0 or len(buffer) - offset < BTH_LEN:
             raise WireError(f"{len(buffer) - offset} bytes where {BTH_LEN} are needed")
         opcode, second, pkey, qpn, last = BTH_STRUCT.unpack_from(buffer, offset)
@@ -132,7 +133,7 @@ class Bth:
 
 
 class Route(NamedTuple):
-    """The headers before the BTH that all frames of a queue pair have in common."""
+    """The fields before the BTH that all frames of a queue pair have in common."""
 
     plane: PlanePaths
     outer_dst: bytes | None
@@ -146,9 +147,9 @@ class Route(NamedTuple):
 
 
 def prefix(route: Route, tclass: int, udp_length: int) -> tuple[bytes, int]:
-    """Return the bytes before the BTH and the value that the ICRC starts with.
+    """Return the bytes before the BTH and the start value of the ICRC.
 
-    `udp_length` is the UDP header's own length field: 8, BTH, extension headers, payload, pad and ICRC.
+    `udp_length` is the UDP header's length field: 8, BTH, extension headers, payload, padding and ICRC.
     """
     return build_prefix(
         route.plane,
@@ -163,9 +164,9 @@ def prefix(route: Route, tclass: int, udp_length: int) -> tuple[bytes, int]:
 
 
 def flow_label(local_qpn: int, remote_qpn: int) -> int:
-    """Return the IPv6 flow label of a connection, 20 bits, as Linux draws it for RoCEv2.
+    """Return the IPv6 flow label of a connection, 20 bits, as Linux computes it for RoCEv2.
 
-    Both ends get the same one. Source: rdma_calc_flow_label of the kernel's ib_verbs.h.
+    Both ends get the same label. Source: rdma_calc_flow_label of the kernel's ib_verbs.h.
     """
     value = local_qpn * remote_qpn
     value ^= value >> 20
@@ -174,7 +175,7 @@ def flow_label(local_qpn: int, remote_qpn: int) -> int:
 
 
 def udp_source(label: int) -> int:
-    """Return the UDP source port, 0xC000 or above, that carries a flow label's entropy [IBTA A17.9.2].
+    """Return the UDP source port, at least 0xC000, for a flow label [IBTA A17.9.2].
 
     Source: rdma_flow_label_to_udp_sport of the kernel's ib_verbs.h.
     """
@@ -182,12 +183,12 @@ def udp_source(label: int) -> int:
 
 
 def choose_plane(paths: RemotePaths, label: int) -> PlanePaths:
-    """Return the plane of a connection: the same at both ends, as a bonded NIC's hash would have it."""
+    """Return the plane of a connection, the same at both ends, by a hash as in a bonded NIC."""
     planes = paths.planes
     return planes[crc32(label.to_bytes(3, "big")) % len(planes)]
 
 
 def choose_path(plane: PlanePaths, label: int, source: int, udp_port: int) -> Path:
-    """Return a connection's one path within its plane, by a hash of what an ECMP switch hashes."""
+    """Return a connection's one path in its plane, by a hash of the fields that an ECMP switch hashes."""
     key = plane.src + plane.dst + b"".join(v.to_bytes(4, "big") for v in (label, source, udp_port))
     return plane.paths[crc32(key) % len(plane.paths)]

@@ -1,4 +1,4 @@
-"""Examples of path policies and congestion controls, and how schemes are found by name.
+"""Examples of path policies and congestion controls, and the registry that finds schemes by name.
 
-Each example is a module to copy from; docs/your-own.md leads through them.
+Each example is a module to copy from; docs/your-own.md explains them.
 """

@@ -1,6 +1,6 @@
-"""AIMD: add a packet to the window each round trip, halve it on congestion, as TCP Reno does [RFC 5681].
+"""AIMD: add a packet to the window each RTT, halve it on congestion, as TCP Reno does [RFC 5681].
 
-At most one halving a round trip: marks and losses of one moment are one event.
+The window is halved at most once per RTT, because marks and losses within one RTT have the same cause.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mrclab.hosts.mrc.congestion import CongestionControl
 
 INITIAL_PACKETS = 16
 GUESSED_RTT_NS = 1_000_000
-"""The round trip until one was measured."""
+"""The RTT before the first measurement, ns."""
 
 
 class Aimd(CongestionControl):
@@ -23,7 +23,7 @@ class Aimd(CongestionControl):
         self._halved_ns = -1 << 62
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Grow by a packet a round trip, or halve where the network marked."""
+        """Grow by one packet per RTT, or halve the window if the packet was marked."""
         super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
         if rtt_ns is not None:
             self._rtt_ns = rtt_ns
@@ -33,12 +33,12 @@ class Aimd(CongestionControl):
             self.cwnd_bytes += self._mtu_bytes * acked_bytes // self.cwnd_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Take a trim for congestion."""
+        """Treat a trim as congestion."""
         super().on_trim(now_ns, lost_bytes, last_hop)
         self._halve(now_ns)
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Take a loss for congestion, as TCP must; MRC need not, since a loss means a broken path."""
+        """Treat a loss as congestion, as TCP does. In MRC a loss usually means a broken path."""
         super().on_loss(now_ns, lost_bytes)
         self._halve(now_ns)
 

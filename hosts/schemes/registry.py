@@ -1,8 +1,8 @@
-"""Path policies and congestion controls by name: a shipped one, ``module:Class``, or a package's entry point.
+"""Path policies and congestion controls by name: mrclab's, ``module:Class``, or a package's entry point.
 
-A package announces its schemes as entry points of the groups ``mrclab.path_policies`` and
-``mrclab.congestion_controls``. ``module:Class`` is looked for where Python looks, and in the current
-directory. Importing a module runs its code: name only schemes that you would run.
+A package registers its schemes as entry points of the groups ``mrclab.path_policies`` and
+``mrclab.congestion_controls``. Python searches ``module:Class`` on its path and in the current directory.
+Importing a module runs its code, so name only schemes that you trust.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MakeControl = Callable[[MrcConfig], CongestionControl]
 
 @dataclass(frozen=True)
 class Registry:
-    """The schemes of one kind. ``builtin`` are the core's own."""
+    """The schemes of one kind. ``builtin`` are parts of the core, ``shipped`` are other modules of mrclab."""
 
     what: str
     option: str
@@ -36,15 +36,15 @@ class Registry:
     shipped: Mapping[str, str]
 
     def names(self) -> tuple[str, ...]:
-        """Return all names that may be given, those of installed packages included."""
+        """Return all valid names, including those of installed packages."""
         found = {*self.shipped, *(point.name for point in entry_points(group=self.group))}
         return (*self.builtin, *sorted(found))
 
     def find(self, name: str) -> type | None:
-        """Return the class of a name, None for a built-in one.
+        """Return the class of a name; None for a built-in scheme.
 
-        Raise ValueError, with a message of one line that names the mend, if the name refers to nothing or to
-        an object of another kind.
+        Raise ValueError, with a message of one line that suggests a correction, if the name refers to nothing
+        or to an object of another kind.
         """
         if name in self.builtin:
             return None
@@ -107,15 +107,15 @@ CONGESTION_CONTROLS = Registry(
 
 
 def policy_of(config: MrcConfig) -> MakePolicy | None:
-    """Return what makes the path policy that the options name; None for the rotation. Raise ValueError."""
+    """Return the class of the path policy; None for the rotation. Raise ValueError for an unknown name."""
     found = PATH_POLICIES.find(config.path_policy)
     return None if found is None else found
 
 
 def control_of(config: MrcConfig) -> MakeControl | None:
-    """Return what makes the congestion control that the options name; None for a built-in one.
+    """Return the class of the congestion control in the options; None for a built-in one.
 
-    Raise ValueError.
+    Raise the errors of `Registry.find`.
     """
     found = CONGESTION_CONTROLS.find(config.congestion)
     return None if found is None else found

@@ -1,7 +1,7 @@
-"""REPS: use an EV again that has just proven good [Bonato et al. 2024, "Recycled Entropy Packet Spraying"].
+"""REPS: reuse an EV that has just worked [Bonato et al. 2024, "Recycled Entropy Packet Spraying"].
 
-An EV whose packet arrived unmarked goes into a buffer; the next packet takes the oldest of these. Where the
-buffer is empty a random EV is tried. So the sender keeps to paths that are free, and explores as it must.
+If a packet arrives unmarked, its EV goes into a buffer. The next packet takes the oldest EV of the buffer. If
+the buffer is empty, it takes a random EV. So the sender stays on free paths, and tries others when needed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ BUFFER = 256
 
 
 class Reps(PathPolicy):
-    """Recycled entropies."""
+    """Path policy that reuses EVs."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self._good: deque[Ev] = deque(maxlen=BUFFER)
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Take the oldest proven EV that may be used now, else a random one."""
+        """Return the oldest EV of the buffer that may be used now, or else a random EV."""
         for _ in range(len(self._good)):
             ev = self._good.popleft()
             if ev.ready and ev in evs:
@@ -31,6 +31,6 @@ class Reps(PathPolicy):
         return super().choose(now_ns, evs)
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Recycle an EV that met no congestion."""
+        """Add an EV to the buffer if its packet met no congestion."""
         if not marked:
             self._good.append(ev)

@@ -1,7 +1,7 @@
-"""Two choices: of two EVs drawn at random, take the one that has fewer packets on their way.
+"""Two choices: draw two EVs at random, and take the one with fewer packets in flight.
 
-"The power of two choices" [Mitzenmacher 2001] with a sender's own measure of load: packets sent on an EV that
-are neither acknowledged nor lost yet.
+It is "the power of two choices" [Mitzenmacher 2001]. As the load of an EV, the sender counts the packets sent
+on it that are neither acknowledged nor lost.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from mrclab.hosts.mrc.evs.ev import Ev, PathPolicy
 
 
 class TwoChoices(PathPolicy):
-    """The less loaded of two."""
+    """Path policy that takes the less loaded of two random EVs."""
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Draw two and compare."""
+        """Draw two EVs and return the one with the smaller load."""
         a, b = (evs[int(self.rng.random() * len(evs))] for _ in range(2))
         return a if _waiting(a) <= _waiting(b) else b
 

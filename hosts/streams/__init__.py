@@ -1,5 +1,5 @@
-"""Streams of messages of known content, which the receiver checks byte by byte."""
+"""Streams of messages with known content. The receiver checks every byte."""
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.

@@ -1,4 +1,4 @@
-"""Messages of known content, so that a receiver can check every byte.
+"""Messages with known content, so that a receiver can check every byte.
 
 | number (8) | body, which depends on the number (length - 8) |
 
@@ -14,10 +14,10 @@ _POOL_BYTES = 1 << 20
 
 
 class MessageFactory:
-    """Generator and checker of the messages of one stream, of up to ``length_bytes`` each.
+    """Generates and checks the messages of one stream, each of up to ``length_bytes``.
 
     Two factories with the same seed and length make the same messages. Raise ValueError if ``length_bytes``
-    leaves no room for a body.
+    is too short for a body.
     """
 
     def __init__(self, length_bytes: int, seed: int) -> None:
@@ -32,7 +32,7 @@ class MessageFactory:
         return self._pool[start : start + length]
 
     def fill(self, number: int, into: memoryview) -> None:
-        """Write message ``number`` into a buffer of exactly its length."""
+        """Write message ``number`` into a buffer. The length of the buffer is the length of the message."""
         if len(into) <= OVERHEAD_BYTES:
             into[:] = self._body(number, len(into))
             return

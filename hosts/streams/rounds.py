@@ -1,4 +1,4 @@
-"""The main loop of a process with a NIC and streams, between two requests."""
+"""The main loop of a process that has a NIC and streams. It returns to the caller for requests."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
-"""How many turns of the NIC to make before returning to the caller."""
+"""Largest number of turns of the NIC before the loop returns to the caller."""
 MOST_GAPS = 64
-"""Gaps kept until they are taken; of more, the longest. Of retirements as many are kept, the first."""
+"""Largest number of stored gaps (the longest) and of stored retirements (the first ones)."""
 
 
 class Beat:
-    """The longest times between two turns of a process that waits ``every_ns`` at most in each.
+    """The longest gaps between two turns of a process, if each turn waits at most ``every_ns``.
 
-    A time of more than ``gap_ns`` is recorded. Whatever stops the process shows: a signal, a debugger, the
-    cgroup freezer, a page fault, a request that takes long, a pause of the whole machine.
+    A gap of more than ``gap_ns`` is recorded. It shows that the process did not run: because of a signal, a
+    debugger, the cgroup freezer, a page fault, a long request, or a pause of the whole machine.
     """
 
     def __init__(self, every_ns: int, gap_ns: int) -> None:
         self.every_ns = every_ns
         self.gap_ns = gap_ns
         self.last_ns = 0
-        """The end of the last turn, CLOCK_MONOTONIC; 0 before the first."""
+        """The end of the last turn, CLOCK_MONOTONIC, ns; 0 before the first turn."""
         self.retired_ns: list[int] = []
-        """When EVs were retired, since ``take``."""
+        """Times at which EVs were retired, since the last ``take``."""
         self._gaps: list[tuple[int, int]] = []
 
     def note(self, now_ns: int) -> None:
@@ -40,7 +40,7 @@ class Beat:
                 self._gaps.remove(min(self._gaps, key=lambda gap: gap[1] - gap[0]))
 
     def take(self) -> list[tuple[int, int]]:
-        """Return the gaps since the last call: start and end, in order."""
+        """Remove and return the gaps since the last call: start and end, in order."""
         gaps, self._gaps, self.retired_ns = self._gaps, [], []
         return gaps
 
@@ -62,10 +62,10 @@ class Log(Protocol):
         """Add an event."""
 
     def next_due(self) -> int | None:
-        """Return when to call ``hand_over`` at the latest."""
+        """Return the latest time to call ``hand_over``; None: no event waits."""
 
     def hand_over(self, now_ns: int) -> None:
-        """Pass events on."""
+        """Write out or send the collected events."""
 
 
 class Rounds:
@@ -74,20 +74,20 @@ class Rounds:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.connections: dict[int, Connection] = {}
-        """By queue pair number."""
+        """Connections by queue pair number."""
         self.log: Log | None = None
         self.beat: Beat | None = None
-        """None: wait as long as there is nothing to do."""
+        """Measures gaps between turns. None: a turn may wait for any time."""
         self.observe: Callable[[Event], None] | None = None
-        """Called with each event about an EV that was retired or restored, and with answers of endpoints."""
+        """Called with each event of a retired or restored EV, and with answers to endpoint requests."""
 
     def run(
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]
     ) -> tuple[Collection[int], bool]:
-        """Work until one of ``others`` (descriptors) is readable, until ``until_ns``, or until an event of a
-        ``deciding`` type. This may also return before any of these.
+        """Run until one of ``others`` (descriptors) is readable, until ``until_ns``, or until an event of a
+        ``deciding`` type. It may also return earlier.
 
-        Return which descriptors are readable, and True if there was such an event.
+        Return the readable descriptors, and True if there was such an event.
         """
         device, log, connections, beat = self.device, self.log, self.connections, self.beat
         observe = self.observe

@@ -1,12 +1,12 @@
-"""The stream: a paced sequence of messages of known content from one host to another.
+"""The stream: a paced sequence of messages with known content from one host to another.
 
-The sender writes message k into slot k modulo the number of slots. The receiver checks it there as soon as
-its completion arrives. A slot is reused only after its message was checked.
+The sender writes message k into slot k modulo the number of slots. The receiver checks the message there when
+its completion arrives. A slot is used again only after its message was checked.
 
-In a plain stream every message is a WRITE with immediate of one length. In a mixed stream, lengths range from
-0 to that length, and some messages are plain WRITEs, which complete at the sender only. The receiver checks
-those when the next immediate shows that everything before it is in memory; at least every second message has
-one.
+In a plain stream all messages are WRITEs with immediate, of the same length. In a mixed stream, lengths range
+from 0 to that length, and some messages are WRITEs without immediate. These complete at the sender only. The
+receiver checks them when the next immediate arrives, because all earlier messages are then in memory. At
+least every second message has an immediate.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class StreamPlan:
     rate_bps: int
     seed: int
     mixed: bool = False
-    """Use lengths up to ``message_bytes``, and plain WRITEs among those with immediate."""
+    """Use lengths from 0 to ``message_bytes``, and some WRITEs without immediate."""
     region_bytes: int = REGION_BYTES
-    """Memory for messages that the receiver registers, at most; at least that of MIN_SLOTS messages."""
+    """Limit of the memory that the receiver registers for messages; at least MIN_SLOTS messages must fit."""
 
     @property
     def slots(self) -> int:
@@ -43,21 +43,21 @@ class StreamPlan:
         return min(MAX_SLOTS, self.region_bytes // self.message_bytes)
 
     def length_of(self, number: int) -> int:
-        """Return the length of message ``number``: in a mixed stream 0 and all orders of magnitude occur."""
+        """Return the length of message ``number``. In a mixed stream it is random, and often short."""
         if not self.mixed:
             return self.message_bytes
         draw = _draw(self.seed, number)
         limit = self.message_bytes
-        if draw & 1:  # half of them are short: draw the number of bits first
+        if draw & 1:  # For half of the messages, draw the number of bits first, so that many are short.
             limit = min(limit, (1 << (draw >> 1) % (limit.bit_length() + 1)) - 1)
         return (draw >> 16) % (limit + 1)
 
     def has_immediate(self, number: int) -> bool:
-        """Return True if message ``number`` completes at the receiver too, as all odd ones do."""
+        """Return True if message ``number`` has an immediate, as at least all odd numbers have."""
         return not self.mixed or number % 2 == 1 or _draw(self.seed, number) >> 40 & 3 == 0
 
     def interval_ns(self, length_bytes: int) -> int:
-        """Return the time from a message of this length to the next."""
+        """Return the time from a message of this length to the next one, ns."""
         return max(1, round(length_bytes * 8 * 1e9 / self.rate_bps))
 
 
@@ -71,7 +71,7 @@ def _draw(seed: int, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion:
-    """The memory that the sender writes to; the receiver passes it out of band."""
+    """The memory that the sender writes to. The receiver sends these values before the stream starts."""
 
     address: int
     rkey: int
@@ -79,7 +79,7 @@ class RemoteRegion:
 
 
 class StreamSender:
-    """The sending end: it posts messages on schedule, with at most as many in flight as there are slots."""
+    """The sending end: it posts messages on schedule. Each message in flight needs a slot."""
 
     def __init__(self, device: Host, qpn: int, remote: RemoteRegion, plan: StreamPlan) -> None:
         self._device = device
@@ -92,19 +92,19 @@ class StreamSender:
         self._next_ns: int | None = None
         self._stopping = False
         self._checked = 0
-        """Messages that the receiver has checked, so that their slots may be reused."""
+        """Number of messages that the receiver has checked. Their slots may be used again."""
         self.posted = 0
         self.posted_bytes = 0
         self.completed = 0
         self.failed: str | None = None
 
     def start(self) -> None:
-        """Start to post, now."""
+        """Start to post messages now."""
         self._next_ns = self._device.now()
         self._stopping = False
 
     def stop(self) -> None:
-        """Stop posting, after one more message if the last one would stay unchecked."""
+        """Stop posting. If the last message has no immediate, first post one more message, which has one."""
         self._stopping = True
         self._end_if_checkable()
 
@@ -114,7 +114,7 @@ class StreamSender:
 
     @property
     def drained(self) -> bool:
-        """True if nothing more will be posted and everything is acknowledged or has failed."""
+        """True if no message will be posted and all posted ones are complete, or if one has failed."""
         return (self.posted == self.completed and not self._pending_end) or self.failed is not None
 
     @property
@@ -122,7 +122,7 @@ class StreamSender:
         return self._stopping and self._next_ns is not None
 
     def next_due(self) -> int | None:
-        """Return when to call ``tick``, or None while there is nothing to post or no free slot."""
+        """Return when to call ``tick``; None if there is nothing to post or no free slot."""
         if self._next_ns is None or self.posted - self._checked >= self._slots or self.failed:
             return None
         return self._next_ns
@@ -130,7 +130,7 @@ class StreamSender:
     def tick(self) -> None:
         """Post the messages that are due.
 
-        A sender delayed by a full window does not catch up: its schedule shifts.
+        If a full window delays the sender, its schedule shifts: it does not catch up.
         """
         now = self._device.now()
         while (due := self.next_due()) is not None and due <= now:
@@ -157,7 +157,7 @@ class StreamSender:
         return size
 
     def on_event(self, event: Event) -> None:
-        """Process completions, which must come in order, each once."""
+        """Handle completions. They must arrive in order, and each only once."""
         if isinstance(event, SendCompleted):
             if self.failed is None:
                 if event.status is not Status.SUCCESS:
@@ -166,15 +166,15 @@ class StreamSender:
                     self.failed = f"completion {self.completed} is for message {event.wr_id}"
             self.completed += 1
             if self._plan.has_immediate(event.wr_id):
-                # Completions are in order, and at an immediate the receiver checks everything before it.
+                # Completions are in order. At an immediate the receiver checks all earlier messages, too.
                 self._checked = event.wr_id + 1
 
 
 class StreamReceiver:
-    """The receiving end: it checks each message on completion, and finds missing and duplicated ones."""
+    """The receiving end: it checks each message on completion, and finds missing and repeated messages."""
 
     def __init__(self, device: Host, plan: StreamPlan, qpn: int) -> None:
-        """Prepare memory, and receives on the queue pair if its options demand them."""
+        """Register memory, and post receives if the options of the queue pair require them."""
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
         self._plan = plan
         self._slots = plan.slots
@@ -182,16 +182,16 @@ class StreamReceiver:
         endpoint = device.endpoint
         posts = isinstance(endpoint, MrcEndpoint) and endpoint.config.posted_receives
         self._endpoint = endpoint if posts else None
-        # The sender may be a whole turn of the slots ahead of the events that are read here.
+        # Two receives per slot: the sender may be one round of slots ahead of the events handled here.
         for number in range(2 * self._slots if posts else 0):
             self._post_receive(number)
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._expected = memoryview(bytearray(len(self._buffer)))
-        """The contents that the memory must have, message by message."""
+        """The expected content of the memory, updated message by message."""
         self.region: MemoryRegion = device.endpoint.register_memory(self._buffer, Access.REMOTE_WRITE)
         self.received = 0
         self.bytes_delivered = 0
-        """The payload of all checked messages."""
+        """Payload of all checked messages, bytes."""
         self.problem: str | None = None
 
     def _post_receive(self, number: int) -> None:
@@ -200,7 +200,7 @@ class StreamReceiver:
 
     @property
     def remote(self) -> RemoteRegion:
-        """The attributes that the sender needs to write here."""
+        """The address and the key that the sender needs to write here."""
         return RemoteRegion(self.region.address, self.region.rkey, self.region.length)
 
     def on_event(self, event: Event) -> None:
@@ -231,7 +231,7 @@ class StreamReceiver:
         self.bytes_delivered += size
 
     def memory_problem(self) -> str | None:
-        """Return the first difference between the memory and what all messages wrote, or None."""
+        """Return the first difference between the memory and its expected content; None if there is none."""
         if bytes(self._buffer) == bytes(self._expected):
             return None
         wrong = next(n for n, (a, b) in enumerate(zip(self._buffer, self._expected, strict=True)) if a != b)

@@ -1,7 +1,7 @@
 """The transports of a host by name, for agents, perf, the verbs API and experiments.
 
-`table` has them, each as a row; `kinds` has the cores that they run. A new transport is a row, and a module
-with its core if that is new. Both may be outside of the tree (docs/your-own.md).
+Each transport is an entry of `table`. `kinds` has the protocols that they use. A new transport needs an entry
+and, if its protocol is new, a module for it. Both may be outside of mrclab's source tree (docs/your-own.md).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
     """Return the configuration of a transport on a host; ``options`` override the transport's own.
 
     Parameters of DCQCN and NSCC that describe the network come from the topology unless they are given. Raise
-    ValueError for a transport that does not exist or has no NIC of ours, and for a bad value; TypeError for
-    an unknown option.
+    ValueError if there is no such transport, if it uses the kernel's sockets, or if a value is bad; TypeError
+    for an unknown option.
     """
     transport = find_transport(name)
     if transport.core.config is None:
@@ -51,21 +51,21 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
 
 
 def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transport's options without those of the channel. Raise ValueError for an unknown kind."""
+    """Return a transport's options except those of the channel. Raise ValueError for an unknown kind."""
     stripes = find_kind(kind).stripes
     return {key: value for key, value in options.items() if not stripes or key != "qps"}
 
 
 def random_of(seed: int, host: str) -> random.Random:
-    """Return the random numbers of a host's endpoint.
+    """Return the random generator of a host's endpoint.
 
-    Hosts share none, and neither do repetitions, whose seeds follow one another.
+    Each host and each seed has different random numbers.
     """
     return random.Random(f"{seed}/{host}")
 
 
 def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with others on top; mappings inside both are merged key by key."""
+    """Return ``options`` overridden by ``over``. Mappings that are in both are merged key by key."""
     result = {**options, **over}
     for key in options.keys() & over.keys():
         if isinstance(options[key], Mapping) and isinstance(over[key], Mapping):

@@ -1,11 +1,10 @@
-"""The kinds of transports: which core a NIC runs, or which sockets; their attributes as JSON.
+"""The kinds of transports: the protocol that a NIC runs, or the kernel's sockets; their attributes as JSON.
 
-A kind is a value, `Kind`. `KINDS` has the shipped ones. A kind outside of the tree is named
-``module:OBJECT``, or announced by a package as an entry point of the group ``mrclab.transport_kinds``
-(docs/your-own.md).
+A kind is an object of class `Kind`. `KINDS` has mrclab's kinds. Another kind is named ``module:OBJECT``, or a
+package registers it as an entry point of the group ``mrclab.transport_kinds`` (docs/your-own.md).
 
-Two ends of a queue pair exchange its attributes out of band as JSON (SPEC section 10, Table 10-1). Attributes
-have the key ``transport``, the kind; those of MRC do not.
+Before two ends of a queue pair connect, they exchange its attributes as JSON (SPEC section 10, Table 10-1).
+The key ``transport`` has the name of the kind. Attributes of MRC do not have this key.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from mrclab.topologies import Fabric
 GROUP = "mrclab.transport_kinds"
 Routing = Literal["srv6", "ecmp", "structured", "destination", "adaptive", "flowlet", "frr"]
 LOADED: tuple[Routing, ...] = ("adaptive", "flowlet")
-"""Routings in which switches choose by the loads of their ports."""
+"""Routings in which switches choose the uplink by the loads of their ports."""
 Options = Mapping[str, Any]
 
 
@@ -47,45 +46,45 @@ def _same(config: Any, options: Options, longer_ns: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A protocol, and everything that other modules must know about it.
+    """A protocol, and the properties of it that other modules need.
 
-    A protocol with a NIC of ours has `config` and `endpoint`; one of the kernel's has `channel` instead.
+    A protocol of mrclab's NIC has `config` and `endpoint`. A protocol of the kernel has `channel` instead.
     """
 
     name: str
     routings: tuple[Routing, ...]
-    """How fabrics may forward its packets."""
+    """The ways in which fabrics can forward its packets."""
     config: Callable[[Fabric, str, Options], Any] | None = None
     """Return the configuration for a host of a fabric from options. Raise TypeError for an unknown option,
-    ValueError for a bad value. The configuration's class has `kind`, this kind's name."""
+    ValueError for a bad value. The class of the configuration has `kind`, the name of this kind."""
     endpoint: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
     """Create the endpoint of a NIC with these ports."""
     objects: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
-    """Create one for a simulator, whose packets cross as objects (`mrclab.hosts.mrc.codec`), if the
-    kind has such packets. They follow segment lists."""
+    """Create an endpoint for a simulator that exchanges objects (`mrclab.hosts.mrc.codec`); None: the kind
+    has only frames. Packets as objects use segment lists."""
     attributes: Callable[..., Any] = QpAttributes
-    """The dataclass that two ends exchange before they connect."""
+    """The dataclass that the two ends exchange before they connect."""
     fast: Callable[[Fabric, str, int], Options] = _no_options
-    """Return options for links of a data centre's speed, with an RTT so many ns above the topology's."""
+    """Return options for links as fast as in a data centre. The last argument is additional RTT, ns."""
     longer: Callable[[Any, Options, int], Any] = _same
-    """Return the configuration for wires that are that many ns longer in each direction. The options are the
-    given ones, which the result must not change."""
+    """Return the configuration for wires that are longer by this many ns in each direction. Options that the
+    user has given must not change."""
     by_routing: Mapping[str, Options] = field(default_factory=dict)
-    """Options that a way of forwarding implies."""
+    """Options that follow from a routing."""
     patient: Options = field(default_factory=dict)
-    """Options with which connections survive faults of minutes, if the kind can."""
+    """Options with which connections survive faults of minutes, if the kind has such options."""
     stripes: bool = False
-    """True if the option `qps` is the channel's: it splits each put over so many queue pairs."""
+    """The channel uses the option `qps`: it splits each put over so many queue pairs."""
     sprays: bool = False
-    """True if its frames carry EVs, and its endpoints report the EVs that they retire."""
+    """Its frames have EVs, and its endpoints report the EVs that they retire."""
     channel: str = ""
     """``module:function`` that opens a channel over the kernel's sockets."""
     trace: Literal["packets", "tcp", ""] = "packets"
-    """How a capture is read: queue pairs' packets, TCP segments, or not at all."""
+    """How a capture is read: as packets of queue pairs, as TCP segments, or not at all (empty)."""
 
     @property
     def has_nic(self) -> bool:
-        """True for a NIC of ours, which virtual time has, too, and which ranks of a host can share."""
+        """True for mrclab's own NIC. It also runs in virtual time, and ranks of a host can share it."""
         return self.endpoint is not None
 
 
@@ -106,7 +105,7 @@ def _longer_mrc(config: MrcConfig, options: Options, longer_ns: int) -> MrcConfi
 
 
 ROCE_TIMEOUT_EXPONENT = 17
-"""0.54 s; with seven retries a dead path ends a connection after some 4 s. NCCL waits 4.3 s each."""
+"""0.54 s. With seven retries, a dead path ends a connection after about 4 s. NCCL waits 4.3 s per retry."""
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
@@ -169,7 +168,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def find_kind(name: str) -> Kind:
-    """Return the kind of a name. Raise ValueError, with one line, if there is none."""
+    """Return the kind of a name. Raise ValueError, with a message of one line, if there is none."""
     if name in KINDS:
         return KINDS[name]
     found = find_object(name, GROUP)
@@ -179,9 +178,10 @@ def find_kind(name: str) -> Kind:
 
 
 def kind_in_use(name: str) -> Kind:
-    """Return a kind that a peer names: a shipped one, or one whose module is loaded here already.
+    """Return the kind that a peer names: one of mrclab's, or one whose module is already loaded.
 
-    Unlike `find_kind` this imports nothing. Raise ValueError.
+    Unlike `find_kind`, it imports nothing, because the name comes from the network. Raise ValueError if there
+    is none.
     """
     if name in KINDS:
         return KINDS[name]
@@ -214,7 +214,7 @@ def attributes_to_dict(attributes: Any) -> dict[str, Any]:
 
 
 def attributes_from_dict(data: Mapping[str, Any]) -> Any:
-    """Invert ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for anything else."""
+    """Reverse ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for any other mapping."""
     ports = tuple(
         PortAddress(p["port"], bytes.fromhex(p["mac"]), bytes.fromhex(p["address"])) for p in data["ports"]
     )

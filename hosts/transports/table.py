@@ -1,9 +1,9 @@
-"""The transports by name: the one table that agents, perf, the verbs API, scenarios and the live page read.
+"""The transports by name: the table that agents, perf, the verbs API, scenarios and the live page use.
 
-A `Transport` is a kind of core or sockets (`mrclab.hosts.transports.kinds`) with options, the way in which
-the fabric forwards for it, how the fabric differs, and its looks on the live page. A scenario may take one as
-it is (``mrc: {}``), set options on top (``mrc: {options: {max_active_evs: 4}}``), and use one under
-another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
+A `Transport` is a kind (`mrclab.hosts.transports.kinds`) with options, the routing of the fabric, differences
+of the fabric, and its style on the live page. A scenario may use a transport unchanged (``mrc: {}``), set
+options (``mrc: {options: {max_active_evs: 4}}``), or use it under another name
+(``bgp: {use: ecmp+controller, detection: 3 s}``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Look:
 
     label: str
     tone: str
-    """A colour of mrclab/live/static/live.css."""
+    """Name of a colour in mrclab/live/static/live.css."""
     dash: tuple[int, ...] = ()
-    """Lengths of dashes and gaps of its curve, pixels; empty: a full line."""
+    """Lengths of the curve's dashes and gaps, pixels; empty: a solid line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One column of a comparison."""
+    """A transport as experiments compare it: a kind with options, and a fabric for it."""
 
     name: str
     kind: str
@@ -41,36 +41,36 @@ class Transport:
     routing: Routing
     meaning: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of the channel."""
+    """Options of the channel."""
     one_plane: bool = False
-    """The same NIC bandwidth in one plane: planes become one, and its links as fast as all together."""
+    """The fabric has one plane, whose links have the rate of all planes' links together."""
     loss: float = 0.0
-    """The share of frames lost on the way into every NIC, throughout."""
+    """Part of the frames to every NIC that are lost, during the whole run."""
     detection_ns: int | None = None
-    """The time until a dead link is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
-    never."""
+    """The time until a dead link is removed from routing: by the controller (ecmp), by BGP or BFD (frr);
+    None: never."""
     faults: bool = True
-    """False: a control, which the scenario's faults leave alone."""
+    """False: a control, in which the scenario's faults do not happen."""
     lossless: LosslessMode = ""
-    """How links avoid drops: by PFC, by credits; empty: they drop packets that do not fit."""
+    """How links avoid drops: by PFC or by credits. Empty: they drop packets that do not fit."""
     buffer_bytes: int = 0
-    """Of lossless links: the threshold of a pause, or the bytes that credits cover; 0: by the link's
-    speed."""
+    """For lossless links: the threshold of a pause, or the bytes that credits cover; 0: a default that
+    depends on the link's rate."""
     marks: Literal["", "uec", "dcqcn"] = ""
-    """Which switches' marks: UEC's (empty, too), or DCQCN's own."""
+    """The rule by which switches mark: UEC's (also if empty), or DCQCN's."""
     last_hop_marks: bool = False
-    """Switches mark in front of NICs as well."""
+    """Switches also mark on links to NICs."""
     look: Look | None = None
-    """None: the live page does not offer it."""
+    """Style on the live page; None: the live page does not offer the transport."""
 
     @property
     def core(self) -> Kind:
-        """The kind of core or sockets. Raise ValueError for a name that nothing has."""
+        """The kind of the transport. Raise ValueError if there is no such kind."""
         return find_kind(self.kind)
 
     @property
     def only_simulated(self) -> str:
-        """The feature of it that only virtual time has; empty: none."""
+        """The feature that only virtual time supports; empty: none."""
         if self.lossless:
             return f"lossless links ({self.lossless})"
         if self.routing in LOADED:
@@ -80,7 +80,7 @@ class Transport:
         return "routing by destination" if self.routing == "destination" else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types, without empty keys that are younger than the form."""
+        """Return the transport in JSON types. Newer keys are left out if they are empty."""
         out = asdict(self)
         del out["look"]
         for name in ("lossless", "buffer_bytes", "marks", "last_hop_marks"):
@@ -90,7 +90,7 @@ class Transport:
 
     @property
     def described(self) -> str:
-        """Its meaning, and how soon its routing notices a dead link."""
+        """The text of `meaning`, and how soon the routing notices a dead link."""
         if self.detection_ns is None:
             return self.meaning
         if self.routing != "frr":
@@ -104,7 +104,7 @@ class Transport:
 
     @property
     def channel_options(self) -> dict[str, Any]:
-        """The options of the channel, the implied ones of the routing included."""
+        """Options of the channel, including those that follow from the routing."""
         return {**self.core.by_routing.get(self.routing, {}), **self.options}
 
 
@@ -116,9 +116,9 @@ DEPLOYED: Mapping[str, Any] = {
     "max_active_evs": 128,
     "spare_evs_per_plane": 8,
 }
-"""MRC as it is deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (D1), answers on the
-receiver's own EVs, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
-ours. If a fabric has fewer paths, all are in use, without backups."""
+"""MRC as deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (0xD1), answers on EVs that
+the receiver has proven, 128 EVs in use [P1 §2.1] and backup EVs [P1 §2.4]. The number of backup EVs, 32 on
+four planes, is mrclab's choice. If a fabric has fewer paths, all are in use, without backup EVs."""
 
 MRC = DEPLOYED
 
@@ -130,12 +130,12 @@ SLOW_LINKS_TIMES: Mapping[str, Any] = {
     "initial_rtt_ns": 5_000_000,
     "port_bps": 25_000_000,
 }
-"""For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
+"""For slow links: one packet takes a millisecond, so packets of one burst arrive that far apart."""
 
 SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
 
 NO_WINDOW: Mapping[str, Any] = {"window_bytes": 1 << 30}
-"""NICs have none: on lossless links only the links hold them back."""
+"""Real NICs have no window. On lossless links only the links limit the bytes in flight."""
 
 SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
@@ -147,11 +147,11 @@ LONG_WIRES: Mapping[str, Any] = {
     "tail_probe_max_ns": 200_000_000,
     "endpoint_timeout_ns": 100_000_000,
 }
-"""For a round trip of 40 ms on NICs of 4 times 25 Mbit/s: 120 packets, as on 400 Gbit/s with 10 us."""
+"""For an RTT of 40 ms on NICs of 4 times 25 Mbit/s: 120 packets in flight, as at 400 Gbit/s with 10 us."""
 
 LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 18}
-"""A tenth more than that product. The timeout, 1.1 s, is 26 such round trips; 4 ms, short for a NIC, are 400
-of 10 us."""
+"""The window is 10 % larger than the 120 packets of `LONG_WIRES`. The timeout, 1.1 s, is 26 RTTs of 40 ms. A
+short timeout of real NICs, 4 ms, is 400 RTTs of 10 us."""
 
 TRANSPORTS: Mapping[str, Transport] = {
     t.name: t
@@ -307,9 +307,9 @@ TRANSPORTS: Mapping[str, Transport] = {
 
 
 def find_transport(name: str) -> Transport:
-    """Return the transport of a name: a shipped one, ``module:TRANSPORT``, or a package's entry point.
+    """Return the transport of a name: one of mrclab's, ``module:TRANSPORT``, or a package's entry point.
 
-    Raise ValueError, with one line, if there is none.
+    Raise ValueError, with a message of one line, if there is none.
     """
     if name in TRANSPORTS:
         return TRANSPORTS[name]
@@ -317,5 +317,5 @@ def find_transport(name: str) -> Transport:
     if not isinstance(found, Transport):
         names = ", ".join(TRANSPORTS)
         raise ValueError(f"no transport '{name}': there are {names}, and module:TRANSPORT ('use' names it)")
-    find_kind(found.kind)  # refuse a kind that nothing has before anything is started
+    find_kind(found.kind)  # Raise ValueError early, before a run starts, if the kind is unknown.
     return found

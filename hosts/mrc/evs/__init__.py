@@ -2,4 +2,4 @@
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.

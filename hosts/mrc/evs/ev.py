@@ -1,12 +1,11 @@
 """One entropy value (EV): its states, the EVs of one plane, and the interface of path policies.
 
-The state machine is a table [SPEC Fig 5, P1 §2.1]: the states are `mrclab.hosts.rdma.events.EvState`, and
-`TRANSITIONS` is the whole machine.
+The state machine is a table, `TRANSITIONS` [SPEC Fig 5, P1 §2.1]. The states are
+`mrclab.hosts.rdma.events.EvState`.
 
-Without a policy a queue pair takes the EVs of its rotation in turn (`mrclab.hosts.mrc.evs.ev_set`). A policy
-decides instead which of the EVs that may be used now the next packet takes. Which EVs may be used stays MRC's
-affair: an EV that lost a packet is retired, probed and restored as ever, and one that was marked sits out a
-turn.
+Usually a queue pair takes its EVs in the order of the rotation (`mrclab.hosts.mrc.evs.ev_set`). A path policy
+can choose the EV of each packet instead. It chooses among the EVs that MRC allows: an EV with a loss is still
+retired, probed and restored, and a marked EV is still skipped once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 
 class EvInput(IntEnum):
-    """What can happen to an EV."""
+    """The events that can change the state of an EV."""
 
     ACKED = 0
     ECN = 1
@@ -75,22 +74,21 @@ def _table() -> dict[tuple[EvState, EvInput], EvState]:
 
 
 TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
-"""The state machine, total: every event has an outcome in every state."""
+"""The state machine: it has a next state for every state and event."""
 
 
 _FEW: Final = 16
-"""Up to so many EVs are sorted by insertion, which is faster for a few."""
+"""Largest number of EVs that are sorted by insertion, which is faster for a few."""
 Heads = dict[int, tuple[bytes, int]]
-"""What `frames.prefix` made for one path, by UDP length and traffic class."""
+"""The headers before the BTH for one path (see `packets.prefix`), by UDP length and traffic class."""
 _MOST_PATHS: Final = 1 << 12
-"""Paths whose heads are shared: 128 to each of 32 peers."""
+"""Largest number of paths in a `HeadCache`: 128 to each of 32 peers."""
 
 
 class HeadCache:
-    """The heads of the paths of a NIC, so that queue pairs to one peer share them.
+    """The heads (the headers before the BTH) of the paths of a NIC. Queue pairs to one peer share them.
 
-    Each connection may bring new paths (`ev_mode` ecmp), so the cache is emptied when it is full: EVs keep
-    the heads that they have.
+    New connections may bring new paths (`ev_mode` ecmp), so a full cache is cleared. EVs keep their heads.
     """
 
     __slots__ = ("_heads",)
@@ -99,7 +97,7 @@ class HeadCache:
         self._heads: dict[tuple[bytes, bytes, bytes, bytes, Path], Heads] = {}
 
     def get(self, plane: PlanePaths, path: Path) -> Heads:
-        """Return the heads of a path, shared with all earlier users of this path."""
+        """Return the heads of a path. All users of the path share them."""
         key = (plane.src_mac, plane.dst_mac, plane.src, plane.dst, path)
         found = self._heads.get(key)
         if found is None:
@@ -116,12 +114,12 @@ class Probing:
 
     def __init__(self, now_ns: int, wait_ns: int) -> None:
         self.wait_ns = wait_ns
-        """From one to the next, unless an answer may take longer."""
+        """Wait between two probes, unless an answer may take longer."""
         self.due_ns = now_ns + wait_ns
         self.unanswered: int | None = None
-        """Id of the last one, while its answer has not come."""
+        """Id of the last probe, if it is unanswered."""
         self.passed = 0
-        """Answers in a row."""
+        """Number of answered probes in a row."""
 
 
 class Ev:
@@ -162,39 +160,39 @@ class Ev:
         self.state = EvState.UNKNOWN
         self.active = False
         self.ready = False
-        """In the rotation and may be sent on; kept in step with `active` and `state`."""
+        """The EV is in the rotation and may be used now. It changes with `active` and `state`."""
         self.key = 0.0
         """The random number by which the present round is sorted."""
         self.heads = heads
         self.flows: dict[int, Flow] | None = None
-        """Where packets are objects: their flows, by traffic class."""
+        """Flows of the packets by traffic class, if packets are objects."""
         self.flow: Flow | None = None
-        """The one of these that was found last, which is of class `flow_tclass`."""
+        """The last flow that was used, for the class `flow_tclass`."""
         self.flow_tclass = -1
         self.other_flow: Flow | None = None
-        """The flow that was found before that one: data and answers have different classes."""
+        """The flow that was used before `flow`: data and answers have different classes."""
         self.other_tclass = -1
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.retired_ns = -1
-        """When it was retired for a loss; -1: it is not."""
+        """Time at which the EV was retired for a loss; -1: it is not retired."""
         self.skip_until_ns = 0
         self.probing: Probing | None = None
-        """While it is ASSUMED_BAD."""
+        """The probes of the EV while it is ASSUMED_BAD."""
 
     @property
     def doubt_ns(self) -> int:
-        """The wait between its probes, which each unanswered one doubles; 0 if it is not probed."""
+        """The wait between probes of this EV, ns, doubled by each unanswered probe; 0: no probes."""
         return 0 if self.probing is None else self.probing.wait_ns
 
     @property
     def usable(self) -> bool:
-        """It is neither ASSUMED_BAD nor DENIED."""
-        state = self.state  # Each compared by itself: an order or a tuple of them would make objects.
+        """The EV is neither ASSUMED_BAD nor DENIED."""
+        state = self.state  # Three comparisons are faster than a tuple in compiled code.
         return state is EvState.GOOD or state is EvState.SKIP or state is EvState.UNKNOWN
 
     def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return the bytes and the ICRC start value of `frames.prefix` for this path, from a cache."""
+        """Return the bytes and the ICRC start value of `packets.prefix` for this path, from a cache."""
         found = self.heads.get(udp_length << 8 | tclass)
         if found is None:
             if len(self.heads) >= 64:
@@ -236,20 +234,20 @@ class Plane:
         uplinks = {path.uplink for path in paths.paths}
         shared = rotation == "stratified" and None not in uplinks and len(uplinks) < len(paths.paths)
         self.decks: dict[int, list[Ev]] | None = {} if shared else None
-        """In a stratified rotation of EVs that share links: those that wait for their turn, by uplink."""
+        """For a stratified rotation: the EVs that wait for their turn, by uplink. Else None."""
         self.waiting: list[Ev] = []
-        """EVs whose turn came while the port was busy: the next ones of the plane."""
+        """EVs whose turn came while the port was busy. They are used next."""
         self.quota = 0
         self.repeats: dict[int, int] = {}
-        """How often EVs are listed that are listed more than once."""
+        """How often an EV is listed, for EVs that are listed more than once."""
         self.reverse: Ev | None = None
-        """EV last shown to reach the peer, for answers."""
+        """The EV that last reached the peer; answers may use it."""
         self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True
 
     def distinct_paths(self) -> Sequence[Path]:
-        """Return the paths, each once; EVs that are listed several times have so many turns in each round."""
+        """Return each path once. Paths that are listed several times get as many turns in each round."""
         paths = self.paths.paths
         distinct = tuple(dict.fromkeys(paths))
         if len(distinct) < len(paths):
@@ -258,7 +256,7 @@ class Plane:
 
     @property
     def up(self) -> bool:
-        """Both ends' ports into this plane are up."""
+        """The ports of both ends in this plane are up."""
         return self.local_up and self.peer_up
 
     @property
@@ -267,7 +265,7 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return whether one more SKIP would be more than this part of the active EVs; never with 1."""
+        """Return True if one more SKIP would exceed the part `cap` of the active EVs; never if it is 1."""
         if cap >= 1.0:
             return False
         skipped = 0
@@ -277,9 +275,9 @@ class Plane:
         return skipped + 1 > cap * len(self.active)
 
     def draw(self, random: Callable[[], float]) -> Ev:
-        """Return the next active EV in the rotation of a plane that has one, SKIP or not.
+        """Return the next active EV in the rotation, even if its state is SKIP. The plane must have one.
 
-        `random` returns a random number, by which each round is sorted.
+        `random` returns the random numbers by which each round is sorted.
         """
         while True:
             if self.waiting:
@@ -294,7 +292,7 @@ class Plane:
                 return ev
 
     def _round(self, random: Callable[[], float]) -> list[Ev]:
-        """Return a new round in random order: all active EVs or, stratified, one for each uplink."""
+        """Return a new round in random order: all active EVs or, if stratified, one for each uplink."""
         if len(self.active) <= _FEW and not self.repeats:
             order = _shuffle(self.active, random)
         else:
@@ -316,12 +314,12 @@ class Plane:
         return drawn
 
     def candidates(self) -> list[Ev]:
-        """Return the active EVs or, if no active one is left, all EVs except DENIED ones."""
+        """Return the active EVs; if there are none, all EVs that are not DENIED."""
         return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]
 
 
 def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
-    """Return a few EVs, each listed once, sorted by a random number each, drawn in the order of the list."""
+    """Return EVs in random order: each gets a random number, and they are sorted by it."""
     made: list[Ev] = []
     for ev in evs:
         key = ev.key = random()
@@ -334,24 +332,25 @@ def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PathPolicy:
-    """Chooses the EV of each packet. By itself at random.
+    """Chooses the EV of each packet. This base class chooses at random.
 
-    Derive from it and name your class in the option `path_policy`; it need not be compiled. Every queue pair
-    has a separate policy. Take randomness from `self.rng` alone, so that a run can be repeated.
+    To write your own policy, derive a class and name it in the option `path_policy`. It need not be compiled.
+    Every queue pair has its own policy object. Use only `self.rng` for randomness, so that a run can be
+    repeated.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Return one of `evs`, which is not empty: those in use, in service, whose port is free."""
+        """Return one of `evs`, the EVs that may be used now and whose port is free. `evs` is not empty."""
         return evs[int(self.rng.random() * len(evs))]
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Note that a SACK names this EV: its packet arrived; `marked` if it met congestion on the way."""
+        """Note that a packet on this EV arrived, according to a SACK. `marked`: it met congestion."""
 
     def on_trim(self, now_ns: int, ev: Ev) -> None:
-        """Note that a packet on this EV lost its payload to a full queue."""
+        """Note that a switch with a full queue trimmed a packet on this EV."""
 
     def on_loss(self, now_ns: int, ev: Ev) -> None:
-        """Note that a packet on this EV was lost. If EV health is on, the EV is retired now."""
+        """Note that a packet on this EV was lost. If EV health is on, the EV is retired after this call."""

@@ -1,8 +1,8 @@
-"""The EV state machine, drawn from its table.
+"""The diagram of the EV state machine, drawn from its table.
 
     python -m mrclab.hosts.mrc.evs.ev_diagram FILE       renew the drawing in a document
 
-The diagram is a Mermaid block between two marker comments, so that text and table cannot drift apart.
+The diagram is a Mermaid block between two marker comments in the document.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ END = "<!-- end of drawing -->"
 
 
 def diagram() -> str:
-    """Return the Mermaid source: one arrow per pair of states, labelled with all events that take it."""
+    """Return the Mermaid source: one arrow per pair of states, labelled with all events that cause it."""
     lines = ["stateDiagram-v2", f"    [*] --> {EvState.UNKNOWN.name}"]
     for state in EvState:
         arrows: dict[EvState, list[str]] = {}
@@ -31,7 +31,7 @@ def diagram() -> str:
 
 
 def renew(text: str) -> str:
-    """Return a document with the drawing between its markers renewed. Raise ValueError without markers."""
+    """Return a document with a new drawing between its markers. Raise ValueError without markers."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

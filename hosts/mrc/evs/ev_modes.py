@@ -1,13 +1,13 @@
 """Sources of entropy values: formats, fields and the three modes of the control API, as pure functions.
 
-* AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
-* EXPLICIT: the host lists (EV, port) entries; an entry may be there several times.
-* GENERATED: the NIC counts through all values of the fields that the host describes. Right if an EV's bits
+* AUTO: the NIC chooses random EVs. This fits fabrics that hash (ECMP), where every value is a path.
+* EXPLICIT: the host lists (EV, port) entries. It may list an entry several times.
+* GENERATED: the NIC counts through all values of the fields that the host describes. This fits EVs whose bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 
-An EV is a compact number. A format's fields say how it becomes the value in a packet, of 16, 32, 128 or 256
-bits: `expand` [API, mrc_ctl.h and its example program]. Ports of entries are counted from 1, as the API does;
-the core's are counted from 0.
+An EV is a compact number. The fields of a format define how it becomes the value in a packet, which has 16,
+32, 128 or 256 bits: see `expand` [API, mrc_ctl.h and its example program]. The API counts ports from 1, and
+so do entries. The rest of the core counts ports from 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELD_BITS = 32
 
 
 class EvMode(Enum):
-    """Who makes the EVs [API]."""
+    """How EVs are made [API]."""
 
     AUTO = "auto"
     EXPLICIT = "explicit"
@@ -33,23 +33,23 @@ class EvMode(Enum):
 
 
 class EvFormat(Enum):
-    """The place of an EV's value in a packet [API]; the number is its bits."""
+    """The place of an EV's value in a packet [API]; the number is its length in bits."""
 
     UDP = 16
     """The UDP source port alone."""
     STEV = 32
     """Flow label and UDP source port: a structured EV."""
     SRV6 = 128
-    """The outer destination: a container of uSIDs."""
+    """The outer destination address: a container of uSIDs."""
     SRV6_SRH = 256
-    """The outer destination and one segment of an SRH."""
+    """The outer destination address and one segment of an SRH."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvField:
-    """One field of a value [API]: `init` with the bits of `mask` overwritten by bits of the EV.
+    """One field of a value [API]: `init`, with bits of the EV in the places that `mask` marks.
 
-    `min` and `max` bound the number that those bits make, not the field. A fixed field has `init` alone.
+    `min` and `max` limit the number that these EV bits form. In a fixed field the mask is 0.
     """
 
     width: int
@@ -58,7 +58,7 @@ class EvField:
     max: int = 0
     mask: int = 0
     denied: frozenset[int] = frozenset()
-    """Numbers left out when EVs are generated, as the links that a switch does not have."""
+    """Numbers that generated EVs do not use, such as links that a switch does not have."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= _FIELD_BITS:
@@ -70,17 +70,17 @@ class EvField:
 
     @classmethod
     def counter(cls, width: int, last: int | None = None, denied: frozenset[int] = frozenset()) -> EvField:
-        """Return a field that is a number of the EV as a whole, up to `last` (all ones)."""
+        """Return a field that takes all its bits from the EV; the number is at most `last`."""
         ones = (1 << width) - 1
         return cls(width, max=ones if last is None else last, mask=ones, denied=denied)
 
     @property
     def bits(self) -> int:
-        """How many bits of the EV it takes."""
+        """Number of bits that the field takes from the EV."""
         return self.mask.bit_count()
 
     def value(self, number: int) -> int:
-        """Return the field with this number in its mask's bits, the highest in the highest."""
+        """Return the field with the bits of `number` in the places that the mask marks, in the same order."""
         value, left = self.init & ~self.mask, self.bits
         for at in reversed(range(self.width)):
             if self.mask >> at & 1:
@@ -89,16 +89,16 @@ class EvField:
         return value
 
     def numbers(self) -> list[int]:
-        """Return the numbers that it may hold, in order."""
+        """Return the numbers that the field may hold, in ascending order."""
         return [number for number in range(self.min, self.max + 1) if number not in self.denied]
 
 
 def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = None) -> int:
-    """Return the value of an EV: its fields, the first one most significant.
+    """Return the value of an EV: its fields, the first field in the most significant bits.
 
-    Fields take bits of the EV from the most significant one on. `widths` are the format's: each field stands
-    right-aligned in one of them, and the remaining ones are 0. None: as wide as the fields. Raise ValueError
-    on fields that do not fit, and on an EV with more bits than the fields take.
+    Fields take bits of the EV from the most significant one on. `widths` are the widths of the format's
+    fields. Each field is right-aligned in one of them, and widths without a field are 0. None: the widths of
+    `fields`. Raise ValueError if a field does not fit, or if the EV has more bits than the fields take.
     """
     within = check_fields(fields, widths)
     left = sum(field.bits for field in fields)
@@ -114,7 +114,7 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
 
 
 def check_fields(fields: Sequence[EvField], widths: Sequence[int] | None = None) -> Sequence[int]:
-    """Return the widths of a format, which fields have to fit. Raise ValueError if they do not."""
+    """Return the widths of a format. Raise ValueError if the fields do not fit into them."""
     within = [field.width for field in fields] if widths is None else widths
     if len(fields) > len(within):
         raise ValueError(f"a format of {len(within)} fields has no room for {len(fields)} fields")
@@ -125,7 +125,7 @@ def check_fields(fields: Sequence[EvField], widths: Sequence[int] | None = None)
 
 
 def generate(fields: Sequence[EvField]) -> Iterator[int]:
-    """Return all EVs of these fields, the last field changing fastest."""
+    """Return all EVs of these fields; the last field changes fastest."""
     for numbers in itertools.product(*(field.numbers() for field in fields)):
         ev = 0
         for field, number in zip(fields, numbers, strict=True):
@@ -134,7 +134,7 @@ def generate(fields: Sequence[EvField]) -> Iterator[int]:
 
 
 def invent(count: int, rng: random.Random, bits: int = EV_BITS) -> list[int]:
-    """Return that many different random EVs."""
+    """Return `count` different random EVs."""
     if not 0 <= count <= 1 << bits:
         raise ValueError(f"there are not {count} different EVs of {bits} bits")
     return rng.sample(range(1 << bits), count)
@@ -142,7 +142,7 @@ def invent(count: int, rng: random.Random, bits: int = EV_BITS) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class EvEntry:
-    """An EV and the port that it is for, counted from 1 [API]; both 0 for an entry not yet populated."""
+    """An EV and its port, counted from 1 [API]; both are 0 if the entry is not populated yet."""
 
     ev: int = 0
     port: int = 0
@@ -153,7 +153,7 @@ class EvEntry:
 
     @property
     def populated(self) -> bool:
-        """It names an EV."""
+        """The entry has an EV."""
         return self.port > 0
 
 
@@ -163,18 +163,18 @@ class EvRecipe:
 
     mode: EvMode
     count: int = 0
-    """AUTO: how many. GENERATED: at most so many; 0 is all."""
+    """AUTO: the number of EVs. GENERATED: the largest number of EVs; 0: all."""
     entries: tuple[EvEntry, ...] = ()
-    """EXPLICIT."""
+    """EXPLICIT: the list of EVs."""
     fields: tuple[EvField, ...] = ()
-    """How an EV becomes a value; none: it is one already. GENERATED needs them."""
+    """How an EV becomes a value; empty: the EV is the value. GENERATED needs fields."""
     widths: tuple[int, ...] | None = None
-    """Of the format's fields, bits; None: those of `fields`."""
+    """Widths of the format's fields, bits; None: the widths of `fields`."""
     bits: int = EV_BITS
-    """AUTO: of an EV."""
+    """AUTO: number of bits of an EV."""
 
     def evs(self, port: int, rng: random.Random) -> list[int]:
-        """Return the EVs for a port, counted from 0; EXPLICIT ones as often as they are listed."""
+        """Return the EVs for a port, counted from 0. EXPLICIT EVs are repeated as listed."""
         if self.mode is EvMode.AUTO:
             return invent(self.count, rng, self.bits)
         if self.mode is EvMode.EXPLICIT:
@@ -193,9 +193,9 @@ class EvRecipe:
 def make_paths(
     recipe: EvRecipe, port: int, rng: random.Random, outer_dst: Callable[[int], bytes | None] | None = None
 ) -> tuple[Path, ...]:
-    """Return a port's paths; `outer_dst` is the fixed rule from an EV to a uSID container [P1 §2.3].
+    """Return the paths of a port. `outer_dst` is the fixed rule from an EV to a uSID container [P1 §2.3].
 
-    None: the value is the container, as in the format of 128 bits, and the packet carries the EV.
+    None: the value itself is the container (format of 128 bits), and the packet also carries the EV.
     """
 
     def container(ev: int) -> bytes:

@@ -1,12 +1,12 @@
-"""The entropy values (EVs) that a queue pair sprays over.
+"""The entropy values (EVs) that a queue pair uses.
 
-A set keeps per plane which EVs are active (in the rotation) and which are spare. Its rules:
-* A packet takes the next EV of a rotation: planes in turn, in a plane its active EVs in a new random order
-  each round [P1 §2.1, SPEC §9.3.1]. If a port is busy, its plane misses a turn, but no EV loses its own.
-* An EV marked SKIP misses one turn and is GOOD again; a packet restores one EV at most [SPEC §9.3.1].
-* A spare of the same plane replaces a retired EV [P1 §4]. Without one, the other planes set EVs aside, so
-  that the numbers of active EVs differ by at most one among the planes in service.
-* A plane is in service while both ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
+For each plane, a set has active EVs (in the rotation) and backup EVs. Its rules:
+* Each packet takes the next EV of the rotation. The planes alternate. In each plane, every round has all
+  active EVs in a new random order [P1 §2.1, SPEC §9.3.1]. If a port is busy, its EV waits for the next turn.
+* An EV in state SKIP is skipped once and is GOOD again. Each packet restores at most one EV [SPEC §9.3.1].
+* A backup EV of the same plane replaces a retired EV [P1 §4]. If there is none, the other planes use fewer
+  EVs, so that the numbers of active EVs in the planes in service differ by at most one.
+* A plane is in service while both its ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mrclab.hosts.mrc.wire import EvMark
 from mrclab.hosts.rdma.events import Event, EvState, Note, made_by
 from mrclab.hosts.rdma.paths import RemotePaths
 
-# Constants of the module, because they are found faster than members of a class: every packet needs them.
+# Each packet needs these values. Constants of the module are found faster than members of a class.
 _UNKNOWN: Final = EvState.UNKNOWN
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP
@@ -41,10 +41,10 @@ _USABLE: Final = (_UNKNOWN, _GOOD, _SKIP)
 
 
 class EvSet:
-    """The EVs of one QP: picks one per packet, retires and restores them."""
+    """The EVs of one QP: it picks one per packet, retires and restores them."""
 
     _ROUNDS = 8
-    """Turns of every plane laid out in advance; planes keep one order for that long."""
+    """Turns of each plane that are scheduled in advance, in the same order of planes."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class EvSet:
         cache = HeadCache() if heads is None else heads
         self.qpn = qpn
         self.policy = policy
-        """Chooses the EVs in place of the rotation."""
+        """The path policy, which chooses the EVs; None: the rotation chooses them."""
         self.config = config
         self._rng, self._random = rng, rng.random
         self._emit, self._note = emit, note or made_by(emit)
         self.planes = [Plane(paths, config.rotation) for paths in remote.planes]
         self.by_value: dict[int, Ev] = {}
         self.bad: list[Ev] = []
-        """EVs in state ASSUMED_BAD, which wait for probes."""
+        """EVs in state ASSUMED_BAD, which are probed."""
         self._probe_due_ns: int | None = None
         self._probe_stale = False
         share, extra = divmod(config.active_evs(), len(self.planes))
@@ -84,21 +84,20 @@ class EvSet:
         self._schedule: list[Ev] = []
         self._position = 0
         self._restored: Ev | None = None
-        """The EV that the packet at hand has restored from SKIP."""
+        """The EV that the present packet has restored from SKIP."""
         self._reverse_of = {plane.port: plane for plane in self.planes if config.reverse_evs == "set"}
         self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
         self.now_ns = 0
-        """Set before EVs are requested: a SKIP may last for a time, and a proven EV is fresh for one."""
+        """The present time. Callers set it before they request an EV."""
         self._balance()
 
-    # Picking
+    # Choosing the EV of a packet
 
     def pick(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
-        """Return the EV for the next packet, or None when no usable one has its port among `free_ports`.
+        """Return the EV for the next packet, or None if no usable EV has a free port (`free_ports`).
 
-        `avoid` is the EV a packet was just lost on or refused on; it comes back only if there is no other.
-        When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stops
-        permanently.
+        `avoid` is the EV on which the packet was just lost; it is used only if there is no other. If no EV of
+        any plane is usable, use the one that failed longest ago, so that a QP never stops permanently.
         """
         if self.policy is not None:
             chosen = self._by_policy(self.policy, free_ports, avoid)
@@ -138,7 +137,7 @@ class EvSet:
     ) -> Ev | None:
         """Return the policy's choice among the usable EVs; None if no EV is usable.
 
-        Each packet ends the SKIP of one EV, after the choice, so an EV that was marked sits out one turn.
+        After the choice, the SKIP of one EV ends. So a marked EV is skipped for one packet.
         """
         usable: list[Ev] = []
         skipping: Ev | None = None
@@ -160,9 +159,9 @@ class EvSet:
         return chosen
 
     def pick_aside(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
-        """Return a random EV for a probe, not of the plane of `avoid` if it can be helped.
+        """Return a random EV for a probe, if possible not in the plane of `avoid`.
 
-        Takes no turn of the rotation, so that data stays equally shared.
+        The rotation does not change, so that data stays equally distributed.
         """
         planes = [
             plane
@@ -178,7 +177,7 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            self._random()  # one number for each plane, as the sort below draws
+            self._random()  # Uses up as many random numbers as the sort would, here one.
         else:
             planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []
@@ -190,9 +189,9 @@ class EvSet:
         return bool(schedule)
 
     def _next(self, plane: Plane) -> Ev | None:
-        """Return the plane's next EV in its own rotation that is not to be skipped.
+        """Return the next EV in the plane's rotation that is not to be skipped.
 
-        If there is none, return the one that the packet at hand has restored.
+        If there is none, return the EV that the present packet has restored from SKIP.
         """
         if not plane.active or not plane.up:
             return None
@@ -206,12 +205,12 @@ class EvSet:
         return restored if restored is not None and restored.plane is plane and restored.ready else None
 
     def _substitute(self, ev: Ev) -> Ev | None:
-        """Return another EV of the same plane for one that was scheduled and has changed since."""
+        """Return another EV of the same plane, because this EV is not usable any more."""
         self._sit_out(ev)
         return self._next(ev.plane)
 
     def _sit_out(self, ev: Ev) -> None:
-        """Pass over an EV: if it is SKIP it is GOOD from the next turn on, but only one for each packet."""
+        """Skip an EV. If its state is SKIP it becomes GOOD, but each packet restores only one EV."""
         if (
             ev.state is _SKIP
             and ev.active
@@ -233,10 +232,11 @@ class EvSet:
         return min(candidates, key=lambda ev: (ev is avoid, ev.doubt_ns, ev.failed_ns, self._random()))
 
     def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
-        """Return the EV for an answer to a packet that came in on `port` with EV `value`.
+        """Return the EV for an answer to a packet that arrived on `port` with EV `value`.
 
-        The EV of that plane that was shown to work of late, if the options ask for such a set [P1 §2.4]; else
-        the same way back if this set has that EV and it is usable; else another EV of that plane; else any.
+        With the option `reverse_evs` = `set`, it is the EV of that plane that has lately worked [P1 §2.4].
+        Otherwise it is the packet's own EV, if this set has it and it is usable; else another EV of that
+        plane; else any EV.
         """
         proven = self._reverse_of.get(port)
         if proven is not None:
@@ -263,14 +263,14 @@ class EvSet:
         return self.pick(free_ports)
 
     def prove(self, now_ns: int, ev: Ev) -> None:
-        """Note that something sent on this EV was answered: answers may go there."""
+        """Note that a packet on this EV was answered, so answers may use this EV."""
         ev.plane.reverse = ev
         ev.plane.reverse_ns = now_ns
 
-    # What happens to EVs
+    # Events of EVs
 
     def on_acked(self, ev: Ev) -> None:
-        """Note that a packet on this EV was acknowledged; only the first one changes anything."""
+        """Note that a packet on this EV was acknowledged. The first acknowledgement makes it GOOD."""
         if ev.state is _UNKNOWN:
             self._move(ev, EvInput.ACKED)
 
@@ -293,7 +293,7 @@ class EvSet:
             self._emit(EvSkipped(now_ns, self.qpn, ev.value, ev.port, trimmed))
 
     def on_sack(self, now_ns: int, value: int, mark: int) -> None:
-        """Take in that a SACK names an EV, and the mark that it carries for it."""
+        """Handle the EV that a SACK names, and its mark."""
         if mark:
             self.on_mark(now_ns, value, mark)
         if self.policy is not None:
@@ -302,7 +302,7 @@ class EvSet:
                 self.policy.on_sack(now_ns, ev, mark != 0)
 
     def on_mark(self, now_ns: int, value: int, mark: int) -> None:
-        """Take in the mark that a SACK carries for an EV."""
+        """Handle the mark that a SACK has for an EV."""
         ev = self.by_value.get(value)
         if ev is None:
             return
@@ -312,7 +312,7 @@ class EvSet:
             self.on_always_skip(now_ns, ev)
 
     def on_lost(self, now_ns: int, ev: Ev, psn: int, reason: RetireReason) -> None:
-        """Retire an EV at once, because a packet vanished on it [P1 §2.1]."""
+        """Retire an EV at once, because a packet on it was lost [P1 §2.1]."""
         ev.lost += 1
         ev.failed_ns = now_ns
         if ev.probing is not None:
@@ -323,7 +323,7 @@ class EvSet:
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 
     def _at_floor(self) -> bool:
-        """Return whether no EV may be given up: so few are usable, or none ever is."""
+        """Return True if no EV may be retired: too few are usable, or EV health is off."""
         if not self.config.ev_health:
             return True
         floor = self.config.ev_min_active
@@ -340,12 +340,12 @@ class EvSet:
         self._retire(now_ns, ev, EvInput.DENY, None, RetireReason.DENIED)
 
     def allow(self, now_ns: int, ev: Ev) -> None:
-        """Take an EV off the denylist."""
+        """Remove an EV from the denylist."""
         if ev.state is EvState.DENIED:
             self._restore(now_ns, ev, EvInput.ALLOW)
 
     def on_probe_answer(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Note that a probe on this EV was answered; enough in a row restore it."""
+        """Note that a probe on this EV was answered. After enough answers in a row, restore the EV."""
         probing = ev.probing
         if probing is None:
             return
@@ -359,13 +359,13 @@ class EvSet:
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
-        """Probe an EV at once instead of waiting: a packet thought lost on it has arrived."""
+        """Probe an EV at once, because a packet on it arrived that counted as lost."""
         if ev.probing is not None:
             ev.probing.wait_ns = self.config.probe_interval_ns
             ev.probing.due_ns = min(ev.probing.due_ns, now_ns)
             self._probe_stale = True
 
-    # Probing
+    # Probes of ASSUMED_BAD EVs
 
     def next_probe_ns(self) -> int | None:
         """Return when the next probe of an ASSUMED_BAD EV is due."""
@@ -376,9 +376,9 @@ class EvSet:
         return self._probe_due_ns
 
     def due_probes(self, now_ns: int, probe_timeout_ns: int) -> Iterable[Ev]:
-        """Return the EVs to probe now, and set their next times: an unanswered probe doubles the wait.
+        """Return the EVs to probe now, and set their next times. An unanswered probe doubles the wait.
 
-        A probe is unanswered after the wait, but not before `probe_timeout_ns`, which its answer may take.
+        A probe counts as unanswered after the wait, but at least after `probe_timeout_ns`.
         """
         due = []
         self._probe_stale = True
@@ -392,10 +392,10 @@ class EvSet:
                 due.append(ev)
         return due
 
-    # Planes
+    # Planes that go out of service or come back
 
     def set_plane(self, now_ns: int, port: int, up: bool, *, remote: bool) -> None:
-        """Take a plane out of service or put it back, for our own port or for the peer's."""
+        """Take a plane out of service or put it back: the local port or the peer's (`remote`) changed."""
         for plane in self.planes:
             if plane.port != port or (plane.peer_up if remote else plane.local_up) == up:
                 continue
@@ -409,7 +409,7 @@ class EvSet:
             self._schedule, self._position = [], 0
             self._balance()
 
-    # The machine
+    # State changes of EVs
 
     def _move(self, ev: Ev, event: EvInput) -> EvState:
         ev.state = TRANSITIONS[ev.state, event]
@@ -462,7 +462,7 @@ class EvSet:
         self._balance()
 
     def _balance(self) -> list[Ev]:
-        """Make the numbers of active EVs equal within one; return the EVs that became active."""
+        """Make the planes' numbers of active EVs differ by at most one; return the EVs that became active."""
         serving = [plane for plane in self.planes if plane.up and plane.usable]
         promoted: list[Ev] = []
         if not serving:
@@ -489,7 +489,7 @@ class EvSet:
         plane.spares.remove(ev)
         plane.active.append(ev)
         if plane.decks is None:
-            # At the end of the current round, so that the EVs that wait in it keep their turn.
+            # Add it at the end of the present round, so that the waiting EVs keep their turns.
             plane.order.append(ev)
         ev.active = True
         ev.ready = ev.state <= _GOOD and plane.up

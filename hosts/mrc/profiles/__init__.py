@@ -1,1 +1,1 @@
-"""Profiles of the control API: EV formats, EVs and congestion control, by which queue pairs are set up."""
+"""Profiles of the control API: EV formats, EVs and congestion control for new queue pairs."""

@@ -32,7 +32,7 @@ _Kind = TypeVar("_Kind", bound=Profile)
 
 
 class NicProfiles:
-    """EV formats, EVs and congestion control, as a controller and the NIC's queue pairs see them."""
+    """EV formats, EVs and congestion control of one NIC, for controllers and for its queue pairs."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -41,9 +41,9 @@ class NicProfiles:
         self.ccs: dict[int, CcProfile] = {}
         self._of_qp: dict[int, tuple[EvProfile | None, CcProfile | None]] = {}
         self._entries: dict[int, dict[int, EvEntry]] = {}
-        """By queue pair: the entry behind each value."""
+        """For each queue pair: the entry of each value."""
         self._values: dict[int, dict[EvEntry, int]] = {}
-        """By queue pair: the value of each entry."""
+        """For each queue pair: the value of each entry."""
 
     @property
     def config(self) -> MrcConfig:
@@ -51,31 +51,31 @@ class NicProfiles:
         return self._endpoint.config
 
     def set_time(self, now_ns: int) -> None:
-        """Date the changes that follow, which an idle NIC would date by its last frame."""
+        """Set the time of the changes that follow. An idle NIC would use the time of its last frame."""
         self._endpoint.now_ns = max(self._endpoint.now_ns, now_ns)
 
-    # Profiles
+    # Creating and removing profiles
 
     def create_format(self, number: int) -> EvFormatProfile:
-        """Create an EV format. Raise E2BIG if there are too many, EINVAL on an id that is taken."""
+        """Create an EV format. Raise E2BIG if there are too many, EINVAL if the id is taken."""
         return _add(self.formats, EvFormatProfile(number))
 
     def create_evs(self, number: int) -> EvProfile:
-        """Create an EV profile, as `create_format` does a format."""
+        """Create an EV profile. Raise the errors of `create_format`."""
         return _add(self.evs, EvProfile(number, self._apply))
 
     def create_cc(self, number: int) -> CcProfile:
-        """Create a CC profile, as `create_format` does a format."""
+        """Create a CC profile. Raise the errors of `create_format`."""
         return _add(self.ccs, CcProfile(number))
 
     def destroy(self, profile: Profile) -> None:
-        """Remove a profile in state INIT. Raise EINVAL in another."""
+        """Remove a profile in state INIT. Raise EINVAL in another state."""
         profile.require(ProfileState.INIT)
         for table in (self.formats, self.evs, self.ccs):
             if table.get(profile.number) is profile:
                 del table[profile.number]
 
-    # Queue pairs
+    # Queue pairs that use profiles
 
     def connect(
         self,
@@ -87,8 +87,8 @@ class NicProfiles:
     ) -> None:
         """Connect a queue pair with its profiles; for None the NIC chooses.
 
-        `paths` are the NIC's: an AUTO profile takes these, another one makes its own EVs for their planes.
-        Raise ENOENT on a profile that is not ONLINE, EINVAL on EVs that frames cannot carry.
+        `paths` are the NIC's paths. An AUTO profile uses them; another profile makes its own EVs for their
+        planes. Raise ENOENT if a profile is not ONLINE, EINVAL if frames cannot carry the EVs.
         """
         evs = None if ev_profile is None else _online(self.evs, ev_profile)
         cc = None if cc_profile is None else _online(self.ccs, cc_profile)
@@ -127,7 +127,7 @@ class NicProfiles:
             raise invalid(str(error)) from None
 
     def _join(self, qpn: int, evs: EvProfile) -> None:
-        """Note which entries a queue pair has got, and deny the EVs that the profile denies."""
+        """Store the entries of a queue pair, and deny the EVs that the profile denies."""
         by_value = {}
         if evs.mode is not EvMode.AUTO and evs.format is not None:
             recipe = evs.recipe()
@@ -143,17 +143,17 @@ class NicProfiles:
         self._set(qpn, evs.denied, EvStates.DENIED)
 
     def forget(self, qpn: int) -> None:
-        """Let go of the profiles of a queue pair that is destroyed."""
+        """Remove a destroyed queue pair from its profiles."""
         for profile in self._of_qp.pop(qpn, ()):
             if profile is not None:
                 profile.users.discard((_QP, qpn))
         self._entries.pop(qpn, None)
         self._values.pop(qpn, None)
 
-    # EVs
+    # The EVs of profiles
 
     def deny_again(self, qpn: int) -> None:
-        """Deny the EVs of the profile's denylist again, after EVs were allowed by another way."""
+        """Deny the EVs of the profile's denylist again, after they were allowed in another way."""
         evs, _ = self._of_qp.get(qpn, (None, None))
         if evs is not None:
             self._set(qpn, evs.denied, EvStates.DENIED)
@@ -177,9 +177,9 @@ class NicProfiles:
         )
 
     def states(self, number: int) -> Mapping[EvEntry, EvStates]:
-        """Return the state of each EV of a profile: set by the controller, or else inferred from losses.
+        """Return the state of each EV of a profile: set by the controller, or else derived from losses.
 
-        An EV is ASSUMED_BAD if it is so for one queue pair, and UNKNOWN while none uses it.
+        An EV is ASSUMED_BAD if it is so for at least one queue pair, and UNKNOWN if none uses it.
         """
         evs = _online(self.evs, number)
         found = dict.fromkeys(evs.entries, EvStates.UNKNOWN)
@@ -193,7 +193,7 @@ class NicProfiles:
         return found | dict.fromkeys(evs.denied, EvStates.DENIED)
 
     def observe(self, event: Event) -> None:
-        """Keep what an event of the endpoint means for a profile."""
+        """Pass an event of the endpoint to the profile that it concerns, if any."""
         if isinstance(event, EvRetired | EvRestored) and event.qpn in self._of_qp:
             evs, _ = self._of_qp[event.qpn]
             entry = self._entries.get(event.qpn, {}).get(event.ev)

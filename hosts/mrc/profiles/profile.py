@@ -1,10 +1,10 @@
-"""The profiles of the control API [API]: EV format, EVs, congestion control; states and errors.
+"""The profiles of the control API [API]: EV formats, EVs, congestion control; their states and errors.
 
     INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
 
-A profile gets its attributes on the way to OFFLINE and may be used while it is ONLINE. It leaves ONLINE only
-when nothing uses it any more. The EVs of queue pairs may change while these run, with events about them.
-Congestion control is NSCC's parameters by the names of the API, or none at all.
+A profile gets its attributes when it goes to OFFLINE, and may be used while it is ONLINE. It can leave ONLINE
+only when no queue pair or profile uses it. The EVs of running queue pairs may change, and events report it.
+Congestion control is NSCC with the parameter names of the API, or none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mrclab.hosts.mrc.config import NsccConfig
 from mrclab.hosts.mrc.evs.ev_modes import EvEntry, EvField, EvFormat, EvMode, EvRecipe, check_fields, generate
 
 MOST_PROFILES = 256
-"""Of each kind on one NIC."""
+"""Largest number of profiles of each kind on one NIC."""
 
 
 class ProfileState(Enum):
@@ -53,19 +53,19 @@ def invalid(detail: str) -> ProfileError:
 
 
 class Profile:
-    """A profile of any kind: its state and who uses it."""
+    """A profile of any kind: its state and its users."""
 
     kind = "profile"
 
     def __init__(self, number: int) -> None:
         self.number = number
-        """Its id, 64 bits."""
+        """Id of the profile, 64 bits."""
         self.state = ProfileState.INIT
         self.users: set[tuple[str, int]] = set()
-        """What uses it: a kind and a number."""
+        """The users of the profile, each a kind and a number."""
 
     def require(self, *states: ProfileState) -> None:
-        """Raise EINVAL in any other state."""
+        """Raise EINVAL if the profile is in another state."""
         if self.state not in states:
             wanted = " or ".join(state.name for state in states)
             raise invalid(f"{self.kind} profile {self.number:#x} is {self.state.name}, not {wanted}")
@@ -76,7 +76,7 @@ class Profile:
         self.state = ProfileState.ONLINE
 
     def go_offline(self) -> None:
-        """Go back from ONLINE to OFFLINE. Raise EBUSY while something uses it."""
+        """Go back from ONLINE to OFFLINE. Raise EBUSY if the profile has users."""
         self.require(ProfileState.ONLINE)
         if self.users:
             users = ", ".join(sorted(f"{kind} {number:#x}" for kind, number in self.users))
@@ -106,7 +106,7 @@ PARAMETERS: Mapping[str, tuple[str, type[float]]] = {
     "qa_threshold": ("qa_threshold_ns", int),
     "target_delay": ("target_delay_ns", int),
 }
-"""The API's parameters, times in ns and sizes in bytes: our names for them, and their types."""
+"""The API's parameters, times in ns and sizes in bytes: their names in NsccConfig, and their types."""
 
 
 class CcProfile(Profile):
@@ -126,9 +126,9 @@ class CcProfile(Profile):
         parameters: Mapping[str, float] | None = None,
         base: NsccConfig | None = None,
     ) -> None:
-        """Go to OFFLINE with an algorithm; its parameters are those of `base` but for the ones given.
+        """Go to OFFLINE with an algorithm. Missing parameters have the values of `base`.
 
-        Raise EINVAL on an algorithm or a parameter that does not exist, and on a wrong value.
+        Raise EINVAL if the algorithm or a parameter does not exist, or if a value is wrong.
         """
         self.require(ProfileState.INIT)
         given = dict(parameters or {})
@@ -151,12 +151,12 @@ class CcProfile(Profile):
 
 
 MOST_EVS = 4096
-"""Entries of one profile."""
+"""Largest number of entries of one profile."""
 EVENTS_KEPT = 256
 
 
 class EvStates(IntFlag):
-    """States of an EV as a controller sees them; SKIP is not visible. Also a mask of events [API]."""
+    """States of an EV in the control API, which has no SKIP. Also used as a mask of events [API]."""
 
     GOOD = 1 << 0
     ASSUMED_BAD = 1 << 1
@@ -166,20 +166,20 @@ class EvStates(IntFlag):
 
 NO_EVENTS = EvStates(0)
 EVENT_STATES = EvStates.GOOD | EvStates.ASSUMED_BAD
-"""The states that there are events for."""
+"""The states that have events."""
 SET_STATES = (EvStates.GOOD, EvStates.DENIED)
 """The states that a controller may set."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvEvent:
-    """An EV came into a state that the event mask has."""
+    """An EV has entered a state that is in the event mask."""
 
     profile: int
     entry: EvEntry
     state: EvStates
     dropped: int
-    """Events that were dropped since the one before it."""
+    """Number of events that were dropped between the previous event and this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Batch:
 
 
 class EvFormatProfile(Profile):
-    """The fields of a value in a packet."""
+    """The fields of an EV's value in a packet."""
 
     kind = "EV format"
 
@@ -201,7 +201,7 @@ class EvFormatProfile(Profile):
         self.widths: tuple[int, ...] = ()
 
     def configure(self, mode: EvFormat, widths: Sequence[int]) -> None:
-        """Go to OFFLINE with these fields. Raise EINVAL on fields that the format has no room for."""
+        """Go to OFFLINE with these fields. Raise EINVAL if they do not fit into the format."""
         self.require(ProfileState.INIT)
         if not widths or any(not 1 <= width <= 32 for width in widths):
             raise invalid("a format has fields of 1 to 32 bits")
@@ -212,7 +212,7 @@ class EvFormatProfile(Profile):
 
 
 class EvProfile(Profile):
-    """The EVs of queue pairs. `apply` is called for the changes of running queue pairs."""
+    """The EVs of queue pairs. It calls `apply` for each change that concerns running queue pairs."""
 
     kind = "EV"
 
@@ -224,21 +224,21 @@ class EvProfile(Profile):
         self.count = 0
         self.fields: tuple[EvField, ...] = ()
         self.entries: list[EvEntry] = []
-        """In AUTO mode the EVs given to queue pairs."""
+        """In AUTO mode: the EVs that queue pairs have got."""
         self.denied: set[EvEntry] = set()
         self.min_active = 0
         self.event_mask = EvStates(0)
         self._events: deque[EvEvent] = deque()
         self._dropped = 0
 
-    # Transitions
+    # State transitions of the profile
 
     def configure(
         self, mode: EvMode, count: int, format_: EvFormatProfile | None = None, fields: Sequence[EvField] = ()
     ) -> None:
-        """Go to OFFLINE with a mode, a number of EVs for each port, and how they become values.
+        """Go to OFFLINE with a mode, a number of EVs for each port, and the fields of their values.
 
-        Raise E2BIG on too many EVs, ENOENT on a format that is not ONLINE, EINVAL on fields that do not fit.
+        Raise E2BIG on too many EVs, ENOENT if the format is not ONLINE, EINVAL if the fields do not fit.
         """
         self.require(ProfileState.INIT)
         if count > MOST_EVS:
@@ -283,7 +283,7 @@ class EvProfile(Profile):
         self.entries = [EvEntry(ev, port) for port in ports for ev in evs]
 
     def put_online(self, min_active: int = 0, event_mask: EvStates = NO_EVENTS) -> None:
-        """Go to ONLINE. Raise EINVAL on entries not populated, or more EVs to keep than there are."""
+        """Go to ONLINE. Raise EINVAL if entries are not populated, or if `min_active` exceeds the count."""
         self.require(ProfileState.OFFLINE)
         if not 0 <= min_active <= self.count:
             raise invalid(f"ev_min_active is {min_active}, with {self.count} EVs")
@@ -297,7 +297,7 @@ class EvProfile(Profile):
         self.go_online()
 
     def reset(self) -> None:
-        """Go back from OFFLINE to INIT, and let go of the format."""
+        """Go back from OFFLINE to INIT, and stop using the format."""
         super().reset()
         if self.format is not None:
             self.format.users.discard((self.kind, self.number))
@@ -306,10 +306,10 @@ class EvProfile(Profile):
         self._events.clear()
         self._dropped = 0
 
-    # While it is in use
+    # For profiles in use
 
     def recipe(self) -> EvRecipe:
-        """Return how the EVs of a port are made, for the paths of a queue pair."""
+        """Return how the EVs of a port are made. The paths of a queue pair follow from it."""
         self.require(ProfileState.ONLINE)
         if self.mode is EvMode.AUTO or self.format is None:
             return EvRecipe(EvMode.AUTO, count=self.count)
@@ -317,12 +317,12 @@ class EvProfile(Profile):
         return EvRecipe(EvMode.EXPLICIT, entries=listed, fields=self.fields, widths=self.format.widths)
 
     def learn(self, entries: Iterable[EvEntry]) -> None:
-        """Note the EVs that a queue pair of an AUTO profile was given."""
+        """Add the EVs that a queue pair of an AUTO profile has got."""
         known = set(self.entries)
         self.entries += [entry for entry in entries if entry not in known]
 
     def set_states(self, wanted: Sequence[tuple[EvEntry, EvStates]]) -> Batch:
-        """Deny and allow EVs, also while queue pairs use them. The first entry that fails ends the batch."""
+        """Deny and allow EVs, also in running queue pairs. The first entry that fails ends the batch."""
         self.require(ProfileState.OFFLINE, ProfileState.ONLINE)
         known = set(self.entries)
         for done, (entry, state) in enumerate(wanted):
@@ -338,10 +338,11 @@ class EvProfile(Profile):
         return Batch(len(wanted))
 
     def replace(self, old: EvEntry, new: EvEntry, *, all_copies: bool = False) -> int:
-        """Put another EV in the place of one, or of all its copies; return how many.
+        """Replace an EV, or all its copies, by another one; return the number of replaced copies.
 
-        The new one is GOOD. Queue pairs that run leave the old one once no copy is left; queue pairs
-        connected later use the new one. Raise ENOENT on an EV that is not there, EINVAL on one not valid.
+        The new EV is GOOD. If no copy of the old one is left, running queue pairs stop using it. Only queue
+        pairs that connect later use the new one. Raise ENOENT if the old EV is not there, EINVAL if the new
+        one is not valid.
         """
         self.require(ProfileState.OFFLINE, ProfileState.ONLINE)
         if self.mode is not EvMode.EXPLICIT:
@@ -360,10 +361,10 @@ class EvProfile(Profile):
             self.denied.discard(old)
         return len(places)
 
-    # Events
+    # Events for the controller
 
     def note(self, entry: EvEntry, state: EvStates) -> None:
-        """Keep an event for an EV that came into a state, if the mask has it; drop it if too many wait."""
+        """Store an event about an EV's new state, if the mask has this state; drop it if too many wait."""
         if not state & self.event_mask:
             return
         if len(self._events) >= EVENTS_KEPT:
@@ -373,5 +374,5 @@ class EvProfile(Profile):
         self._dropped = 0
 
     def next_event(self) -> EvEvent | None:
-        """Take the oldest event."""
+        """Remove and return the oldest event; None if there is none."""
         return self._events.popleft() if self._events else None

@@ -1,7 +1,7 @@
-"""Profiles as a controller sees and changes them from outside: requests and answers in JSON's types.
+"""Requests by which a controller reads and changes the profiles of a NIC, in JSON's types.
 
-An EV is written `VALUE@PORT`, such as `0x28000@3`: its port is counted from 1, as the API does. Answers
-report each entry by itself; errors have the API's names (E2BIG, EINVAL, ENOENT, EBUSY).
+An EV is written `VALUE@PORT`, such as `0x28000@3`, with ports counted from 1 as in the API. An answer reports
+each entry separately. Errors have the API's names (E2BIG, EINVAL, ENOENT, EBUSY).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mrclab.hosts.mrc.profiles.profile import (
 )
 
 DEFAULT_ID = 1
-"""The id of the profiles that a NIC's queue pairs have unless they name others."""
+"""The id of the profiles that a NIC's queue pairs use by default."""
 STATES = {"GOOD": EvStates.GOOD, "DENIED": EvStates.DENIED}
 Request = Mapping[str, Any]
 _Kind = TypeVar("_Kind", bound=Profile)
 
 
 def entry_of(text: object) -> EvEntry:
-    """Return the entry that a text names. Raise EINVAL."""
+    """Return the entry that a text names. Raise EINVAL if the text is wrong."""
     try:
         value, _, port = str(text).partition("@")
         return EvEntry(int(value, 0), int(port))
@@ -43,12 +43,12 @@ def entry_of(text: object) -> EvEntry:
 
 
 def text_of(entry: EvEntry) -> str:
-    """Return an entry as `entry_of` reads it."""
+    """Return the text of an entry, in the form that `entry_of` reads."""
     return f"{entry.ev:#x}@{entry.port}"
 
 
 def default_profiles(profiles: NicProfiles) -> None:
-    """Create the profiles with which a NIC starts, all with id 1 and online: its options as profiles."""
+    """Create the profiles that a NIC has at the start, from its options: all with id 1 and ONLINE."""
     config = profiles.config
     mode = EvFormat.SRV6 if config.ev_mode == "srv6" else EvFormat.STEV
     layout = profiles.create_format(DEFAULT_ID)
@@ -68,12 +68,12 @@ class ProfileRequests:
     """The requests about one NIC's profiles.
 
     show      -> all profiles; with `evs` the state of every EV
-    set       deny or allow EVs (`state`): those of `ports`, or those in `evs` -> a result for each
-    replace   put the EV `new` in the place of `old` (`all`: of all its copies) -> how many
-    events    take the events that wait -> each with the number of those dropped before it
+    set       deny or allow EVs (`state`): the EVs of `ports`, or the list `evs` -> a result for each EV
+    replace   replace the EV `old` (`all`: all its copies) by `new` -> the number of replaced copies
+    events    remove the waiting events -> each event, and the number of events dropped before it
     create    a CC profile `id` with an `algorithm` (or none) and `parameters`, or an AUTO EV profile
               with `count`, `min_active`
-    remove    take a profile that nothing uses back to INIT, and remove it
+    remove    take a profile without users back to INIT, and remove it
     """
 
     def __init__(self, profiles: NicProfiles, host: str, now: Callable[[], int]) -> None:
@@ -90,7 +90,7 @@ class ProfileRequests:
         }
 
     def carry_out(self, request: object) -> dict[str, Any]:
-        """Return the answer to a request; one that fails has `error`, and by the API's name `errno`."""
+        """Return the answer to a request. If it fails, `error` is a text and `errno` the API's name."""
         try:
             if not isinstance(request, Mapping) or request.get("do") not in self.operations:
                 raise invalid(f"not a request: {str(request)[:60]!r}")

@@ -1,5 +1,5 @@
-"""The sending half of a queue pair: what it sends next, what is lost, what it sends again."""
+"""The sending half of a queue pair: sending, loss detection and retransmission."""
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.

@@ -1,7 +1,7 @@
-"""What an answer tells the sender: an RTT sample, and whether a write was accepted or how it failed.
+"""What a sender reads from an answer: an RTT sample, or the result of a write.
 
-An answer gives an RTT sample if it names the transmission of the packet that it answers. An AETH says
-acknowledged, or how a write failed [SPEC §6.2.2, IBTA 9.7.5.2].
+An answer gives an RTT sample if the sender can tell which transmission of the packet it answers. An AETH
+acknowledges a write, or names the error of a failed write [SPEC §6.2.2, IBTA 9.7.5.2].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mrclab.hosts.rdma.events import Status
 def rtt_of(
     now_ns: int, packet: SentPacket, sack: SackPacket, *, timestamps: bool, service_time: bool
 ) -> int | None:
-    """Return the RTT, ns, of the packet in flight that a SACK answers; None if that would be ambiguous."""
+    """Return the RTT, ns, of the packet in flight that a SACK answers; None if it is ambiguous."""
     if packet.previous is not None and timestamps:
         return by_stamp(now_ns, packet, sack.tx_timestamp)
     rtt_ns = by_entropy(now_ns, packet, sack.entropy)
@@ -27,14 +27,14 @@ def rtt_of(
 
 
 def rtt_of_nack(now_ns: int, packet: SentPacket, nack: Nack, *, timestamps: bool) -> int | None:
-    """Return the RTT, ns, of the packet in flight that a NACK refuses; None if that would be ambiguous."""
+    """Return the RTT, ns, of the packet in flight that a NACK refuses; None if it is ambiguous."""
     if packet.previous is not None and timestamps:
         return by_stamp(now_ns, packet, nack.tx_timestamp)
     return by_entropy(now_ns, packet, nack.entropy)
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
-    """Return the RTT of the transmission whose timestamp was echoed, ns; None if it is neither of two."""
+    """Return the RTT, ns, of the transmission with this timestamp; None if neither of the last two has it."""
     previous = packet.previous
     if timestamp(packet.sent_ns) == stamp:
         return now_ns - packet.sent_ns
@@ -44,11 +44,11 @@ def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
 
 
 def by_entropy(now_ns: int, packet: SentPacket, entropy: int) -> int | None:
-    """Return the RTT of a packet that carried no timestamp, ns, or None if it would be ambiguous.
+    """Return the RTT of a packet without timestamp, ns; None if it is ambiguous.
 
-    A packet sent once gives a sample, and one sent twice if the answer is for its retransmission [UEC
-    §3.6.13.1]. SACKs of MRC do not have UEC's retransmission flag; if the EV changed, the echoed EV replaces
-    the flag.
+    A packet that was sent once gives a sample. A packet that was sent twice gives one if the answer is for
+    the retransmission [UEC §3.6.13.1]. UEC has a flag for this, but MRC's SACK has none. If the
+    retransmission used another EV, the EV in the answer shows which transmission arrived.
     """
     previous = packet.previous
     if previous is not None and (
@@ -62,14 +62,14 @@ _INVALID_REQUEST: Final = 0x61
 
 
 def is_ack(syndrome: int) -> bool:
-    """Return whether a syndrome acknowledges; its credits do not matter."""
+    """Return whether a syndrome is a positive acknowledgement. Its credit field is ignored."""
     return syndrome >> 5 & 3 == 0
 
 
 def nak_status(syndrome: int) -> Status | None:
-    """Return how a write ends that is answered with this syndrome; None if it is no NAK.
+    """Return the status of a write whose answer has this syndrome; None if the syndrome is no NAK.
 
-    MRC has no NAK that requests a wait or a repetition, so every NAK is final.
+    MRC has no NAK that asks to wait or to repeat, so every NAK is final.
     """
     if syndrome >> 5 & 3 != 3:
         return None

@@ -1,8 +1,8 @@
-"""Packets that leave flight without an acknowledgement, and probes that ask what became of them.
+"""Packets that leave flight without an acknowledgement, and the probes that find out what happened.
 
-A packet leaves flight when it is lost, or timed out while the peer is silent. Reliability probes [SPEC
-§7.4.6] settle losses, or the health of EVs: a tail probe may take any EV; a health probe takes the EV in
-state ASSUMED_BAD that it asks about.
+A packet leaves flight when it is lost, or when it times out and the peer is silent. Reliability probes [SPEC
+§7.4.6] find out whether packets arrived and whether EVs work. A tail probe looks for lost packets and may use
+any EV. A health probe tests an EV in state ASSUMED_BAD, and uses this EV.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mrclab.hosts.rdma.frames import PSN_MASK, Outgoing
 
 
 class Losses:
-    """The losses of one queue pair, and their account in its congestion window."""
+    """The losses of one queue pair. It reports them to congestion control."""
 
     __slots__ = ("_board", "_congestion", "_evs", "_note", "_overhead", "_qpn", "_recovery", "lost", "silent",
                  "spurious")  # fmt: skip
@@ -33,23 +33,23 @@ class Losses:
         self._board = board
         self._recovery = recovery
         self._note = note
-        # Set by connect().
+        # connect() sets these fields.
         self._evs: EvSet
         self._congestion = CongestionControl(0)
         self._overhead = 0
         self.silent = False
-        """The ACK timer ran out and the peer has not answered since; see `set_silent`."""
+        """The ACK timer has run out, and the peer has not answered since; see `set_silent`."""
         self.lost = self.spurious = 0
-        """Packets that counted as lost, and those of them that had arrived."""
+        """Number of packets that counted as lost, and number of those that had arrived after all."""
 
     def connect(self, evs: EvSet, congestion: CongestionControl) -> None:
-        """Learn what losses are reported to."""
+        """Set the EVs and the congestion control to which losses are reported."""
         self._evs = evs
         self._congestion = congestion
         self._overhead = congestion.overhead_bytes
 
     def lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
-        """Queue a packet for retransmission; its size in the window is the caller's to account for."""
+        """Queue a packet for retransmission. The caller must report its size to congestion control."""
         self._board.on_lost(packet)
         packet.by_window = reason is LossReason.GAP or reason is LossReason.PROBE
         self.lost += 1
@@ -61,7 +61,7 @@ class Losses:
             self._recovery.on_retired(now_ns)
 
     def infer(self, now_ns: int, packets: list[SentPacket], reason: LossReason) -> None:
-        """Declare packets lost for want of an acknowledgement."""
+        """Declare packets lost because they were not acknowledged."""
         size = 0
         for packet in packets:
             size += packet.length + self._overhead
@@ -69,7 +69,7 @@ class Losses:
         self._congestion.on_loss(now_ns, size)
 
     def on_spurious(self, now_ns: int, packet: SentPacket) -> None:
-        """Take in that a transmission which counted as lost had arrived."""
+        """Note that a transmission that counted as lost had arrived."""
         self.spurious += 1
         if packet.by_window:
             self._recovery.on_spurious(now_ns)
@@ -78,9 +78,9 @@ class Losses:
         self._note(SpuriousLoss, (now_ns, self._qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
 
     def on_port_down(self, now_ns: int, port: int) -> None:
-        """If a plane left service, send its packets in flight again on other planes.
+        """If a port went down, send the packets in flight of its plane again on other planes.
 
-        Its EVs are not to blame.
+        No EV is retired for it.
         """
         self.set_silent(False)
         for packet in self._board.in_flight():
@@ -89,9 +89,9 @@ class Losses:
                 self.lose(now_ns, packet, LossReason.PORT_DOWN)
 
     def on_ack_timeout(self, now_ns: int) -> bool:
-        """Take timed-out packets out of the window; return whether any count as lost by now.
+        """Remove packets from the window after an ACK timeout; return whether any counts as lost.
 
-        A packet does if it was sent long before the peer's last packet arrived.
+        A packet counts as lost if it was sent long before the peer's last packet arrived.
         """
         lost = self._recovery.timed_out(now_ns)
         if lost:
@@ -102,11 +102,11 @@ class Losses:
         return bool(lost)
 
     def set_silent(self, silent: bool) -> None:
-        """Take what timed out at a silent peer out of the window, or put it back once the peer answers.
+        """Remove the packets in flight from the window if the peer is silent; add them when it answers.
 
-        A packet that times out leaves flight [SPEC §8, OnInferredLoss]: otherwise a peer that is gone would
-        take its share of the window from other queue pairs for ever. Answers to probes decide later whether
-        the packet is lost and its EV to blame. Until then no data follows it.
+        A packet that times out leaves flight [SPEC §8, OnInferredLoss]. Otherwise the packets to a failed
+        peer would fill a window that other queue pairs share. Later, answers to probes decide whether a
+        packet is lost. Until then this queue pair sends no data.
         """
         if silent is not self.silent:
             self.silent = silent
@@ -120,7 +120,7 @@ _TAIL_PROBES_KEPT: Final = 16
 
 
 class Probes:
-    """The wanted probes and the unanswered ones."""
+    """The probes of one queue pair: those to send, and those without an answer."""
 
     def __init__(
         self,
@@ -135,41 +135,41 @@ class Probes:
         self._tclass = tclass
         self._recovery = recovery
         self._note = note
-        # Set by connect().
+        # connect() sets these fields.
         self._evs: EvSet
         self._service_time = False
         self._remote_qpn = 0
         self._spdcid = qpn & 0xFFFF
         self._dpdcid = 0
         self.wanted: list[tuple[Ev | None, bool]] = []
-        """The EV, None for any, and whether it is a tail probe."""
+        """Probes to send: the EV (None for any), and whether it is a tail probe."""
         self.outstanding: dict[int, tuple[Ev, int, bool]] = {}
-        """EV, send time and whether it is a tail probe, by probe id."""
+        """Probes without an answer, by id: EV, send time, and whether it is a tail probe."""
         self._probe_id = 0
         self._last_tail: Ev | None = None
         """EV of the last tail probe."""
 
     def connect(self, remote_qpn: int, evs: EvSet, *, service_time: bool) -> None:
-        """Learn where probes go, and whether answers tell how long they were held back."""
+        """Set the destination of probes. `service_time`: the peer reports how long it took to answer."""
         self._service_time = service_time
         self._remote_qpn = remote_qpn
         self._dpdcid = remote_qpn & 0xFFFF
         self._evs = evs
 
     def want_tail(self, count: int) -> None:
-        """Request so many tail probes, less the ones that still wait for a free port."""
+        """Request `count` tail probes in all, including those that still wait for a free port."""
         waiting = sum(ev is None for ev, _ in self.wanted)
         self.wanted.extend((None, True) for _ in range(count - waiting))
 
     def want_due(self, now_ns: int) -> None:
-        """Ask for the health probes that are due."""
+        """Request the health probes that are due."""
         if self._evs.bad:
             for ev in self._evs.due_probes(now_ns, self._recovery.rtt.probe_timeout_ns):
                 if (ev, False) not in self.wanted:
                     self.wanted.append((ev, False))
 
     def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> int:
-        """Append up to `limit` probes to `out`; return how many."""
+        """Append up to `limit` probes to `out`; return their number."""
         start = len(out)
         if self._recovery.gap and self._recovery.wants_gap_probe(now_ns):
             self.want_tail(1)
@@ -187,7 +187,7 @@ class Probes:
                 continue
             self._probe_id = probe_id = (self._probe_id + 1) & 0xFFFF
             if len(self.outstanding) >= 2 * len(self._evs.by_value) + _TAIL_PROBES_KEPT:
-                # Unanswered ones would add up over the hours. Older ones are not answered any more.
+                # Without this limit, unanswered probes would accumulate. The oldest one will not be answered.
                 del self.outstanding[next(iter(self.outstanding))]
             self.outstanding[probe_id] = (ev, now_ns, tail)
             if tail:
@@ -202,10 +202,10 @@ class Probes:
         return len(out) - start
 
     def _suspect(self) -> Ev | None:
-        """Return the EV that a tail probe should not take.
+        """Return the EV that a tail probe should avoid.
 
-        That is the EV of the probe before it, if nothing came back since, otherwise that of the newest packet
-        in flight.
+        If the last tail probe is unanswered, it is the EV of that probe. Otherwise it is the EV of the newest
+        packet in flight.
         """
         if self._recovery.tail.probes > 1:
             return self._last_tail
@@ -213,7 +213,7 @@ class Probes:
         return None if packet is None else packet.ev
 
     def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int | None, int]:
-        """Take in the answer to a probe; return its RTT and when it was sent; None and -1 if none waits."""
+        """Handle the answer to a probe; return its RTT and send time; (None, -1) if the probe is unknown."""
         probe = self.outstanding.pop(probe_id, None)
         if probe is None:
             return None, -1
@@ -229,6 +229,6 @@ class Probes:
         return rtt_ns, sent_ns
 
     def clear(self) -> None:
-        """Forget all probes."""
+        """Remove all probes."""
         self.wanted.clear()
         self.outstanding.clear()

@@ -1,28 +1,27 @@
 """When does a packet count as lost? Loss detection, the reordering window, and timers.
 
-The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost when another one, SENT more than the
-reordering window later, on whatever path, has been acknowledged:
+The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost if another packet was SENT later by more
+than the reordering window, on any path, and has been acknowledged:
 
     sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
-Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
-alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
+Both are send times. If a receiver or a machine stalls, all acknowledgements are late by the same time, and no
+packet counts as lost. Only a later packet that overtook it proves a loss.
 
-Once a loss has retired an EV, the packets sent on it before are under suspicion: for them the window is 0, so
-that all count as lost as soon as anything sent later is acknowledged.
+If a loss retires an EV, the reordering window is 0 for the packets sent on it before. They all count as lost
+as soon as any later packet is acknowledged.
 
-The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
+The rule needs a later packet, and the last packets of a burst have none. A probe replaces it:
 
-* when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
-  window has passed since the packet left;
-* otherwise when the tail timer runs out while anything is unacknowledged (1.5 * srtt after the last
-  transmission, and more than the reordering window): packets sent long enough before the probe are lost if
-  the probe is answered first.
+* If a packet is overtaken by less than the window, and all packets so far were sent too early to decide, the
+  probe is sent when the window has passed since the packet was sent.
+* Otherwise the probe is sent when the tail timer runs out and a packet is unacknowledged: 1.5 * srtt after
+  the last transmission, and later than the reordering window.
 
-The answer, with its bitmap, decides about the packets sent before the probe. Only when probes stay unanswered
-too does the ACK timer of the specification count down to the error.
+The bitmap in the answer shows which packets sent before the probe are lost. If probes remain unanswered, too,
+the queue pair fails after the retries of the specification's ACK timer.
 
-All fields of `Recovery` are written here alone; the requester reports events and reads the next step.
+Only this module writes the fields of `Recovery`. The requester reports events and reads the next step.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:
-    """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
+    """The reordering window: a packet is lost if a packet sent later by more than this is acknowledged."""
 
     __slots__ = (
         "_before_ns",
@@ -56,12 +55,12 @@ class ReorderingWindow:
     _MAX_WIDENING = 16
     _COLD_SAMPLES = 256
     _MEMORY_PACKETS = 512
-    """A seen overtaking counts for at least the time of so many packets: on a slow link queues take as long
-    to come and go."""
+    """An observed overtaking counts for at least the time of so many packets, because queues on slow links
+    fill and empty slowly."""
     _PACKET_TIMES = 6
     _SPAN = 6
-    """The ceiling over the floor, if that comes from a slow link: 36 packets of 4 KiB fill a queue before it
-    trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
+    """Largest window divided by the smallest, on slow links. 36 packets of 4 KiB fill a queue until it trims
+    (16 frames of 9,000 bytes), so no packet is overtaken by more."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._rtt = rtt
@@ -79,14 +78,14 @@ class ReorderingWindow:
         self._period_ns = 0
 
     def ns(self, now_ns: int) -> int:
-        """Return the window at this time."""
+        """Return the window at this time, ns."""
         rtt = self._rtt
         if self.widening > 1 and now_ns - self._widened_ns > self._quiet_ns:
             self.widening //= 2
             self._widened_ns = now_ns
         floor_ns = rtt.floor_ns
         level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
-        # Comparisons rather than max() of four, which is slow once compiled: this runs for each SACK.
+        # Use comparisons: max() of four numbers is slow in compiled code, and this runs for each SACK.
         window = self._min_ns
         least = int(floor_ns * self._rtt_fraction)
         if least > window:
@@ -101,7 +100,7 @@ class ReorderingWindow:
         return window if window < self._max_ns else self._max_ns
 
     def seen_ns(self, now_ns: int) -> int:
-        """Return by how much a packet was recently overtaken and yet arrived, on the axis of send times."""
+        """Return the longest recent overtaking of an arrived packet: the difference of send times, ns."""
         passed = now_ns - self._period_ns
         if passed > self._memory_ns:
             self._before_ns = self._recent_ns if passed <= 2 * self._memory_ns else 0
@@ -110,18 +109,18 @@ class ReorderingWindow:
         return max(self._recent_ns, self._before_ns)
 
     def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
-        """Note that a packet arrived after one sent `extent_ns` later was acknowledged."""
+        """Note that a packet arrived late: a packet sent `extent_ns` later was acknowledged before."""
         if extent_ns > self.seen_ns(now_ns):
             self._recent_ns = extent_ns
 
     def on_spurious(self, now_ns: int) -> None:
-        """Widen the window: a packet that counted as lost had arrived."""
+        """Widen the window, because a packet that counted as lost had arrived."""
         self.widening = min(2 * self.widening, self._MAX_WIDENING)
         self._widened_ns = now_ns
 
 
 class TailTimer:
-    """When to send a probe because nothing was sent after the last packets."""
+    """The timer of tail probes: it runs out if nothing was sent after the last packets."""
 
     __slots__ = ("_max_ns", "_rtt", "probes", "since_ns")
 
@@ -129,13 +128,13 @@ class TailTimer:
         self._max_ns = max(config.tail_probe_max_ns, 6 * config.packet_time_ns())
         self._rtt = rtt
         self.since_ns = 0
-        """Last transmission, of data or of a tail probe."""
+        """Time of the last transmission, of data or of a tail probe."""
         self.probes = 0
 
     def due_ns(self, window_ns: int) -> int:
-        """Return when the next probe is due; each unanswered one doubles the wait, which has a ceiling.
+        """Return when the next probe is due. Each unanswered probe doubles the wait, up to a limit.
 
-        That is never below the reordering window: a probe sent sooner could not prove a loss.
+        The wait is longer than the reordering window, because an earlier probe could not prove a loss.
         """
         srtt_ns = self._rtt.srtt_ns
         wait = max(srtt_ns + (srtt_ns >> 1), window_ns + 1) << min(self.probes, 10)
@@ -143,7 +142,7 @@ class TailTimer:
 
 
 class AckTimer:
-    """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
+    """The ACK timeout: first 1.024 us * 2^n for some retries, then doubled each time [SPEC Table 7-1]."""
 
     __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
 
@@ -153,27 +152,27 @@ class AckTimer:
         self._at_base = config.reading.retransmission_timer_at_base
         self._rtt = rtt
         self.since_ns = 0
-        """Last progress, or the moment something became outstanding."""
+        """Time of the last new acknowledgement, or of sending the first packet in flight."""
         self.retries = 0
         self._step = 0
-        """Retries by the last retransmission that began at the base interval again."""
+        """Value of `retries` at the last retransmission that restarted the base interval."""
 
     def choose(self, exponent: int, linear: int, exponential: int) -> None:
-        """Set the timeout, 1.024 us * 2^exponent, and how often it runs out before the queue pair fails."""
+        """Set the timeout, 1.024 us * 2^exponent, and the retries until the queue pair fails."""
         self._base_ns, self._linear, self._exponential = 1024 << exponent, linear, exponential
 
     def timeout_ns(self) -> int:
-        """Return the present timeout; never below four smoothed RTTs."""
+        """Return the present timeout, ns; at least four smoothed RTTs."""
         wait = self._base_ns << max(0, min(self.retries - self._step - self._linear + 1, 24))
         return max(wait, 4 * self._rtt.srtt_ns)
 
     def restart(self, now_ns: int) -> None:
-        """Begin at the base interval with all retries left."""
+        """Start again at the base interval with all retries left."""
         self.since_ns = now_ns
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """Begin at the base interval, if the option is set; the retries stay counted."""
+        """Start again at the base interval if the option is set. The used retries remain counted."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -193,7 +192,7 @@ class AckTimer:
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1
 ACK_TIMEOUT: Final = 2
-"""What `handle_timer` asks for."""
+"""The next steps that `handle_timer` returns."""
 
 
 class Recovery:
@@ -207,61 +206,60 @@ class Recovery:
         self.tail = TailTimer(config, self.rtt)
         self.ack_timer = AckTimer(config, self.rtt)
         self.gap = False
-        """The oldest packet in flight was overtaken by less than the reordering window."""
+        """The oldest packet in flight was overtaken, but by less than the reordering window."""
         self.progress_ns = -1
-        """When something was acknowledged last."""
+        """Time at which a packet was last acknowledged."""
         self._heard_ns = -1
-        """When the last valid frame of the peer came in."""
+        """Time at which the last valid frame of the peer arrived."""
         self.order = SendOrder(board, config.mpr)
-        """All transmissions; the requester adds them."""
+        """All transmissions, in the order of sending; the requester adds them."""
         self._retired_ns = -1
-        """When an EV was retired last, while anything sent before is in flight."""
+        """Time at which an EV was last retired, if packets sent before it are in flight; else -1."""
         self.newest_acked_ns = -1
-        """Latest send time of an acknowledged packet; -1 for none."""
+        """Latest send time of an acknowledged packet; -1: none."""
         self._lead_ns = 0
-        """How much faster than data the last tail probe was."""
+        """Time by which the last tail probe was faster than a data packet, ns."""
         self.longest = self._short = 0
-        """Bytes of the longest packet so far; of packets that say nothing about its RTT."""
+        """Length of the longest packet so far; packets shorter than `_short` give no RTT sample."""
         self._late_ready = False
         self._gap_due_ns = 0
-        """When to look at the gap again; 0 for never."""
+        """When to check for a gap again; 0: never."""
 
-    # What happens
+    # Events
 
     def on_frame(self, now_ns: int) -> None:
-        """Note that a valid frame of the peer came in, of any kind."""
+        """Note that a valid frame of any kind arrived from the peer."""
         self._heard_ns = now_ns
 
     def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
-        """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
+        """Note that data was sent, and restart the timers. `idle_before`: nothing was in flight before."""
         self.tail.since_ns = now_ns
         if idle_before:
             self.ack_timer.restart(now_ns)
             self.tail.probes = 0
 
     def on_longer(self, length: int) -> None:
-        """Take in that a packet longer than all before goes out. If it is much longer, RTTs count anew."""
+        """Note that the longest packet so far is sent. If it is much longer, forget the RTTs so far."""
         if length > 2 * self.longest:
             self.rtt.restart()
         self.longest = length
         self._short = length >> 1
 
     def on_rtt(self, length: int, rtt_ns: int) -> None:
-        """Take in the RTT of a packet; that of a short one is less on each link, and none of full packets."""
+        """Note the RTT of a packet. The RTT of a short packet is too small, and is ignored."""
         if length >= self._short:
             self.rtt.sample(rtt_ns)
 
     def on_tail_probe(self, now_ns: int) -> None:
-        """Note that a tail probe went out."""
+        """Note that a tail probe was sent."""
         self.tail.since_ns = now_ns
 
     def on_probe_answer(self, rtt_ns: int, sent_ns: int, *, tail: bool) -> None:
-        """Take in the answer to a probe.
+        """Handle the answer to a probe.
 
-        Health probes bypass queues, so overtaking by one proves no loss; a tail probe counts as a packet. But
-        it is short, and each link on its way takes less time for it than for a full packet: it counts as a
-        packet sent earlier, by the time that it was faster than data. For the same reason its RTT is none of
-        data: with it, the reordering window would follow the shortest packets.
+        A health probe bypasses queues, so it proves no loss if it overtakes a packet. A tail probe counts as
+        a packet. But a probe is short and therefore faster than a full packet, so its send time is corrected
+        by the difference. Its RTT is not a sample, because the reordering window would become too small.
         """
         if not tail:
             return
@@ -271,18 +269,18 @@ class Recovery:
             self.newest_acked_ns = sent_ns
 
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
-        """Take in packets that a SACK newly acknowledged.
+        """Handle packets that a SACK newly acknowledged.
 
-        `known_ns` is the value of `newest_acked_ns` before the SACK: packets reported in a probe's answer had
-        arrived before the probe, which therefore did not overtake it.
+        `known_ns` is the value of `newest_acked_ns` before the SACK. If the SACK answers a probe, its packets
+        arrived before the probe, so the probe did not overtake them.
         """
         newest = self.newest_acked_ns
         late = known_ns
         min_rtt_ns = self.rtt.min_ns
         short = self._short
         for packet in acked:
-            # A repeated packet's answer may be the first transmission's: count it only after a whole RTT [RFC
-            # 8985].
+            # After a retransmission, the answer may be for the first transmission. It counts for the
+            # retransmission only if this was sent at least one RTT ago [RFC 8985].
             sent_ns = packet.sent_ns
             if packet.length < short:
                 sent_ns -= self._lead_ns
@@ -295,41 +293,41 @@ class Recovery:
             self.window.on_overtaken(now_ns, known_ns - late)
 
     def on_found(self, now_ns: int, packet: SentPacket, known_ns: int) -> None:
-        """Take in that a packet which counted as lost was acknowledged."""
+        """Note that a packet was acknowledged although it counted as lost."""
         self.window.on_overtaken(now_ns, known_ns - packet.sent_ns)
 
     def on_spurious(self, now_ns: int) -> None:
-        """Widen the reordering window: a packet that counted as lost had arrived."""
+        """Widen the reordering window, because a packet that counted as lost had arrived."""
         self.window.on_spurious(now_ns)
 
     def on_progress(self, now_ns: int) -> None:
-        """Restart the timers: something new was acknowledged."""
+        """Restart the timers, because a packet was newly acknowledged."""
         self.progress_ns = now_ns
         self.ack_timer.restart(now_ns)
         self.tail.probes = 0
         self._late_ready = False
 
     def on_transport_ack(self, now_ns: int) -> None:
-        """Restart the timers: something new is in the peer's memory."""
+        """Restart the timers, because more data is in the peer's memory."""
         self.ack_timer.restart(now_ns)
         self.tail.probes = 0
 
     def on_nack(self, now_ns: int) -> None:
-        """Restart the ACK timer: a packet reached the peer, which is a sign of life."""
+        """Restart the ACK timer, because the peer received a packet and answered."""
         self.ack_timer.since_ns = now_ns
 
     def on_refused(self, tries: int) -> bool:
-        """Count a refusal of a packet sent so many times before; return whether all retries are used up.
+        """Count a refusal of a packet that was sent `tries` times before; return whether no retry is left.
 
-        There is one counter for all causes; the NACKs of one window count as one try.
+        All causes share one counter. The NACKs of one window count as one retry.
         """
         self.ack_timer.retries = max(self.ack_timer.retries, tries + 1)
         return self.ack_timer.exhausted
 
-    # What is lost
+    # Lost packets
 
     def detect(self, now_ns: int) -> list[SentPacket]:
-        """Take out the packets sent more than the reordering window before the newest acknowledged one."""
+        """Remove and return the packets that are lost according to the reordering window."""
         lost: list[SentPacket] = []
         order = self.order
         packet = order.oldest()
@@ -344,14 +342,14 @@ class Recovery:
         return lost
 
     def on_retired(self, now_ns: int) -> None:
-        """Note that an EV was retired for a loss."""
+        """Note that an EV was retired because of a loss."""
         self._retired_ns = now_ns
         self.order.rescan()
 
     def detect_retired(self) -> list[SentPacket]:
-        """Take out the packets that any later one overtook and that were sent on an EV retired since.
+        """Remove and return the packets that were overtaken and whose EV was retired after they were sent.
 
-        Packets sent there later, because no other EV is usable, have the usual reordering window.
+        If no EV is usable, packets are sent on retired EVs. These have the usual reordering window.
         """
         if self._retired_ns < 0:
             return []
@@ -363,21 +361,21 @@ class Recovery:
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
-        """Return the packets lost when the ACK timer runs out: nothing if the peer is silent.
+        """Return the packets that are lost when the ACK timer runs out; none if the peer is silent.
 
-        A silent peer proves nothing against a path; a packet of the peer that arrived since the sending does.
+        A packet is lost if a frame of the peer arrived long after it was sent. Silence proves nothing.
         """
         known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]
 
     def newest_in_flight(self) -> SentPacket | None:
-        """Return the packet in flight that was sent last."""
+        """Return the packet in flight that was sent last; None if there is none."""
         return self.order.newest()
 
     def wants_gap_probe(self, now_ns: int) -> bool:
-        """Return whether to ask now about a packet that was overtaken, because nothing under way can decide.
+        """Return True if a probe must be sent now to find out whether an overtaken packet is lost.
 
-        If an answer could not decide yet, the timer asks for it as soon as it can.
+        If it is too early for this, set a timer.
         """
         self.gap = False
         self._gap_due_ns = 0
@@ -393,14 +391,14 @@ class Recovery:
     # Timers
 
     def next_timer(self, now_ns: int) -> int:
-        """Return when `handle_timer` wants to be called while something is unacknowledged."""
+        """Return when to call `handle_timer`, if something is unacknowledged."""
         first = min(self.tail.due_ns(self.window.ns(now_ns) + self._lead_ns), self.ack_timer.due_ns())
         if self._gap_due_ns and self._gap_due_ns < first:
             first = self._gap_due_ns
         return first
 
     def handle_timer(self, now_ns: int) -> int:
-        """Do the work that is due while something is unacknowledged; return the requester's next step."""
+        """Do the work that is due, if something is unacknowledged; return the requester's next step."""
         if self._gap_due_ns and now_ns >= self._gap_due_ns:
             self._gap_due_ns = 0
             self.gap = True
@@ -409,9 +407,8 @@ class Recovery:
         if now_ns < tail_due and now_ns < ack_due:
             return NOTHING
         if now_ns - min(tail_due, ack_due) > self._stall_grace_ns and not self._late_ready:
-            # This process was not running. The peer's answers in that time are still unread: give it one
-            # round. Only due work is put off, and only by that round: a machine that is always late must
-            # run out of retries as well.
+            # The process did not run in time, so answers of the peer may still be unread. Postpone the due
+            # work once, so that they can be read. On a machine that is always late, retries still run out.
             self._late_ready = True
             self.tail.since_ns = now_ns
             if now_ns >= ack_due:
@@ -427,7 +424,7 @@ class Recovery:
         return TAIL_PROBE
 
     def clear(self) -> None:
-        """Drop everything in flight, as a QP in error does."""
+        """Remove everything in flight: the QP is in error."""
         self.order.clear()
         self._retired_ns = -1
         self.gap = False

@@ -1,8 +1,8 @@
-"""The sending half of a queue pair: cuts writes into packets, sprays them, repairs losses, completes in
-order.
+"""The sending half of a queue pair: it cuts writes into packets, sprays and retransmits them, and completes
+the writes in order.
 
-Sending one packet is the hot path: one EV from the rotation, one frame from the packet builder, one record on
-the scoreboard. Acknowledgement costs one look-up per PSN that changed.
+To send one packet, it takes one EV from the rotation, builds one frame and writes one record on the
+scoreboard. These steps are optimised. An acknowledgement costs one look-up per PSN that changed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Requester:
         self._service_time = False
         self._report = WindowReport(qpn, config.window_event_interval_ns, note)
         self._rcvd_units = 0
-        # One turn of the wire space ahead, so that no PSN near the first is ever negative.
+        # PSNs start above 2^24. Otherwise `expand` could return a negative number for an old PSN.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
         self.recovery = Recovery(config, self.board)
         self.losses = Losses(qpn, self.board, self.recovery, note)
@@ -82,20 +82,20 @@ class Requester:
         self.probes = Probes(qpn, builder, self._tc_probe, self.recovery, note)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
-        # Set by connect().
+        # connect() sets these fields.
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
         self.mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
         self.in_memory = self.board.una
-        """Below this PSN everything is in the peer's memory, as transport ACKs show."""
+        """All PSNs below this one are in the peer's memory, according to transport ACKs."""
 
         self.packets_sent = self.packets_retransmitted = 0
         self.bytes_acked = self.sacks_received = self.nacks_received = self.bogus_received = 0
 
     def connect(self, connection: Connection, evs: EvSet, congestion: CongestionControl) -> None:
-        """Learn the settings of the connection, the ways to the peer and what controls them."""
+        """Set the settings of the connection, the EVs to the peer and the congestion control."""
         self.congestion = congestion
         self._overhead = congestion.overhead_bytes
         self.queue.max_imms = connection.max_wimm
@@ -109,7 +109,7 @@ class Requester:
         self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs, service_time=connection.service_time)
         if not connection.trim_nack:
-            # A peer that does not answer trimmed packets must not be sent trimmable ones.
+            # The peer does not answer trimmed packets, so send data that switches do not trim.
             self._tc_data = self._tc_retx = self._tc_probe
 
     def post(self, now_ns: int, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
@@ -121,25 +121,25 @@ class Requester:
 
     @property
     def idle(self) -> bool:
-        """Nothing posted is unfinished."""
+        """All posted writes are complete."""
         return not self.queue.open
 
     def hear(self, now_ns: int) -> None:
-        """Note that a valid frame of the peer came in, of any kind."""
+        """Note that a valid frame of any kind arrived from the peer."""
         self.recovery.on_frame(now_ns)
 
     # Sending
 
     def wants_to_send(self, now_ns: int) -> bool:
-        """Return whether `emit_frames` might produce something now."""
+        """Return whether `emit_frames` might append a frame now."""
         return self.wants_to_probe() or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
 
     def wants_to_probe(self) -> bool:
-        """Return whether `emit_probes` might produce something now."""
+        """Return whether `emit_probes` might append a probe now."""
         return self.recovery.gap or bool(self.probes.wanted)
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send that only congestion control may hold back."""
+        """Return whether there is a packet to send, apart from the limit of congestion control."""
         board = self.board
         if self.losses.silent:
             return False
@@ -151,10 +151,11 @@ class Requester:
         return self.queue.may_begin(first)
 
     def _unanswered(self) -> bool:
-        """Return whether an answer of the peer is awaited."""
+        """Return whether the sender waits for an answer of the peer."""
         board = self.board
         if board.inflight_packets or (board.una < board.next_psn and not board.lost):
-            # With nothing in flight the cumulative PSN is awaited; only a false SACK leaves it behind.
+            # If nothing is in flight, all packets were acknowledged, but not by the cumulative PSN. This
+            # happens only after a false SACK.
             return True
         requests = self.queue.open
         return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una
@@ -162,16 +163,14 @@ class Requester:
     def emit_probes(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` probes to `out`, which no window holds back; return how many."""
+        """Append up to `limit` probes to `out`; return their number. No window limits probes."""
         self.evs.now_ns = now_ns
         return self.probes.emit(now_ns, out, limit, free_ports) if self.wants_to_probe() else 0
 
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`; return how many. Probes first, then lost packets, then new
-        ones.
-        """
+        """Append up to `limit` frames: probes, then lost packets, then new ones; return their number."""
         start = len(out)
         evs = self.evs
         self.emit_probes(now_ns, out, limit, free_ports)
@@ -227,7 +226,7 @@ class Requester:
             if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
-                # This packet closes a window, for a while or until its answer: request one.
+                # This packet fills a window, and no other packet may follow for some time. So request an ACK.
                 flags = _ACK_BIT
             self._send(now_ns, packet, flags, self._tc_data, out)
             room -= 1
@@ -247,17 +246,17 @@ class Requester:
 
     def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Outgoing]) -> None:
         psn, old = lost.psn, lost.ev
-        lost.previous = None  # Two transmissions are enough; without end, they would be a chain without end.
+        lost.previous = None  # Keep only the last two transmissions, to limit memory.
         packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)
         self.recovery.ack_timer.on_retransmission(now_ns)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
         self._note(Retransmitted, (now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
-    # What arrives
+    # Arriving packets
 
     def on_sack(self, now_ns: int, sack: SackPacket) -> None:
-        """Take in a SACK."""
+        """Handle a SACK."""
         if self.error is not None:
             return
         board, recovery, evs = self.board, self.recovery, self.evs
@@ -304,8 +303,8 @@ class Requester:
         if advanced:
             self._complete(now_ns)
         elif asked_ns > recovery.progress_ns and board.contradicts(cack):
-            # It answers a packet sent after the last progress: the packets that it lacks had not arrived,
-            # though they were acknowledged.
+            # The probe was sent after the last progress. The answer lacks packets that the peer had
+            # acknowledged, so the acknowledgement was false.
             self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer lacks what was acknowledged", cack + 1)
             return
         congestion = self.congestion
@@ -317,7 +316,7 @@ class Requester:
             if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
-            measured_ns: int = rtt_ns  # compiled, a sum with an `int | None` is a call
+            measured_ns: int = rtt_ns  # In compiled code, a sum with an `int | None` would be slow.
             rtt_ns = measured_ns + int((self._mtu - length) * congestion.byte_ns)
         ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
@@ -334,7 +333,7 @@ class Requester:
             self._report.note(now_ns, self.congestion)
 
     def _on_trigger(self, now_ns: int, sack: SackPacket, trigger: SentPacket | None) -> int | None:
-        """Take in which packet a SACK answers; return its RTT, or None if that would be ambiguous."""
+        """Handle the packet that a SACK answers; return its RTT, or None if it is ambiguous."""
         if trigger is None:
             return None
         entropy = sack.entropy
@@ -342,7 +341,7 @@ class Requester:
         if trigger.ev.value == entropy:
             self.evs.prove(now_ns, trigger.ev)
         elif previous is not None:
-            # The echoed EV is that of an earlier transmission: it had arrived, late.
+            # The SACK has the EV of an earlier transmission, which therefore arrived, but late.
             self.losses.on_spurious(now_ns, previous)
         rtt_ns = rtt_of(now_ns, trigger, sack, timestamps=self._timestamps, service_time=self._service_time)
         if rtt_ns is not None:
@@ -350,7 +349,7 @@ class Requester:
         return rtt_ns
 
     def on_transport_ack(self, now_ns: int, psn24: int, syndrome: int) -> None:
-        """Take in an AETH: everything up to this PSN is in the peer's memory, or the peer gave up at it."""
+        """Handle an AETH: all PSNs up to this one are in the peer's memory, or the write failed at it."""
         psn = expand(psn24, self.board.una - 1)
         status = nak_status(syndrome)
         if status is not None:
@@ -365,7 +364,7 @@ class Requester:
             self.bogus_received += 1
 
     def _on_transport_nak(self, now_ns: int, psn: int, status: Status) -> None:
-        """Take in a NAK. It names the PSN that the peer expects: all below it have arrived [IBTA 9.7.5.2]."""
+        """Handle a NAK. It names the PSN that the peer expects, so all lower PSNs arrived [IBTA 9.7.5.2]."""
         board = self.board
         if self.error is not None or not board.una <= psn <= board.next_psn:
             self.bogus_received += 1
@@ -382,7 +381,7 @@ class Requester:
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
 
     def on_nack(self, now_ns: int, nack: Nack) -> None:
-        """Take in a NACK [SPEC §7.3]."""
+        """Handle a NACK [SPEC §7.3]."""
         if self.error is not None:
             return
         board = self.board
@@ -397,7 +396,7 @@ class Requester:
             return
         packet = board.current(psn)
         if packet is None or packet.ev.value != nack.entropy:
-            # Acknowledged, or already sent again: the NACK is out of date.
+            # The packet is acknowledged or already sent again, so the NACK is too late.
             return
         self.losses.set_silent(False)
         last_hop = reason == NackReason.TRIMMED_LASTHOP
@@ -422,7 +421,7 @@ class Requester:
     # Timers
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when `handle_timer` wants to be called."""
+        """Return when to call `handle_timer`; None: never."""
         if self.error is not None:
             return None
         due = self.evs.next_probe_ns() if self.evs.bad else None
@@ -436,7 +435,7 @@ class Requester:
         return due
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         if self.error is not None:
             return
         self.probes.want_due(now_ns)
@@ -450,24 +449,24 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            awaited = min(self.in_memory, self.board.una)  # A write may lack its transport ACK alone.
+            awaited = min(self.in_memory, self.board.una)  # lowest PSN without SACK or transport ACK
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         if self.losses.on_ack_timeout(now_ns):
             self._note_window(now_ns)
-        # One probe per plane: the first to come back settles, with its bitmap, which packets were lost.
+        # One probe per plane: the bitmap of the first answer shows which packets were lost.
         self.probes.want_tail(len(self.evs.planes))
 
-    # Errors
+    # Errors that end the queue pair
 
     def fail(self, now_ns: int, status: Status, detail: str, psn: int | None) -> None:
-        """Go to the error state: the request that holds `psn` ends with `status`, all others are flushed."""
+        """Go to the error state: the request that holds `psn` gets `status`, all others are flushed."""
         if self.error is None:
             self.flush(now_ns, status, psn)
             self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
-        """End all requests, in order, without an event that the QP failed."""
+        """Complete all requests in order, without a QpError event."""
         if self.error is not None:
             return
         self.error = status
@@ -481,5 +480,5 @@ class Requester:
         self.board.clear()
 
     def withdraw(self) -> None:
-        """Give back what this QP holds of a window that others may share."""
+        """Remove this QP's packets in flight from the window, which other QPs may share."""
         self.losses.set_silent(True)
