@@ -1,4 +1,4 @@
-"""`python -m mrclab.hosts.compile`: compile the MRC core (`mrclab.hosts.compiled`) unless that is done."""
+"""`python -m mrclab.hosts.compile`: compile the transports' cores (see `mrclab.hosts.compiled`) if needed."""
 
 import sys
 

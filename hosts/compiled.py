@@ -1,13 +1,13 @@
-"""The transports' cores and their drivers, compiled by mypyc from the very source that runs without it.
+"""Compile the transports' cores and their drivers with mypyc, from the same source that plain Python runs.
 
-    python -m mrclab.hosts.compile        compile them, unless that is done
+    python -m mrclab.hosts.compile        compile the cores, if needed
 
-A compiled module is used only while its source is unchanged, to the byte, since the compilation: builds lie
-under the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present
-source. An edited file therefore takes effect at once, in pure Python, until it is compiled again. Without a
-compiler everything works in pure Python, slower. MRCLAB_PURE=1 asks for pure Python.
+A build is stored in the virtual environment, in a folder named by the hash of its source. `prefer` looks for
+the hash of the present source. So if you edit a file, the next process runs your version in pure Python until
+you compile it again. Without a compiler everything runs in pure Python, but slower. MRCLAB_PURE=1 always runs
+pure Python.
 
-All modules are compiled as one mypyc group, so that calls between packages stay native.
+All modules are compiled as one mypyc group, so that calls between packages are native calls, which are fast.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     "mrclab.hosts.streams": ("rounds", "stream"),
     "mrclab.simulator": ("clock", "flow_control", "nic", "port", "served", "switch"),
 }
-"""The compiled modules, by package: all code that a packet meets between an application and the network."""
+"""The compiled modules, by package: all code that runs for every packet."""
 CONSTANTS = "mrclab/p4src/contract.py"
-"""A module that is not compiled, but whose constants are compiled into the modules that use them."""
+"""A module whose constants are compiled into the modules above. The module itself is not compiled."""
 DIGITS = 16
-"""Of the hash that names a build's folder."""
+"""Number of hexadecimal digits of the hash that name a build's folder."""
 KEPT = 4
-"""Builds of older sources to keep, so that switching between branches compiles nothing again."""
+"""Number of older builds to keep, so that a switch to another git branch needs no new compilation."""
 _SOURCE = Path(__file__).parents[2]
 """The folder that holds the package mrclab."""
 _RECIPE = """\
@@ -67,11 +67,11 @@ setup(name="core", script_args=build, ext_modules=extensions)
 
 
 class CompileError(RuntimeError):
-    """The core cannot be compiled here; the text is one line and names the remedy."""
+    """The core cannot be compiled here. The text is one line and names the remedy."""
 
 
 def directory() -> Path:
-    """Return where the build of the present source is, or would be."""
+    """Return the folder for the build of the present source. It exists only if that source is compiled."""
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
     for file in sources():
         digest.update((_SOURCE / file).read_bytes())
@@ -80,12 +80,12 @@ def directory() -> Path:
 
 
 def sources() -> list[str]:
-    """Return the files that are compiled."""
+    """Return the source files to compile, relative to the folder that holds the package mrclab."""
     return [str(_folder(package) / f"{name}.py") for package, names in COMPILED.items() for name in names]
 
 
 def _folder(package: str) -> Path:
-    """Return a package's folder."""
+    """Return the folder of a package, relative to `_SOURCE`."""
     return Path(*package.split("."))
 
 
@@ -94,10 +94,11 @@ def _builds() -> Path:
 
 
 def prefer(path: MutableSequence[str], package: str) -> None:
-    """Let a package, whose `__path__` this is, find its compiled modules first, if they are up to date."""
+    """Make a package find its compiled modules first, if they are up to date. ``path`` is its `__path__`."""
     if not wanted() or not (built := directory()).is_dir():
         return
-    # mypyc makes one library of all modules, and for each a stub that imports it by its name.
+    # mypyc builds one shared library for all modules, and a small stub for each module. A stub imports the
+    # library by name, so the library must be in sys.modules first.
     for library in built.glob("*.so"):
         spec = spec_from_file_location(library.name.partition(".")[0], library)
         if spec is not None and spec.name not in sys.modules:
@@ -106,18 +107,18 @@ def prefer(path: MutableSequence[str], package: str) -> None:
 
 
 def wanted() -> bool:
-    """Return whether compiled modules may be used at all."""
+    """Return whether compiled modules may be used. If MRCLAB_PURE is set, they may not."""
     return os.environ.get(PURE_VARIABLE, "") in ("", "0")
 
 
 def in_use() -> bool:
-    """Whether this process runs the compiled core."""
-    frames = import_module("mrclab.hosts.rdma.frames")  # a package that itself imports this module
+    """Return whether this process runs the compiled core."""
+    frames = import_module("mrclab.hosts.rdma.frames")  # late, because that package imports this module
     return not str(frames.__file__).endswith(".py")
 
 
 def describe() -> str:
-    """Return what this process runs, in one line, and how to change it."""
+    """Return one line: whether this process runs compiled or pure Python, and how to compile."""
     if in_use():
         return "compiled"
     if not wanted():
@@ -128,10 +129,7 @@ def describe() -> str:
 
 
 def build() -> Path:
-    """Compile the present source, unless that is done, and return its folder.
-
-    Raise CompileError if that fails.
-    """
+    """Compile the present source if necessary, and return the build's folder. Raise CompileError."""
     target = directory()
     if target.is_dir():
         return target
@@ -139,7 +137,7 @@ def build() -> Path:
         raise CompileError("compiling for Windows is not supported")
     if shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise CompileError("no C compiler for Python modules here: install gcc and python3-dev")
-    import fcntl  # Unix has it alone
+    import fcntl  # this module exists on Unix only
 
     print("mrclab: compiling the protocol cores, which takes half a minute", file=sys.stderr)
     try:
@@ -156,7 +154,7 @@ def build() -> Path:
 
 
 def _compile(folder: Path) -> Path:
-    # A copy, so that an edit during the build does not end up under the hash of the earlier source.
+    # Compile a copy. Otherwise an edit during the build would be stored under the hash of the earlier source.
     for package in ("mrclab", "mrclab.hosts", *COMPILED, "mrclab.p4src"):
         (folder / _folder(package)).mkdir(parents=True, exist_ok=True)
         (folder / _folder(package) / "__init__.py").touch()
@@ -187,7 +185,7 @@ def _forget_old() -> None:
 
 
 def main() -> int:
-    """Compile, or say in one line why not; return the exit status."""
+    """Compile the cores. If that fails, print the reason in one line. Return the exit status."""
     if not wanted():
         return 0
     try:

@@ -1,8 +1,8 @@
 """The interface of an endpoint, which `mrclab.hosts.mrc.Endpoint` and `mrclab.hosts.roce.Endpoint` share.
 
 An endpoint receives frames, returns frames to send, has timers, and reports events. Every class with this
-interface runs over real sockets (`mrclab.hosts.nic.device`), in the verbs API, in agents, in perf, and in
-tests.
+interface can be used with real sockets (`mrclab.hosts.nic.device`), in the verbs API, in agents, in perf and
+in tests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Config(Protocol):
 
     @property
     def kind(self) -> str:
-        """A name that `mrclab.hosts.transports.find_kind` finds."""
+        """The name of the transport's kind, for `mrclab.hosts.transports.find_kind`."""
 
 
 class Endpoint(Protocol):
-    """One NIC: its ports, memory and queue pairs. Times are CLOCK_MONOTONIC, ns."""
+    """One NIC: its ports, memory and queue pairs. All times are of CLOCK_MONOTONIC, in ns."""
 
     drops: Drops
 
@@ -33,10 +33,10 @@ class Endpoint(Protocol):
         """The NIC's ports, one per plane."""
 
     def register_memory(self, buffer: bytearray | memoryview, access: Access = ...) -> MemoryRegion:
-        """Let peers write into a buffer."""
+        """Register a buffer, so that peers may write into it."""
 
     def deregister_memory(self, region: MemoryRegion) -> None:
-        """Close a region to peers."""
+        """Deregister a region, so that peers may no longer write into it."""
 
     def create_qp(self) -> int:
         """Create a queue pair and return its number."""
@@ -48,7 +48,7 @@ class Endpoint(Protocol):
         """
 
     def connect(self, qpn: int, remote: Any, paths: RemotePaths) -> None:
-        """Connect to the peer's queue pair. Raise ValueError if the two are not compatible."""
+        """Connect to the peer's queue pair. Raise ValueError if the two queue pairs are not compatible."""
 
     def destroy_qp(self, qpn: int) -> None:
         """Remove a queue pair."""
@@ -63,40 +63,38 @@ class Endpoint(Protocol):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE; with ``imm`` a WRITE with immediate."""
+        """Queue an RDMA WRITE. If ``imm`` is given, it is a WRITE with immediate."""
 
     @property
     def repairs_wait(self) -> bool:
-        """True if a loss was found since frames were asked for last, or a gap that is to be reported at once:
-        ask for frames before the next frame is handed over.
-        """
+        """True if a retransmission, or a report of a gap, must be sent before the next frame is received."""
 
     @property
     def message_waits(self) -> bool:
-        """True while the application has not taken the completion of a message that arrived."""
+        """True if a message has arrived and the application has not taken its completion yet."""
 
     def events(self) -> Iterator[Event]:
-        """Take all events, including completions, oldest first."""
+        """Remove and return all events, including completions, oldest first."""
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Report that a port of the NIC went down or came up."""
 
     def receive(self, port: int, frame: bytes | bytearray | memoryview, now_ns: int) -> None:
-        """Process a whole Ethernet frame."""
+        """Process an arrived frame, from the Ethernet header on."""
 
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = ...
     ) -> Sequence[tuple[int, bytes]]:
-        """Return about ``limit`` frames at most, each with its port; none if there is nothing to send now."""
+        """Return about ``limit`` frames at most, each with its port. The list may be empty."""
 
     def next_timer(self) -> int | None:
-        """Return when to call ``handle_timer``; None if no timer is set."""
+        """Return the time at which to call ``handle_timer``, or None if no timer is set."""
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do the work of all timers that have expired."""
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many bytes of payload a queue pair has put into memory. Quick, unlike a snapshot."""
+        """Return the payload bytes that a queue pair has written to memory. Faster than ``qp_counters``."""
 
     def qp_counters(self, qpn: int) -> Any:
         """Return a snapshot of a queue pair's counters, a dataclass.
@@ -109,7 +107,7 @@ class Endpoint(Protocol):
 
 
 class Host(Protocol):
-    """An endpoint and the clock that it runs by."""
+    """An endpoint and its clock."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -120,28 +118,31 @@ class Host(Protocol):
 
 
 class NicDevice(Host, Protocol):
-    """A NIC as programs drive it: `mrclab.hosts.nic.device.Device`, or one in virtual time."""
+    """A NIC for programs: `mrclab.hosts.nic.device.Device` on real sockets, or a NIC in virtual time."""
 
     def events(self) -> list[Event]:
         """Return the endpoint's events since the last call, in order."""
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable."""
+        """Wait until the NIC or one of ``others`` (descriptors) is ready, and do the NIC's work.
+
+        Wait until ``until_ns`` at the latest. Return those of ``others`` that are readable.
+        """
 
     def flush(self) -> None:
         """Send the frames that the endpoint has ready."""
 
     def drops(self) -> int:
-        """Return how many frames were lost since the last call because they were read too late."""
+        """Return the number of frames lost since the last call because a receive buffer was full."""
 
     def descriptors(self) -> Collection[int]:
-        """Return the descriptors that wake the NIC."""
+        """Return the descriptors that become readable when the NIC has work."""
 
     def blocked(self) -> Collection[int]:
-        """Return descriptors of ports that wait until they are writable."""
+        """Return the descriptors of ports with a full send buffer. Wait until they are writable."""
 
     def due_ns(self) -> int | None:
-        """Return when there is something to do apart from the descriptors."""
+        """Return the time at which the NIC has work even if no descriptor is ready, or None."""
 
     def close(self) -> None:
         """Close the ports."""

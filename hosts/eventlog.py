@@ -1,14 +1,15 @@
-"""The event log: what an endpoint did and when, written during the run.
+"""The event log: the events of an endpoint and their times, written during the run.
 
-docs/event-log.md has the format.
+docs/event-log.md describes the format.
 
-The NIC's process neither formats nor writes events. It sends them in small batches to a process that does
-both (``python -m mrclab.hosts.eventlog``), over a non-blocking socket. Events wait in a bounded buffer while
-that process is behind. When the buffer is full, events are lost; the log's last line has their number.
+The NIC's process neither formats nor writes events. It sends them in small batches over a non-blocking socket
+to a second process (``python -m mrclab.hosts.eventlog``), which formats and writes them. If the second
+process is slow, events wait in a bounded buffer. If the buffer is full, events are lost; the last line of the
+log has their number.
 
-Events are dictionaries in the manner of qlog (draft-ietf-quic-qlog-main-schema): time, name, data. The file
-has a `header` and then one `record` per line ("JSON-SEQ" without the separator bytes, so that every
-JSON-lines tool reads it). Times are ms since `reference_ns`, as qlog wants.
+As in qlog (draft-ietf-quic-qlog-main-schema), an event is a dictionary with time, name and data. The file has
+a `header` and then one `record` per line. This is "JSON-SEQ" without the separator bytes, so that every tool
+for JSON lines can read it. As qlog requires, times are in ms since `reference_ns`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ CATEGORY: dict[type[Event], str] = {
 
 
 def header(title: str, vantage_point: str, reference_ns: int) -> dict[str, Any]:
-    """Return a log's first record. `vantage_point` names the NIC; `reference_ns` is the time called 0."""
+    """Return the first record of a log. `vantage_point` names the NIC; times count from `reference_ns`."""
     return {
         "qlog_version": "0.4",
         "qlog_format": "JSON-SEQ",
@@ -83,7 +84,7 @@ def record(event: Event, reference_ns: int = 0) -> dict[str, Any]:
 
 
 def lost_record(count: int) -> dict[str, Any]:
-    """Return the last line of a log that misses `count` events because nobody could write them in time."""
+    """Return the last line of a log that lacks `count` events because the buffer was full."""
     return {"name": "mrc:log:events_lost", "data": {"count": count}}
 
 
@@ -112,7 +113,7 @@ COMPLETIONS = (SendCompleted, ReceiveCompleted)
 
 
 def _hints(kind: type[Event]) -> dict[str, Any]:
-    """Return the types of an event's fields. Compiled classes do not find their module's names themselves."""
+    """Return the types of an event's fields. Compiled classes need the names of their module for this."""
     return get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
 
@@ -138,7 +139,7 @@ _PACKERS = {kind: (code, _packer(kind)) for code, kind in enumerate(_KINDS)}
 
 
 def pack(batch: Iterable[Event]) -> bytes:
-    """Serialise events for the writing process; this takes about a microsecond each."""
+    """Serialise events for the writing process. This takes about a microsecond per event."""
     packed = []
     for event in batch:
         code, getter = _PACKERS[type(event)]
@@ -147,7 +148,7 @@ def pack(batch: Iterable[Event]) -> bytes:
 
 
 def unpack(message: bytes) -> list[Event]:
-    """Invert ``pack``."""
+    """Return the events from a message that ``pack`` made."""
     found: list[Event] = []
     for code, values in marshal.loads(message):
         kind, enums = _KINDS[code], _ENUMS[_KINDS[code]]
@@ -158,10 +159,11 @@ def unpack(message: bytes) -> list[Event]:
 
 
 class EventLog:
-    """The NIC's end of an event log. ``close`` completes the log and waits until it is written.
+    """The NIC's side of an event log. ``close`` completes the log and waits until it is written.
 
-    Without ``completions`` the log leaves out work completions, of which every message has one. With
-    ``keep_bytes`` it keeps about that many of the newest bytes, in the file and an older one named ``.1``.
+    If ``completions`` is false, the log leaves out work completions; every message has one. If ``keep_bytes``
+    is given, only about that many of the newest bytes are kept, in the file and in an older file named
+    ``.1``.
     """
 
     def __init__(
@@ -206,11 +208,11 @@ class EventLog:
         self._waiting.append(event)
 
     def next_due(self) -> int | None:
-        """Return when to call ``hand_over`` at the latest."""
+        """Return the latest time to call ``hand_over``, or None if no event waits."""
         return self._since_ns + FLUSH_NS if self._waiting else None
 
     def hand_over(self, now_ns: int) -> None:
-        """Send one batch, if it is full or its first event has waited long enough."""
+        """Send one batch, if it is full or its first event has waited for FLUSH_NS."""
         waiting = self._waiting
         if now_ns < self._blocked_until_ns:
             return
@@ -221,7 +223,8 @@ class EventLog:
         try:
             self._pass_on(count)
         except BlockingIOError:
-            # The writer is behind: pause, because packing the batch again at every event takes much time.
+            # The writing process is slow. Wait, because packing the batch again at every event takes much
+            # time.
             self._blocked_until_ns = now_ns + BLOCKED_NS
         except OSError:
             self.lost += len(waiting)
@@ -252,7 +255,7 @@ class EventLog:
 
 
 class LogFile:
-    """The log file: a header, then a line for each event. It is rotated at half of ``keep_bytes``."""
+    """The log file: a header, then a line for each event. At half of ``keep_bytes`` a new file begins."""
 
     def __init__(self, path: Path, host: str, reference_ns: int, keep_bytes: int = 0) -> None:
         self._path = path
@@ -279,14 +282,14 @@ class LogFile:
             self._file = self._begin()
 
     def close(self, lost: int = 0) -> None:
-        """Complete the log. The last line has the number of ``lost`` events, if any."""
+        """Complete the log. If events were lost, the last line has their number."""
         if lost:
             self._file.write(json.dumps(lost_record(lost)) + "\n")
         self._file.close()
 
 
 def write_log(log: Sequence[Event], path: Path, host: str = "") -> None:
-    """Write a whole log that is in memory."""
+    """Write a whole log from memory to a file."""
     file = LogFile(path, host, log[0].t_ns if log else 0)
     file.write(log)
     file.close()

@@ -1,9 +1,9 @@
-"""The options of MRC and RoCEv2 as experiments give them: a mapping in JSON's types.
+"""The options of MRC and RoCEv2 in an experiment: a mapping with JSON's types.
 
-``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three of NSCC's parameters describe the network and
-come from the topology unless they are given: the NIC's rate, the time that a byte takes over all links of a
-path, and the RTT of the idle network, which ``mrclab.hosts.nic.base_rtt`` measures once a queue pair is
-connected.
+``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three parameters of NSCC describe the network: the
+NIC's rate, the time that a byte takes over all links of a path, and the RTT of the idle network. If they are
+not given, they are computed from the topology. When a queue pair is connected, ``mrclab.hosts.nic.base_rtt``
+measures the RTT.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES
 from mrclab.topologies import Fabric
 
 SOFTWARE_RTT_NS = 200_000
-"""What endpoints and switches in software add to an RTT at moderate load."""
+"""The time that endpoints and switches in software add to an RTT at moderate load."""
 
 
 def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConfig:
@@ -47,17 +47,17 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
         }
     )
     config = MrcConfig(**rest, nscc=nscc)
-    policy_of(config), control_of(config)  # Refuse a name that nothing has before anything is started.
+    policy_of(config), control_of(config)  # raises an error for an unknown name before anything starts
     return config
 
 
 def roce_config(
     fabric: Fabric, host: str, options: Mapping[str, Any], of: type[RoceConfig] = RoceConfig
 ) -> RoceConfig:
-    """Return the configuration of a RoCEv2 endpoint; DCQCN's line rate is the port's unless it is given.
+    """Return the configuration of a RoCEv2 endpoint. DCQCN's line rate is the port's, unless it is given.
 
-    ``of`` is RoceConfig or a class derived from it. Raise TypeError for an option that
-    does not exist, ValueError for a bad value.
+    ``of`` is RoceConfig or a class derived from it. Raise TypeError for an option that does not exist,
+    ValueError for a bad value.
     """
     given = dict(options)
     dcqcn = given.pop("dcqcn", True)
@@ -78,7 +78,7 @@ def link_bps(fabric: Fabric, host: str) -> int:
 
 
 def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
-    """Return the serialisation time of a full packet over all links of a path, ns: the longest path's."""
+    """Return the serialisation time of a full packet over all links of the longest path, ns."""
     bits = 8 * (payload_bytes + FRAME_OVERHEAD_BYTES)
     usual = fabric.uniform_profiles
     if usual is not None:
@@ -91,7 +91,7 @@ def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
 
 
 def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
-    """Return the propagation delay of a path: the longest path's."""
+    """Return the propagation delay of the longest path, ns."""
     usual = fabric.uniform_profiles
     if usual is not None:
         near, far = (profile.delay_ns for profile in usual)
@@ -111,13 +111,13 @@ def _peers(fabric: Fabric, host: str) -> list[str]:
 
 
 def path_byte_ns(fabric: Fabric, host: str) -> float:
-    """Return the serialisation time of a byte over all links of a path, ns: the longest path's."""
+    """Return the serialisation time of a byte over all links of the longest path, ns."""
     full = 1_000_000 - FRAME_OVERHEAD_BYTES
     return max(wire_time_ns(fabric, host, peer, full) / 1_000_000 for peer in _peers(fabric, host))
 
 
 def idle_rtt_ns(fabric: Fabric, host: str, payload_bytes: int = MrcConfig().mtu_bytes) -> int:
-    """Return the idle network's RTT by the topology, ns: serialisation and propagation of the longest."""
+    """Return the RTT of the idle network, ns: serialisation and propagation over the longest path."""
     return max(
         wire_time_ns(fabric, host, peer, payload_bytes) + 2 * _delay_ns(fabric, host, peer)
         for peer in _peers(fabric, host)
@@ -125,24 +125,24 @@ def idle_rtt_ns(fabric: Fabric, host: str, payload_bytes: int = MrcConfig().mtu_
 
 
 def estimated_base_rtt_ns(fabric: Fabric, host: str, payload_bytes: int) -> int:
-    """Return the RTT between hosts in software at moderate load, ns."""
+    """Return an estimate of the RTT between hosts in software at moderate load, ns."""
     return SOFTWARE_RTT_NS + idle_rtt_ns(fabric, host, payload_bytes)
 
 
 FAST_BPS: Final = 10**10
-"""Links at least so fast belong to a data centre with NICs and switches in hardware."""
+"""From this rate on, a link is assumed to be in a data centre, with NICs and switches in hardware."""
 
 
 def fast_links(fabric: Fabric) -> bool:
-    """Return whether all links of a fabric are of a data centre's speed."""
+    """Return whether all links of a fabric have at least the rate FAST_BPS."""
     return all(link.profile.rate_bps >= FAST_BPS for link in fabric.links)
 
 
 def datacenter_mrc(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
-    """Return options of MRC for a data centre's speed: all times in them follow the idle RTT.
+    """Return options of MRC for the speed of a data centre. All times are multiples of the idle RTT.
 
-    The RTT is `longer_ns` more than the topology's. The defaults of `MrcConfig` suit software hosts, whose
-    RTT is hundreds of microseconds.
+    The defaults of `MrcConfig` are for hosts in software, whose RTT is hundreds of microseconds. `longer_ns`
+    is added to the RTT that is computed from the topology.
     """
     rtt_ns = idle_rtt_ns(fabric, host) + longer_ns
     window = link_bps(fabric, host) * rtt_ns // (8 * 10**9 * MrcConfig().mtu_bytes)
@@ -165,9 +165,9 @@ def datacenter_mrc(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, A
 
 
 def datacenter_rocev2(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
-    """Return options of RoCEv2 for a data centre's speed; DCQCN has the proportions of its paper.
+    """Return options of RoCEv2 for the speed of a data centre. DCQCN's increase is 1/1000 of the rate.
 
-    The RTT is `longer_ns` more than the topology's.
+    `longer_ns` is added to the RTT that is computed from the topology.
     """
     port = fabric.host(host).ports[0]
     rate_bps = fabric.link(host, port.t0).profile.rate_bps

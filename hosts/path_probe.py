@@ -1,7 +1,7 @@
-"""Path probes: out and back on a segment list, with a record from every switch (p4src/probe.p4).
+"""Path probes: packets that travel a segment list out and back and get a record from every switch.
 
-``PathProber`` sends them one at a time from a NIC of the namespace in which it is created. Building and
-reading them is pure.
+The switch side is p4src/probe.p4. ``PathProber`` sends one probe at a time from a NIC of the network
+namespace in which it is created. The functions that build and read probes do no input or output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOP_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class ProbedPath:
-    """A path out and back: the host, the plane and the switches in their order on the path."""
+    """A path out and back: the host, the plane, and the switches in the order of the path."""
 
     host: str
     plane: int
@@ -46,7 +46,7 @@ class ProbedPath:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A switch's record. ``arrived_us`` is by its own clock; on ebpf all switches and hosts share one."""
+    """A switch's record. On the ebpf target all switches and hosts share the clock of ``arrived_us``."""
 
     switch: str
     port_in: int
@@ -65,15 +65,15 @@ class Echo:
 
     @property
     def rtt_ns(self) -> int:
-        """The time from just before sending until the probe was read."""
+        """The time in ns from just before the probe was sent until it was read."""
         return self.back_ns - self.sent_ns
 
 
 def probed_paths(fabric: Fabric, src: str, dst: str | None = None) -> tuple[ProbedPath, ...]:
-    """Return the paths from a host to another's T0 and back, or, without ``dst``, to every T1 and back.
+    """Return the paths from a host to another host's T0 and back. Without ``dst``: to every T1 and back.
 
-    A container of six uSIDs takes a probe no farther than the other T0. Raise KeyError for an unknown host,
-    ValueError if src is dst.
+    A probe cannot go farther than the other T0, because its segment list has room for six uSIDs. Raise
+    KeyError for an unknown host, ValueError if src is dst.
     """
     found = []
     if dst is not None:
@@ -103,7 +103,7 @@ def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> 
 
 
 def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]:
-    """Return number, send time (ns) and records of a probe. Raise ValueError for any other frame."""
+    """Return the number, the send time (ns) and the records of a probe. Raise ValueError for other frames."""
     try:
         version, capacity, used, _, number, sent_ns = _HEAD.unpack_from(frame, _PROBE_AT)
         if version != PROBE_VERSION or used > min(capacity, PROBE_MAX_HOPS):
@@ -120,9 +120,9 @@ def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]
 
 
 class PathProber:
-    """Prober that sends from a host's NIC and waits for each probe. A context manager.
+    """A prober that sends probes from a host's NIC and waits for their return. A context manager.
 
-    Create it inside the host's namespace; its sockets stay there.
+    Create it inside the host's network namespace. Its sockets then belong to that namespace.
     """
 
     def __init__(self, fabric: Fabric, host: str) -> None:
@@ -170,7 +170,7 @@ class PathProber:
 
 
 def since_previous_us(echo: Echo) -> list[float]:
-    """Return the time from each hop to the next, in us; the last one is the way back to the host.
+    """Return the time from each hop to the next, in us. The last value is for the way back to the host.
 
     All switches must share the host's clock. They record whole microseconds.
     """

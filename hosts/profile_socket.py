@@ -1,8 +1,9 @@
-"""The socket of a process with a NIC, over which `mrclab profile` shows and changes the NIC's profiles.
+"""The socket over which `mrclab profile` shows and changes the profiles of a running NIC.
 
-It is an abstract UNIX socket, so it belongs to the network namespace of its host and ends with the process.
-Only the process's own user and root may use it. Requests and answers are lines of JSON
-(`mrclab.hosts.mrc.profiles.requests`). It never blocks the NIC: a client that does not read is dropped.
+The process of the NIC opens it. It is an abstract UNIX socket, so it belongs to the network namespace of the
+host and disappears with the process. Only the user of the process and root may use it. Requests and answers
+are lines of JSON (`mrclab.hosts.mrc.profiles.requests`). If a client does not read, it is disconnected, so
+that it cannot block the NIC.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class HostProfiles:
     """The profiles of a host's NIC, and their socket."""
 
     def __init__(self, device: Device, host: str) -> None:
-        """Open the socket. On a NIC of another transport than MRC there are no profiles."""
+        """Open the socket. If the transport is not MRC, there are no profiles and no socket."""
         self._device = device
         self._profiles: NicProfiles | None = None
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
@@ -71,9 +72,10 @@ class HostProfiles:
         ev_profile: int | None = None,
         cc_profile: int | None = None,
     ) -> None:
-        """Connect a queue pair with these profiles, by default those with id 1.
+        """Connect a queue pair with these profiles, by default the profiles with id 1.
 
-        Raise the errors of `NicProfiles.connect`; EINVAL if profiles are named on another transport.
+        Raise the errors of `NicProfiles.connect`. Raise EINVAL if profiles are given and the transport is not
+        MRC.
         """
         endpoint: Endpoint = self._device.endpoint
         if self._profiles is None or not isinstance(remote, QpAttributes):
@@ -91,23 +93,21 @@ class HostProfiles:
         )
 
     def deny_again(self, qpn: int) -> None:
-        """Deny the EVs of the profile's denylist again, after EVs were allowed by another way."""
+        """Deny the EVs of the profile's denylist again. Call this after another request allowed EVs."""
         if self._profiles is not None:
             self._profiles.deny_again(qpn)
 
     def observe(self, event: Event) -> None:
-        """Keep what an event of the NIC means for a profile."""
+        """Update the profiles after an event of the NIC."""
         if self._profiles is not None:
             self._profiles.observe(event)
-
-    # The socket
 
     def descriptors(self) -> list[int]:
         """Return the descriptors that are readable when `serve` has something to do."""
         return [] if self._socket is None else [self._socket.fileno(), *self._clients]
 
     def serve(self, readable: Collection[int]) -> None:
-        """Accept clients and answer requests, on the descriptors among these that are ours."""
+        """Accept clients and answer requests. Descriptors of other owners in ``readable`` are ignored."""
         for fd in readable:
             if self._socket is not None and fd == self._socket.fileno():
                 self._accept()
@@ -143,7 +143,7 @@ class HostProfiles:
             answer = encode(self.requests.carry_out(_parsed(line)))
             try:
                 sent = client.send(answer)
-            except OSError:  # among others: there is no room, as it does not read
+            except OSError:  # for instance, the send buffer is full because the client does not read
                 sent = 0
             if sent < len(answer):
                 got = b""
@@ -169,7 +169,7 @@ def sockets_here() -> list[str]:
 def ask(name: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request to a socket in the calling thread's network namespace, and return the answer.
 
-    Raise OSError if the process is gone or does not answer.
+    Raise OSError if the process has ended or does not answer.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(TIMEOUT_S)

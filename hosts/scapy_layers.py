@@ -1,7 +1,7 @@
 """MRC for scapy: every header as a layer, to build packets by hand and to dissect captured ones.
 
-This module is an optional tool, and nothing else in mrclab imports it: scapy is GPL-2.0-only. It is installed
-by ``pip install 'mrclab[scapy]'``, or with the ``dev`` extra.
+This module is an optional tool. Nothing else in mrclab imports it, because scapy is GPL-2.0-only. It is
+installed by ``pip install 'mrclab[scapy]'``, or with the ``dev`` extra.
 
 At the scapy prompt, in a host's namespace or anywhere else::
 
@@ -10,8 +10,9 @@ At the scapy prompt, in a host's namespace or anywhere else::
     >>> p /= BTH(opcode="WRITE_ONLY", dest_qpn=0x12, psn=7) / METH(msn=1) / RETH(rkey=5, dma_length=5)
     >>> (p / b"hello").show2()
 
-Pad count and pad bytes, lengths and the ICRC are filled in when a packet is built, unless they are given.
-Layouts are those of ``hosts/mrc/wire.py``; a trimmed packet (by the DSCP of its outer header) has no ICRC.
+When a packet is built, pad count, pad bytes, lengths and the ICRC are computed, unless they are given. The
+layouts are those of ``hosts/mrc/wire.py``. A trimmed packet has no ICRC; the DSCP of its outer header shows
+that it is trimmed.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def _names(enum: Any) -> dict[int, str]:
 
 
 def _head(*low: Any) -> list[Any]:
-    """Return the first 16 bits of SETH, NETH, PETH, ERTH and EETH; `low` are the seven below `next`."""
+    """Return the first 16 bits of SETH, NETH, PETH, ERTH and EETH. `low` has the seven bits after `next`."""
     return [BitField("type", 0, 4), BitField("next", 0, 5), *low]
 
 
 def _stamp() -> list[Any]:
-    """Return a timestamp and its format, as in TSETH."""
+    """Return the fields of a timestamp and its format, as in TSETH."""
     return [
         ShortField("tx_timestamp", 0),
         BitField("tsr", 0, 1),
@@ -113,7 +114,7 @@ def _has_icrc(packet: Packet) -> bool:
 
 
 class BTH(Packet):
-    """Base transport header, and the ICRC at the packet's end."""
+    """Base transport header. It also has the ICRC, which is at the end of the packet."""
 
     name = "MRC BTH"
     fields_desc = [  # noqa: RUF012
@@ -135,7 +136,7 @@ class BTH(Packet):
     ]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Fill in pad and ICRC unless they are given."""
+        """Compute pad and ICRC unless they are given."""
         pay, icrc = (pay[:-ICRC_LEN], pay[-ICRC_LEN:]) if _has_icrc(self) else (pay, b"")
         if self.pad_count is None:
             # All headers have a multiple of four bytes, so only the payload needs padding.
@@ -147,7 +148,10 @@ class BTH(Packet):
         return pkt + pay + icrc
 
     def expected_icrc(self, middle: bytes) -> bytes:
-        """Return the ICRC of the bytes from the BTH on, with this packet's IPv6 and UDP; zeros without."""
+        """Return the ICRC over IPv6, UDP and ``middle``, which is the bytes from the BTH to the pad.
+
+        Return zeros if the packet has no IPv6 or UDP header.
+        """
         udp, ip = self.underlayer, self.underlayer and self.underlayer.underlayer
         if not isinstance(udp, UDP) or not isinstance(ip, IPv6):
             return bytes(ICRC_LEN)
@@ -168,12 +172,12 @@ class BTH(Packet):
         return packet_icrc(headers, middle)
 
     def data(self) -> bytes:
-        """Return the payload of a data packet, without pad."""
+        """Return the payload of a data packet, without the pad bytes."""
         load = bytes(self[Raw].load) if self.haslayer(Raw) else b""
         return load[: len(load) - (self.pad_count or 0)]
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Return the extension header of the opcode."""
+        """Return the layer of the extension header that belongs to the opcode."""
         return _EXTENSIONS.get(self.opcode, Raw)
 
 
@@ -184,23 +188,23 @@ class METH(Packet):
     fields_desc = [ShortField("rqmsn", 0), ShortField("msn", 0)]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """TSETH if the BTH announces it."""
+        """Return TSETH if the BTH's flag ``ts`` announces it, otherwise RETH."""
         return TSETH if isinstance(self.underlayer, BTH) and self.underlayer.ts else RETH
 
 
 class TSETH(Packet):
-    """Transmit timestamp, in units of 128 ns; comes with BTH.ts."""
+    """Transmit timestamp, in units of 128 ns. It is present if BTH.ts is set."""
 
     name = "MRC TSETH"
     fields_desc = _stamp()
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """RETH always follows."""
+        """Return RETH, which always follows."""
         return RETH
 
 
 class RETH(Packet):
-    """The place of this packet's payload, and the length of the whole message."""
+    """RDMA header: the address for this packet's payload, and the length of the whole message."""
 
     name = "MRC RETH"
     fields_desc = [  # noqa: RUF012
@@ -210,7 +214,7 @@ class RETH(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Immediate data where the opcode has it."""
+        """Return the layer of immediate data if the opcode has it."""
         layer = self.underlayer
         while layer is not None and not isinstance(layer, BTH):
             layer = layer.underlayer
@@ -257,7 +261,7 @@ class SETH(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """CC_STATE always follows."""
+        """Return CC_STATE, which always follows."""
         return CC_STATE
 
 
@@ -312,7 +316,7 @@ class PETH(Packet):
 
 
 class ERTH(Packet):
-    """Endpoint request; its id is the low half of BTH.psn, its BTH.dest_qpn is 2."""
+    """Endpoint request. Its id is the low half of BTH.psn; its BTH.dest_qpn is 2."""
 
     name = "MRC ERTH"
     fields_desc = [  # noqa: RUF012
@@ -353,7 +357,8 @@ _EXTENSIONS: dict[int, Any] = {
 
 for _port in (OTHER_UDP_PORT, UDP_PORT):
     bind_layers(UDP, BTH, dport=_port)
-    # scapy takes the first binding: if its RoCE layers were loaded before, they own the same port.
+    # scapy uses the first binding of a port. Its own RoCE layers may be bound to this port earlier, so move
+    # the new binding to the front.
     UDP.payload_guess.insert(0, UDP.payload_guess.pop())
 
 
@@ -369,10 +374,10 @@ def underlay(
     ecn_capable: bool = True,
     udp_port: int = UDP_PORT,
 ) -> Packet:
-    """Ethernet, outer IPv6 to a uSID container, inner IPv6 and UDP, with an EV in its places.
+    """Return Ethernet, outer IPv6 to a uSID container, inner IPv6 and UDP. The fields for the EV are set.
 
-    The UDP checksum is 0, as MRC sends it. DSCP is data's by default; control packets take 46, and are not
-    ECN capable.
+    The UDP checksum is 0, as in MRC. The default DSCP is the one for data. Control packets have DSCP 46 and
+    are not ECN capable.
     """
     source, label = split_ev(ev)
     tclass = traffic_class(dscp, ecn_capable=ecn_capable)

@@ -1,9 +1,9 @@
 """The verbs API: a NIC as context, memory regions, queue pairs and completion queues.
 
-Names are those of libibverbs. Two things differ, because MRC differs [SPEC §6, §10]: the only operations are
-RDMA WRITE and WRITE with immediate; queue pairs are connected by attributes that the two programs exchange
-themselves, as JSON. Receives are posted on queue pairs that are created with them (``receives``); others have
-a place for every immediate.
+The names are those of libibverbs. MRC requires two differences [SPEC §6, §10]. The only operations are RDMA
+WRITE and WRITE with immediate. And to connect queue pairs, the two programs exchange attributes themselves,
+as JSON. If a queue pair is created with ``receives``, receives are posted on it. Other queue pairs accept
+every immediate without a receive.
 
 The API starts no thread. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in the
 event loop of a program that calls ``await cq.wait()``. See docs/api.md.
@@ -49,7 +49,7 @@ __all__ = [
 
 ASYNC_EVENTS_KEPT = 4096
 FIRST_AWAITED_ID = 1 << 64
-"""The first number of awaited work requests: beyond the 64-bit numbers that programs use."""
+"""The first number of awaited work requests. Programs use 64-bit numbers, so this number is never in use."""
 Buffer = bytes | bytearray | memoryview
 
 
@@ -57,26 +57,28 @@ class Opcode(Enum):
     """The operation that a work completion reports."""
 
     RDMA_WRITE = "RDMA_WRITE"
-    """One of our writes is acknowledged, or has failed."""
+    """A write of this host is acknowledged, or has failed."""
     RECV_RDMA_WITH_IMM = "RECV_RDMA_WITH_IMM"
-    """A peer's write with immediate is in our memory, and so is everything it wrote before."""
+    """A peer's WRITE with immediate is in the memory of this host, and so are that peer's earlier writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """A completion, as ``poll`` and ``wait`` return it: the fields of ibv_wc that MRC has."""
+    """A completion from ``poll`` or ``wait``. It has those fields of ibv_wc that MRC supports."""
 
     opcode: Opcode
     status: Status
     qp_num: int
     byte_len: int
     t_ns: int
-    """When the operation completed, CLOCK_MONOTONIC."""
+    """The time at which the operation completed, CLOCK_MONOTONIC."""
     wr_id: int | None = None
-    """The number given to ``post_write`` or ``post_recv``; None for an awaited ``write``, and for a message
-    that consumed no receive."""
+    """The number given to ``post_write`` or ``post_recv``. An awaited ``write`` has None.
+
+    A message that consumed no receive has None, too.
+    """
     imm_data: int | None = None
-    """The peer's immediate, 32 bits; None on the sending side."""
+    """The peer's immediate, 32 bits. None on the sending side."""
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,7 @@ class QpState(Enum):
     """Not connected yet."""
     RTS = "RTS"
     ERR = "ERR"
-    """Failed: posted work completes as flushed."""
+    """Failed: all posted work completes with the status "flushed"."""
 
 
 class Context:
@@ -105,9 +107,9 @@ class Context:
         self.host = host
         self.device = device
         self.async_events: deque[Event] = deque(maxlen=ASYNC_EVENTS_KEPT)
-        """All other events, in order: EVs retired and restored, packets lost, queue pairs failed."""
+        """Events except completions and answers, in order: EVs retired, packets lost, queue pairs failed."""
         self.responses: deque[EndpointAnswered] = deque(maxlen=ASYNC_EVENTS_KEPT)
-        """Answers to endpoint requests, and requests that had none, in the order of arrival."""
+        """Answers to endpoint requests, and notices of unanswered requests, in the order of arrival."""
         self._qps: dict[int, QueuePair] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -124,11 +126,11 @@ class Context:
     ) -> Context:
         """Open a host's NIC. The calling thread must be in the host's network namespace.
 
-        ``config`` selects the transport, MRC by default; `mrclab.hosts.transports` makes others. Arriving
-        frames are delayed by ``propagation_ns``, as by a longer wire.
+        ``config`` selects the transport; the default is MRC, and `mrclab.hosts.transports` has the others.
+        Arriving frames are delayed by ``propagation_ns``, as if the wire were longer.
 
-        Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
-        namespace.
+        Raise KeyError for a host that is not in the fabric. Raise OSError if the host's interfaces are not in
+        the namespace.
         """
         device = Device.open(fabric, host, config or MrcConfig(), rng or random.Random(), propagation_ns)
         return cls(fabric, host, device)
@@ -142,16 +144,16 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Close the NIC. A second call is harmless."""
+        """Close the NIC. A second call has no effect."""
         self._leave_loop()
         self.device.close()
 
     def reg_mr(self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE) -> MemoryRegion:
-        """Let peers write into a buffer. They need the region's ``address`` and ``rkey``."""
+        """Register a buffer for writes of peers. They need the region's ``address`` and ``rkey``."""
         return self.device.endpoint.register_memory(buffer, access)
 
     def dereg_mr(self, region: MemoryRegion) -> None:
-        """Close a region to peers: a write that still arrives for it is an access error."""
+        """Deregister a region. If a peer still writes to it, the write fails with an access error."""
         self.device.endpoint.deregister_memory(region)
 
     def create_cq(self) -> CompletionQueue:
@@ -161,10 +163,11 @@ class Context:
     def create_qp(
         self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None, *, receives: bool = False
     ) -> QueuePair:
-        """Create a queue pair whose completions go to these queues. ``recv_cq`` defaults to ``send_cq``.
+        """Create a queue pair and choose the queues for its completions. ``recv_cq`` defaults to ``send_cq``.
 
-        With ``receives`` each WRITE with immediate of the peer needs a receive that ``post_recv`` posted;
-        without one, both ends of the queue pair fail. Raise ValueError for a transport other than MRC.
+        With ``receives``, each WRITE with immediate of the peer needs a receive that ``post_recv`` has
+        posted. Without such a receive, both ends of the queue pair fail. Raise ValueError if the transport is
+        not MRC.
         """
         endpoint = self.device.endpoint
         if not receives:
@@ -178,7 +181,7 @@ class Context:
         return qp
 
     def destroy_qp(self, qp: QueuePair) -> None:
-        """Remove a queue pair. Its completions in queues stay there; no others follow."""
+        """Remove a queue pair. Completions that are already in queues stay there. No others follow."""
         del self._qps[qp.qp_num]
         self.device.endpoint.destroy_qp(qp.qp_num)
 
@@ -190,13 +193,13 @@ class Context:
         dscp: int | None = None,
         port_status: int | None = None,
     ) -> list[int]:
-        """Ask NICs to which there need be no queue pair; return a request id for each of a batch.
+        """Send endpoint requests to NICs, also without a queue pair. Return the request ids.
 
-        A target is a host, an EV and the port for it, counted from 1. The answers are in ``responses`` after
-        ``progress``, in the order of arrival, each with its port and RTT; that of a request without answer
-        has none. ``dscp`` chooses the class of the requests (by default that of control packets),
-        ``port_status`` the mask of a PORT_STATUS_UPDATE (by default that of this NIC's ports). Raise
-        ValueError on a transport other than MRC, a target that does not exist, or values out of range.
+        A target is a host, an EV, and the port for that EV, counted from 1. Call ``progress``; the answers
+        are then in ``responses``, each with its port and RTT. An unanswered request gets an entry without
+        these two. ``dscp`` is the class of the requests (default: control packets). ``port_status`` is the
+        mask of a PORT_STATUS_UPDATE (default: the state of this NIC's ports). Raise ValueError for a
+        transport other than MRC, a target that does not exist, or values out of range.
         """
         device = self.device
         asked = ask_endpoints(
@@ -206,16 +209,16 @@ class Context:
         return asked
 
     def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
-        """Let the NIC work until something arrived or was due, or until a time (CLOCK_MONOTONIC, ns).
+        """Let the NIC work until a packet arrives or a timer expires, or until a time (CLOCK_MONOTONIC, ns).
 
-        ``others`` are descriptors that end the wait too. Return the readable ones.
+        ``others`` are descriptors that also end the wait. Return those of them that are readable.
         """
         readable = self.device.turn(until_ns, others)
         self.hand_out(self.device.events())
         return readable
 
     def hand_out(self, events: Iterable[Event]) -> None:
-        """Pass events of the NIC on: completions to their queues, others to ``async_events``."""
+        """Distribute events of the NIC: completions to their queues, other events to ``async_events``."""
         for event in events:
             qp = self._qps.get(event.qpn)
             if isinstance(event, SendCompleted | ReceiveCompleted):
@@ -234,10 +237,10 @@ class Context:
         """True if an event loop drives the NIC."""
         return self._loop is not None
 
-    # In an event loop, the NIC's sockets and a timer of the loop wake the NIC.
+    # In an event loop, the NIC's sockets and a timer of the loop call `pump`.
 
     def enter_loop(self) -> None:
-        """Let the running event loop drive the NIC. Raise RuntimeError if another one already does."""
+        """Let the running event loop drive the NIC. Raise RuntimeError if another event loop drives it."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -249,7 +252,7 @@ class Context:
         self.pump()
 
     def pump(self) -> None:
-        """Do what can be done now, and arrange that the event loop calls again when there is more to do."""
+        """Do the work that is possible now. Register with the event loop for the next work."""
         self.progress(0)
         self.device.flush()
         self.hand_out(self.device.events())
@@ -282,7 +285,7 @@ class Context:
 
 
 class CompletionQueue:
-    """A queue of completions, in the order in which they happened."""
+    """A queue of completions, in the order in which the operations completed."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -293,7 +296,7 @@ class CompletionQueue:
         return len(self._ready)
 
     def poll(self, limit: int = 64, timeout_s: float = 0.0) -> list[WorkCompletion]:
-        """Take up to ``limit`` completions. If there are none, wait for up to ``timeout_s``."""
+        """Remove and return up to ``limit`` completions. If there are none, wait for up to ``timeout_s``."""
         now = self._context.device.now
         deadline_ns = now() + round(timeout_s * 1e9)
         while True:
@@ -302,9 +305,9 @@ class CompletionQueue:
                 return self.take(limit)
 
     async def wait(self, limit: int = 64) -> list[WorkCompletion]:
-        """Take up to ``limit`` completions; wait for the first. The event loop drives the NIC from now on.
+        """Wait for completions and return up to ``limit``. From now on the event loop drives the NIC.
 
-        Several tasks may wait; each completion goes to one of them.
+        Several tasks may wait. Each completion is returned to only one of them.
         """
         self._context.enter_loop()
         while not self._ready:
@@ -321,7 +324,7 @@ class CompletionQueue:
         return found
 
     def push(self, completion: WorkCompletion) -> None:
-        """Add a completion; called by the context."""
+        """Add a completion. The context calls this."""
         self._ready.append(completion)
         self._wake_one()
 
@@ -333,12 +336,12 @@ class CompletionQueue:
                 return
 
     def take(self, limit: int = 64) -> list[WorkCompletion]:
-        """Take up to ``limit`` completions without letting the NIC work."""
+        """Remove and return up to ``limit`` completions. The NIC does no work in this call."""
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
 
 class QueuePair:
-    """One end of a connection; made by ``Context.create_qp``."""
+    """One end of a connection. ``Context.create_qp`` creates it."""
 
     def __init__(
         self, context: Context, qp_num: int, send_cq: CompletionQueue, recv_cq: CompletionQueue
@@ -352,15 +355,15 @@ class QueuePair:
         self._awaited_id = FIRST_AWAITED_ID
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes that the peer needs to connect to this queue pair, in JSON's types."""
+        """Return the attributes that the peer needs to connect to this queue pair, with JSON's types."""
         local = self._context.device.endpoint.local_attributes(self.qp_num)
         return {"host": self._context.host, **attributes_to_dict(local)}
 
     def connect(self, remote: Mapping[str, Any]) -> None:
-        """Connect to the queue pair with these ``attributes``. Both ends must do so before data flows.
+        """Connect to the queue pair with these ``attributes``. Both ends must call this before any write.
 
         The connection uses all paths of the fabric between the two hosts. Raise KeyError, TypeError or
-        ValueError if these are no attributes, ValueError if the two ends are not compatible.
+        ValueError if ``remote`` has no valid attributes, ValueError if the two ends are not compatible.
         """
         host = remote["host"]
         attributes = attributes_from_dict({key: value for key, value in remote.items() if key != "host"})
@@ -392,10 +395,10 @@ class QueuePair:
     async def write(
         self, data: Buffer, remote_addr: int, rkey: int, imm_data: int | None = None
     ) -> WorkCompletion:
-        """Write, and return the completion, which does not go to the queue. Check its ``status``.
+        """Write, and return the completion, which is not put into a queue. Check its ``status``.
 
-        Several writes may be in flight. ``data`` must not change until the completion, even if the task is
-        cancelled: the write continues. The event loop drives the NIC from now on.
+        Several writes may be in flight. ``data`` must not change until the completion. If the task is
+        cancelled, the write continues. From now on the event loop drives the NIC.
         """
         self._context.enter_loop()
         wr_id = self._awaited_id
@@ -412,14 +415,15 @@ class QueuePair:
     def _post(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm: int | None) -> None:
         device = self._context.device
         device.endpoint.post_write(self.qp_num, wr_id, data, remote_addr, rkey, imm, device.now())
-        # Send at once, as a doorbell does; the rest follows as acknowledgements arrive.
+        # Send the first frames now, as a hardware NIC does on a doorbell. Acknowledgements trigger the
+        # others.
         if self._context.driven:
             self._context.pump()
         else:
             device.flush()
 
     def complete(self, event: SendCompleted | ReceiveCompleted) -> None:
-        """Convert the core's completion into a work completion; called by the context."""
+        """Convert the endpoint's completion into a work completion. The context calls this."""
         if isinstance(event, SendCompleted):
             future = self._awaited.pop(event.wr_id, None)
             completion = WorkCompletion(

@@ -1,8 +1,8 @@
-"""A process on a host that works and takes requests at the same time: main loop and remote end.
+"""A process on a host that works and answers requests at the same time: main loop and remote end.
 
-Such a process, an agent for instance, is started in the host's namespace as ``python -m MODULE CONTROL_FD``
-with one end of a socket pair; `RemoteAgent`, in the experiment, has the other end. The form of requests and
-answers is that of `mrclab.linux.requests`.
+An agent is such a process. It is started in the host's namespace as ``python -m MODULE CONTROL_FD`` with one
+end of a socket pair. `RemoteAgent`, in the process of the experiment, has the other end. The format of
+requests and answers is described in `mrclab.linux.requests`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from mrclab.linux.requests import (
 LOGGER = logging.getLogger(__name__)
 
 Answer = dict[str, Any] | None
-"""None if the answer to a request comes later, from ``turn``."""
+"""The answer to a request. It is None if ``turn`` returns the answer later."""
 Operation = Callable[[Request], Answer]
 
 
 class Worker(Protocol):
-    """The work of a process while it waits for requests."""
+    """The work that a process does while it waits for requests."""
 
     @property
     def operations(self) -> Mapping[str, Operation]:
-        """The requests that it takes, by name."""
+        """The function for each request, by the request's name."""
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Work for a while; return if a request is here to be read, and an answer that is due.
+        """Work for a while. Return whether a request can be read, and the answer to an earlier one or None.
 
-        An exception is reported as that answer.
+        If this method raises an exception, the exception is sent as the answer.
         """
 
     def close(self) -> None:
@@ -86,19 +86,19 @@ def _reply(control: socket.socket, answer: Answer) -> None:
 
 
 def run(worker: Worker) -> None:
-    """Serve the control socket whose descriptor is the process's only argument."""
+    """Serve the control socket. Its descriptor is the only argument of the process."""
     logging.basicConfig(level=logging.WARNING)
     serve(socket.socket(fileno=int(sys.argv[1])), worker)
 
 
 def freeze_heap() -> None:
-    """Exempt all present objects from garbage collection: a full one in mid-run would stall the NIC."""
+    """Exclude all present objects from garbage collection. A full collection would block the NIC."""
     gc.collect()
     gc.freeze()
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process holds."""
+    """Return the resident memory of this process, bytes."""
     return int(psutil.Process().memory_info().rss)
 
 
@@ -109,7 +109,7 @@ Spawn = Callable[..., "subprocess.Popen[Any]"]
 
 
 class AgentError(MrclabError, RuntimeError):
-    """An agent refused a request, or ended."""
+    """An agent refused a request, or it ended."""
 
 
 class RemoteAgent:
@@ -136,7 +136,7 @@ class RemoteAgent:
         return self._process.pid
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when an answer is here or the agent is gone."""
+        """Return a descriptor that is readable if an answer has arrived or the agent has ended."""
         return self._socket.fileno()
 
     def __enter__(self) -> RemoteAgent:
@@ -148,7 +148,7 @@ class RemoteAgent:
         self.close()
 
     def close(self, within_s: float = LEAVE_S) -> None:
-        """Close the socket, which ends the agent. Kill it if it is not gone ``within_s`` seconds later."""
+        """Close the socket, which ends the agent. Kill the agent if it runs ``within_s`` seconds later."""
         self._lines.close()
         self._socket.close()
         try:
@@ -158,15 +158,15 @@ class RemoteAgent:
             self._process.wait()
 
     def send(self, do: str, **arguments: Any) -> None:
-        """Send a request. `receive` returns its answer, and reports an agent that is gone."""
+        """Send a request. If the agent has ended, nothing is raised here: `receive` raises the error."""
         with suppress(OSError):
             self._socket.settimeout(TIMEOUT_S)
             self._socket.sendall(encode({"do": do, **arguments}))
 
     def receive(self, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
-        """Return the answer to the oldest request. ``timeout_s`` None waits without limit.
+        """Return the answer to the oldest request. If ``timeout_s`` is None, wait without limit.
 
-        Raise AgentError if there is no answer, or a refusal.
+        Raise AgentError if there is no answer, or if the agent refused the request.
         """
         self._socket.settimeout(timeout_s)
         try:
@@ -183,6 +183,6 @@ class RemoteAgent:
         return answer
 
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request and return its answer. Raise AgentError if the agent refuses, or is gone."""
+        """Send a request and return its answer. Raise AgentError if the agent refuses it or has ended."""
         self.send(do, **arguments)
         return self.receive()

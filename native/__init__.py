@@ -1,1 +1,1 @@
-"""C libraries through which programs use the NIC service: the functions of libibverbs."""
+"""C libraries with the functions of libibverbs, through which programs use the NIC service."""

@@ -1,8 +1,8 @@
-"""Build the C libraries, unless that is done.
+"""Build the C libraries, unless they are built already.
 
     python -m mrclab.native.build
 
-Builds lie under the hash of their source, in the virtual environment.
+A build is stored in the virtual environment, in a folder named by the hash of its source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parent
 VERBS = "libmrclab-verbs.so"
 MRC = "lib_mrc.so"
 ALIASES = ("libmrc.so", "libnv_mrc.so")
-"""Other names under which programs look for lib_mrc.so."""
+"""Other file names that programs use for lib_mrc.so."""
 FLAGS = (
     *(
         "-std=gnu11",
@@ -58,9 +58,9 @@ MACHINE = "x86_64"
 
 
 def libraries(build: Path | None = None) -> list[Path]:
-    """Return the libraries of the present source, built if they were not.
+    """Return the libraries of the present source. Build them if necessary.
 
-    Raise MachineError if the machine lacks a compiler or libibverbs' header, or has another processor.
+    Raise MachineError if the machine has another processor, no compiler, or no header of libibverbs.
     """
     if platform.machine() != MACHINE:
         raise MachineError(
@@ -73,7 +73,7 @@ def libraries(build: Path | None = None) -> list[Path]:
 
 
 def directory() -> Path:
-    """Return where the build of the present source is, or would be."""
+    """Return the folder for the build of the present source. It exists only if that source is built."""
     digest = hashlib.sha256(f"{FLAGS}{LIBRARIES}{header()}".encode())
     for path in sorted([*SOURCE.glob("*.[ch]"), *SOURCE.glob("*.map")]):
         digest.update(path.read_bytes())
@@ -81,10 +81,10 @@ def directory() -> Path:
 
 
 def build_into(target: Path, extra: tuple[str, ...] = (), *, hooks: bool = True) -> None:
-    """Build the libraries into a new folder, with more options of the compiler, such as sanitizers.
+    """Build the libraries into a new folder. ``extra`` are compiler options, for instance for sanitizers.
 
-    A sanitizer's runtime calls dlsym before it is ready, so it needs a build without our ``hooks`` of it.
-    Raise MachineError if the compiler or a header is missing, or if they do not compile.
+    A sanitizer calls dlsym before it is ready, so its build must not have the hook of dlsym (``hooks``).
+    Raise MachineError if the compiler or a header is missing, or if the compilation fails.
     """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:

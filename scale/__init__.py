@@ -1,5 +1,5 @@
-"""Fabrics too large to run: parts, cost, blast radius, failures over a job's life, shares of capacity.
+"""Models of fabrics that are too large to run: parts, cost, failures, blast radius, shares of capacity.
 
-A pure model: plain arithmetic if a formula is known, NumPy if one must draw or count. Nothing here
-reads a file or a clock; randomness is an argument.
+If there is a formula, the models use it; random draws and counts use NumPy. No function here reads a file or
+a clock, and randomness is an argument.
 """

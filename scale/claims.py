@@ -1,9 +1,9 @@
 """The claims of the paper and OpenAI about size, cost and blast radius, recomputed from formulae.
 
-Each claim is checked by a number: it is *reproduced* if the derived value rounds to the quoted one or lies
-within the stated tolerance, *contradicted* if it does not, and *on a condition* if it holds only under the
-derivation's assumption. The claims are about chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so a changed table
-of parts changes the verdicts.
+Each claim is compared with a derived value. The claim is *reproduced* if this value rounds to the quoted one
+or is within the stated tolerance, otherwise *contradicted*. It is *on a condition* if it holds only under the
+derivation's assumption. The claims are for chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so another table of
+parts changes the outcomes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONVENTIONAL, FOUR, EIGHT = (3, 1), (2, 4), (2, 8)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, its statement, the derived value, and the derivation."""
+    """A claim, the quoted and the derived value, and the derivation."""
 
     text: str
     source: str
@@ -37,7 +37,7 @@ class Claim:
 
 
 def claims(parts: Parts) -> tuple[Claim, ...]:
-    """Return every claim with its outcome under a table of parts. Raise InputError if parts do not fit."""
+    """Return every claim with its outcome for a table of parts. Raise InputError if parts do not fit."""
     old, four, eight = (Design(tiers, planes, parts).built() for tiers, planes in (CONVENTIONAL, FOUR, EIGHT))
     return (*_sizes(old, four, eight), *_blasts(old, four, eight), *_figures(four, eight))
 
@@ -53,7 +53,10 @@ def _claim(
     tolerance: float = 0.0,
     condition: bool = False,
 ) -> Claim:
-    """Compare: equal as shown, or within a relative tolerance. ``condition`` limits what agreement means."""
+    """Compare two values. They agree if they are equal as shown, or within a relative tolerance.
+
+    With ``condition``, agreement has the outcome "on a condition".
+    """
     agrees = shown(quoted) == shown(derived) or abs(derived - quoted) <= tolerance * abs(quoted)
     outcome: Outcome = "contradicted"
     if agrees:
@@ -175,7 +178,7 @@ def _blasts(old: Built, four: Built, eight: Built) -> list[Claim]:
 
 
 def _figures(four: Built, eight: Built) -> list[Claim]:
-    """Return the values of the paper's figures of production, against those derived from the fabric."""
+    """Return claims about the paper's production figures, with values derived from the fabric."""
     per_plane = ACTIVE_EVS / four.design.planes
     share = per_plane / four.paths_per_plane
     packets = 12.4e15 * 60 / (8 * PACKET_BYTES)

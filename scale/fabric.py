@@ -1,14 +1,14 @@
 """A fabric of any size as numbers: parts, paths, power, cost, and the blast radius of a failure.
 
-A plane is a folded Clos of L tiers of switches with k ports each, non-blocking: half of a switch's ports lead
-down, and half up, but in the top tier all lead down. It has room for 2 (k/2)^L NIC ports and (2L - 1) N / k
-switches (paper, section 2, figure 1, for L = 2 and 3; the rest by the same arithmetic). A chip of capacity C
-has k = C P / R ports for NICs of rate R on P planes.
+A plane is a non-blocking folded Clos of L tiers of switches with k ports each. Half of a switch's ports lead
+down and half up; in the top tier all ports lead down. It has room for 2 (k/2)^L NIC ports and needs (2L - 1)
+N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same arithmetic). A chip of
+capacity C has k = C P / R ports for NICs of rate R on P planes.
 
-Blast radius is the loss of capacity by one failure of each kind, the hosts that it hits, and its effect on a
-synchronous job. Shares are of the fabric as it was. A sender on MRC keeps its planes equally loaded, so a
-plane that can carry less holds back all of them: a dead uplink costs the T0's hosts its share of one plane,
-and not a P-th of that (paper, section 4).
+The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
+Shares are of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane with
+less capacity limits all of them. A dead uplink costs the hosts of its T0 the uplink's share of one plane, and
+not only 1/P of this share (paper, section 4).
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class Design:
 
     @property
     def name(self) -> str:
-        """Such as ``2 tiers, 8 planes``."""
+        """The name, for instance ``2 tiers, 8 planes``."""
         plural = "s" if self.planes > 1 else ""
         return f"{self.tiers} tier{'s' if self.tiers > 1 else ''}, {self.planes} plane{plural}"
 
     @property
     def port_bps(self) -> float:
-        """The rate of a port."""
+        """The rate of a NIC port, bit/s."""
         return self.parts.nic.rate_bps / self.planes
 
     @property
     def radix(self) -> int:
-        """Ports of a switch (k)."""
+        """Number of ports of a switch (k)."""
         return round(self.parts.switch.capacity_bps / self.port_bps)
 
     @property
     def most_nics(self) -> int:
-        """How many NICs the design has room for: 2 (k/2)^L."""
+        """The largest number of NICs of the design: 2 (k/2)^L."""
         return int(2 * (self.radix // 2) ** self.tiers)
 
     def check(self) -> None:
-        """Raise InputError if the parts do not fit each other."""
+        """Raise InputError if the parts do not fit together."""
         if not 1 <= self.tiers <= MAX_TIERS:
             raise InputError(f"tiers must be from 1 to {MAX_TIERS}, not {self.tiers}")
         if not 1 <= self.planes <= MAX_PLANES:
@@ -66,7 +66,7 @@ class Design:
             )
 
     def built(self, nics: int | None = None) -> Built:
-        """Return the fabric for that many NICs (default: its maximum). Raise InputError."""
+        """Return the fabric for this number of NICs (default: the largest number). Raise InputError."""
         self.check()
         wanted = self.most_nics if nics is None else nics
         if wanted < 1:
@@ -80,19 +80,19 @@ class Design:
 
 @dataclass(frozen=True)
 class Built:
-    """A design for a number of NICs. Switches are counted in whole, and T0s have all their uplinks."""
+    """A design for a number of NICs. Numbers of switches are whole, and T0s have all their uplinks."""
 
     design: Design
     nics: int
 
     @property
     def nics_per_t0(self) -> int:
-        """NICs that share a T0; also its uplinks."""
+        """Number of NICs that share a T0. A T0 has the same number of uplinks."""
         return self.design.radix // 2
 
     @cached_property
     def tier_sizes(self) -> tuple[int, ...]:
-        """Switches of each tier of one plane, T0 first."""
+        """Number of switches in each tier of one plane, T0 first."""
         half, tiers = self.nics_per_t0, self.design.tiers
         if tiers == 1:
             return (1,)
@@ -101,38 +101,38 @@ class Built:
 
     @property
     def switches(self) -> int:
-        """Switches of all planes."""
+        """Number of switches in all planes."""
         return sum(self.tier_sizes) * self.design.planes
 
     @property
     def host_links(self) -> int:
-        """Links between NICs and T0s."""
+        """Number of links between NICs and T0s."""
         return self.nics * self.design.planes
 
     @property
     def links_per_tier(self) -> int:
-        """Links between one tier and the next, in all planes."""
+        """Number of links between one tier and the next, in all planes."""
         return 0 if self.design.tiers == 1 else self.tier_sizes[0] * self.nics_per_t0 * self.design.planes
 
     @property
     def fabric_links(self) -> int:
-        """Links between switches."""
+        """Number of links between switches."""
         return self.links_per_tier * (self.design.tiers - 1)
 
     @property
     def full_rate_hops(self) -> float:
-        """Links per NIC, each counted as the share of the NIC's rate that it carries: L when it is full."""
+        """Links per NIC, in units of the NIC's rate. It is L if the fabric is full."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property
     def modules(self) -> int:
-        """Optical modules: one at each end of every fibre, split over as many ports as their rate allows."""
+        """Number of optical modules: one at each end of a fibre, split into as many ports as possible."""
         ports = 2 * (self.fabric_links + (self.host_links if self._optical_hosts else 0))
         return -(-ports // self.ports_per_module)
 
     @property
     def copper_cables(self) -> int:
-        """Copper cables, each of the module's rate, split likewise."""
+        """Number of copper cables. Each has the module's rate and is split in the same way."""
         return 0 if self._optical_hosts else -(-self.host_links // self.ports_per_module)
 
     @property
@@ -141,22 +141,22 @@ class Built:
 
     @property
     def ports_per_module(self) -> int:
-        """Ports that one module carries."""
+        """Number of ports of one module."""
         return max(1, int(self.design.parts.module.rate_bps // self.design.port_bps))
 
     @property
     def longest_path(self) -> int:
-        """Switches on the longest path: 2L - 1."""
+        """Number of switches on the longest path: 2L - 1."""
         return 2 * self.design.tiers - 1
 
     @property
     def paths_per_plane(self) -> int:
-        """Paths in a plane between the NICs that are farthest apart: one over each top switch."""
+        """Number of paths in a plane between the most distant NICs: one over each top switch."""
         return self.tier_sizes[-1] if self.design.tiers > 1 else 1
 
     @property
     def paths(self) -> int:
-        """The same over all planes."""
+        """Number of paths between the most distant NICs, over all planes."""
         return self.paths_per_plane * self.design.planes
 
     @property
@@ -192,10 +192,10 @@ def smallest_design(nics: int, planes: int, parts: Parts) -> Design:
 
 @dataclass(frozen=True, slots=True)
 class Blast:
-    """One kind of failure: ``count`` parts can fail so; each failure touches ``nics`` NICs.
+    """One kind of failure: ``count`` parts can fail in this way, and each failure affects ``nics`` NICs.
 
-    ``of_each`` is the share of bandwidth that each of them loses at most, ``of_fabric`` the share of the
-    capacity at the tier of the failure, over all planes. ``note`` says what else there is to know.
+    ``of_each`` is the largest share of bandwidth that such a NIC loses. ``of_fabric`` is the lost share of
+    the capacity at the tier of the failure, over all planes. ``note`` is a remark.
     """
 
     kind: str
@@ -207,7 +207,7 @@ class Blast:
 
 
 def blast_radius(built: Built) -> tuple[Blast, ...]:
-    """Return what each kind of failure takes, the smallest parts first."""
+    """Return the loss for each kind of failure, smallest parts first."""
     planes, tiers = built.design.planes, built.design.tiers
     half = built.nics_per_t0
     on_t0 = min(half, built.nics)

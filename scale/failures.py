@@ -1,11 +1,12 @@
-"""Failures over the life of a job: when each part fails, how many are out at once, which hosts are hit.
+"""Failures during a job: when each part fails, how many are out at the same time, and on which hosts.
 
-Failures of a kind come as a Poisson process: ``count`` parts, each with its mean time between failures; a
-repair takes an exponential time. So the number out at once is that of an M/G/infinity queue: Poisson with
-mean rate times repair, for any distribution of repairs. That a part which is out cannot fail again is left
-out: its error is the share of parts out, some 1e-5 here.
+Failures of a kind are a Poisson process of ``count`` parts, each with its mean time between failures. Repair
+times are exponential. So the number of parts out at the same time is that of an M/G/infinity queue: Poisson,
+with mean rate times repair time, for any distribution of repair times. A part that is out may fail again in
+this model. The error is the share of parts that are out, some 1e-5 here.
 
-Times are in hours from the job's start. Arrays of one kind have one entry per failure, by start.
+Times are in hours from the job's start. Arrays of one kind have one entry for each failure, in order of
+start.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 WARM_UP_REPAIRS = 20
-"""Failures before the job's start may last into it: from so many mean repairs before it they are drawn."""
+"""Draw failures from this many mean repairs before the job, because they may last into the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of failure: how many parts, and hours between failures of one and of a repair."""
+    """One kind of failure: number of parts, hours between failures of one part, hours of a repair."""
 
     name: str
     count: int
@@ -37,18 +38,18 @@ class Kind:
 
     @property
     def per_hour(self) -> float:
-        """Failures of all parts in an hour."""
+        """Failures of all parts per hour."""
         return self.count / self.mtbf_hours
 
     @property
     def mean_out(self) -> float:
-        """Parts out at once, on average (closed form)."""
+        """Mean number of parts out at the same time (closed form)."""
         return self.per_hour * self.repair_hours
 
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """The failures of one kind: ``part`` is the number of the part that failed."""
+    """The failures of one kind. ``part`` has the numbers of the parts that failed."""
 
     kind: Kind
     start: Floats
@@ -57,7 +58,7 @@ class Outages:
 
 
 def kinds_of(built: Built, failures: Failures) -> tuple[Kind, ...]:
-    """Return the kinds of failure of a fabric, with how many parts each has."""
+    """Return the kinds of failure of a fabric, with the number of parts of each kind."""
     planes = built.design.planes
     t0s = built.tier_sizes[0] * planes
     upper = built.switches - t0s
@@ -81,7 +82,7 @@ def kinds_of(built: Built, failures: Failures) -> tuple[Kind, ...]:
 
 
 def draw(kind: Kind, hours: float, rng: np.random.Generator) -> Outages:
-    """Return the failures of a kind that touch a job of so many hours."""
+    """Draw the failures of a kind that overlap a job of this length."""
     early = WARM_UP_REPAIRS * kind.repair_hours
     number = rng.poisson(kind.per_hour * (hours + early))
     start = np.sort(rng.uniform(-early, hours, number))
@@ -92,12 +93,12 @@ def draw(kind: Kind, hours: float, rng: np.random.Generator) -> Outages:
 
 
 def most_at_once(outages: Outages, hours: float) -> int:
-    """Return the largest number out at once during the job."""
+    """Return the largest number of parts out at the same time during the job."""
     if not len(outages.start):
         return 0
     times = np.concatenate([np.maximum(outages.start, 0.0), outages.end])
     steps = np.concatenate([np.ones(len(outages.start), np.int64), -np.ones(len(outages.end), np.int64)])
-    order = np.lexsort((steps, times))  # at one moment, repairs before failures
+    order = np.lexsort((steps, times))  # at equal times, repairs before failures
     inside = times[order] <= hours
     running = np.cumsum(steps[order])[inside]
     return int(running.max(initial=0))
@@ -106,7 +107,7 @@ def most_at_once(outages: Outages, hours: float) -> int:
 def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
     """Return the parts that are out at each instant: pairs of (index of the instant, number of the part).
 
-    ``instants`` are sorted.
+    ``instants`` must be sorted.
     """
     first = np.searchsorted(instants, outages.start, side="left")
     last = np.searchsorted(instants, outages.end, side="left")
@@ -118,7 +119,7 @@ def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
 def most_of_a_group(pairs: tuple[Ints, Ints], group_size: int, instants: int) -> Ints:
     """Return for each instant the largest number of parts out in one group of ``group_size`` neighbours.
 
-    A part that is out twice over counts once.
+    A part with two failures at the same time counts once.
     """
     most = np.zeros(instants, np.int64)
     if not len(pairs[0]):
@@ -131,7 +132,7 @@ def most_of_a_group(pairs: tuple[Ints, Ints], group_size: int, instants: int) ->
 
 
 def covered_hours(start: Floats, length: Floats | float, hours: float) -> float:
-    """Return how much of [0, hours] the intervals cover, overlaps once. ``start`` is sorted."""
+    """Return the length of [0, hours] that the intervals cover. ``start`` must be sorted."""
     begin = np.clip(start, 0.0, hours)
     end = np.clip(start + length, 0.0, hours)
     reached = np.maximum.accumulate(np.concatenate([[0.0], end]))
@@ -139,5 +140,5 @@ def covered_hours(start: Floats, length: Floats | float, hours: float) -> float:
 
 
 def by_name(outages: Mapping[str, Outages], *names: str) -> list[Outages]:
-    """Return those of some kinds that the fabric has."""
+    """Return the outages of these kinds, without kinds that the fabric does not have."""
     return [outages[name] for name in names if name in outages]

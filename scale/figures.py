@@ -1,8 +1,8 @@
 """Figures 4, 6, 7 and 8 of the paper at its own scale: a simple model next to the measured values.
 
-The paper's values come from production clusters whose traffic is not published. So the model has stated
-inputs, two of which are fitted (marked so), and the rows name the effects that it explains and those it
-leaves open.
+The paper's values are from production clusters whose traffic is not published. So the model has stated
+inputs, two of which are fitted (marked so). The rows name the effects that the model explains and those that
+it does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLANES, EVS = 4, 128
 NICS_PER_NODE = 4
 
 FIG4_NICS = 75_000 // NICS_PER_NODE
-"""The figure counts one NIC of the four of a node."""
+"""A node has four NICs. The figure counts one of them."""
 FIG4_PAPER: tuple[tuple[float, float], ...] = (
     (3.36, 9.2e5),
     (3.86, 6.2e5),
@@ -33,10 +33,10 @@ FIG4_PAPER: tuple[tuple[float, float], ...] = (
     (8.9, 7.5e3),
     (10.0, 1.6e3),
 )
-"""Minutes and losses in a second, as drawn."""
+"""Minutes and losses per second, read from the plot."""
 FIG4_START_MIN, FIG4_RAMP_MIN = 3.2, 1.0
-FIG4_DEAD_PATHS = 0.03  # fitted
-FIG4_QPS = 500  # fitted
+FIG4_DEAD_PATHS = 0.03  # fitted to figure 4
+FIG4_QPS = 500  # fitted to figure 4
 FLAPS_PER_MINUTE = 4.2
 
 FIG6_NICS, FIG6_BPS = 50_000, 7.0e15
@@ -47,7 +47,7 @@ FIG8_NICS, FIG8_BPS, FIG8_LOSSES = 75_000, 12.4e15, 580_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of a figure: as the paper has it, as the model has it, and what that says."""
+    """One quantity of a figure: the paper's value, the model's value, and the conclusion."""
 
     figure: int
     quantity: str
@@ -96,16 +96,16 @@ def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
 
 
 def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
-    """Return how many packets each of so many queue pairs loses until all its EVs work.
+    """Return the packets that each of ``number`` queue pairs loses until all its EVs work.
 
-    An EV on a dead path costs one packet, and so does its replacement if that is dead, too: the number of
-    failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
+    An EV on a dead path costs one packet. So does its replacement if that is dead, too. So this is the number
+    of failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
     """
     return rng.negative_binomial(EVS, 1 - FIG4_DEAD_PATHS, number).astype(np.float64)
 
 
 def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
-    """Return losses in a second over the first ten minutes: each queue pair first sends within the ramp."""
+    """Return losses per second in the first ten minutes. Each queue pair begins to send within the ramp."""
     sample = 200_000
     minutes = np.linspace(FIG4_START_MIN, 10.5, 74)
     width = minutes[1] - minutes[0]
@@ -120,8 +120,8 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 
 
 def _flap_losses(t1s: int) -> float:
-    """Return the losses in a second that flaps cause: one packet of each EV over the link, both ways."""
-    evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # a T0 has as many NICs as uplinks in a plane
+    """Return the losses per second by flaps: one packet of each EV over the link, in both directions."""
+    evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # in a plane, a T0 has as many NICs as uplinks
     return FLAPS_PER_MINUTE / 60 * evs_on_link / NICS_PER_NODE
 
 
@@ -155,11 +155,11 @@ def _fig4_rows(start: Curve, t1s: int) -> tuple[Row, ...]:
 
 
 def _fig6() -> tuple[Curve, float]:
-    """Return the throughput of a job around the flap of a module, and how long its peers sent blindly."""
+    """Return a job's throughput around the flap of a module, and the time of sending to a dead port (s)."""
     minutes = np.linspace(30.0, 36.0, 121)
     down = (minutes >= 32.5) & (minutes < 33.5)
     petabits = np.where(down, FIG6_BPS * (1 - 1 / PLANES), FIG6_BPS) / 1e15
-    rate = FIG6_BPS / FIG6_NICS / PLANES / PACKET_BITS  # packets in a second that one port should get
+    rate = FIG6_BPS / FIG6_NICS / PLANES / PACKET_BITS  # packets per second for one port
     blind_s = FIG7_LOSSES * FIG7_BIN_S / rate
     return Curve(6, "throughput (Pbit/s)", minutes, petabits, FIG6_PAPER), blind_s
 

@@ -1,13 +1,13 @@
-"""What failures make of a synchronous job: speed, stalls, restarts, goodput; in one life and many.
+"""The effect of failures on a synchronous job: speed, stalls, restarts, goodput; in one life and many.
 
-A synchronous job is as fast as its slowest NIC. With a share f of each step spent on the network, and a
-share c of the slowest NIC's bandwidth left, it runs at 1 / (1 - f + f / c) of its speed. ``c`` is the product
-of what dead ports leave (1 - ports out / planes) and of what dead links above the T0 leave (1 - links out /
-uplinks of that T0 in that plane, since planes are kept equal).
+A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. If a share f of each
+step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at 1 / (1
+- f + f / c) of its speed. ``c`` is the product of two factors: (1 - ports out / planes) for dead ports, and
+(1 - links out / uplinks of that T0 in that plane) for dead links above the T0, because planes are loaded
+equally.
 
-Goodput is the product of three shares that are counted separately: the time that is not spent on restarts
-and repeated work, the time that is not stalled, and the mean speed. Many lives are drawn on one fabric, next
-to closed forms.
+Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
+and the mean speed. Many lives are drawn on one fabric and compared with formulae.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ HOUR_NS = 3600 * 10**9
 
 
 PORT_KINDS = ("host_link_flap", "host_link", "t0_reboot", "t0")
-"""Failures that take a port of a NIC."""
+"""Failures that take a port of a NIC down."""
 FLAP_KINDS = ("host_link_flap", "fabric_link_flap")
-"""Failures that a switch sees at once, by the loss of the carrier."""
+"""Failures that a switch notices at once, because the carrier is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One job's life: restarts, and shares of time.
+    """One life of a job: restarts, and shares of time.
 
-    ``capacity`` is the slowest NIC's share of its bandwidth, ``speed`` what that makes of the job's speed, at
-    each instant that was looked at.
+    At each sampled instant, ``capacity`` is the slowest NIC's share of its bandwidth, and ``speed`` is the
+    resulting share of the job's speed.
     """
 
     restarts: int
@@ -69,9 +69,10 @@ def live(
     instants: Floats,
     rng: np.random.Generator,
 ) -> Life:
-    """Return the life of a job of so many hours on a fabric with these failures.
+    """Return the life of a job of this length on a fabric with these failures.
 
-    ``sprays``: with MRC; else on a fabric that routes around failures and a transport of one path.
+    If ``sprays`` is true, the transport is MRC. Otherwise it uses one path, and the fabric routes around
+    failures.
     """
     isolated, stalls = _consequences(built, outages, job, sprays=sprays)
     limit = job.timeout_ns / HOUR_NS
@@ -102,9 +103,9 @@ def live(
 def _consequences(
     built: Built, outages: Mapping[str, Outages], job: Job, *, sprays: bool
 ) -> tuple[list[Outages], list[tuple[Outages, int]]]:
-    """Return which failures cut NICs off for as long as they last, and which stall the job for a given time.
+    """Return the failures that isolate NICs until repaired, and the failures with a fixed stall time.
 
-    A NIC with one port is cut off by whatever takes that port or its T0.
+    A NIC with one port is isolated by every failure of that port or its T0.
     """
     ports = by_name(outages, *PORT_KINDS)
     fabric = by_name(outages, "fabric_link_flap", "fabric_link", "upper_reboot", "upper")
@@ -115,7 +116,7 @@ def _consequences(
 
 
 def stall_ns(job: Job, kind: str, *, sprays: bool) -> int:
-    """Return how long a failure of this kind stalls a job whose NICs it does not cut off."""
+    """Return the stall of a job by a failure of this kind, if no NIC is isolated, ns."""
     if sprays:
         return job.mrc_port_stall_ns if kind in PORT_KINDS else job.mrc_stall_ns
     return job.carrier_ns if kind in FLAP_KINDS else job.reroute_ns
@@ -135,9 +136,9 @@ def _slowest(
     instants: Floats,
     isolated: Sequence[Outages],
 ) -> Floats:
-    """Return the share of bandwidth that the slowest NIC has at each instant.
+    """Return the slowest NIC's share of its bandwidth at each instant.
 
-    What cuts a NIC off is no matter of speed: the job waits, or restarts without that NIC.
+    Failures that isolate a NIC are left out, because the job then waits, or restarts without that NIC.
     """
     planes, half = built.design.planes, built.nics_per_t0
     apart = {outage.kind.name for outage in isolated}
@@ -159,10 +160,11 @@ def _slowest(
 
 
 def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
-    """Return the share of the time in which work was done that lasted.
+    """Return the share of the time with useful work, which no later crash undid.
 
-    A crash takes the work since the last checkpoint; the job runs again after the timeout in which the crash
-    was noticed and a restart. Checkpoints are taken at equal times from each start and cost nothing.
+    A crash undoes the work since the last checkpoint. The job runs again after the timeout, in which the
+    crash is detected, and a restart. Checkpoints are taken at equal intervals after each start and take no
+    time.
     """
     tau = job.checkpoint_ns / HOUR_NS
     pause = (job.timeout_ns + job.restart_ns) / HOUR_NS
@@ -178,19 +180,19 @@ def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
 
 
 def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
-    """Return the same for crashes at random, in closed form (`mrclab.experiments.measure.life`)."""
+    """Return the share of useful time for random crashes, by `mrclab.experiments.measure.life`."""
     pause_hours = (job.timeout_ns + job.restart_ns) / HOUR_NS
     return life.useful_share(crashes_per_hour, job.checkpoint_ns / HOUR_NS, pause_hours)
 
 
 INSTANTS = 400
-"""Moments of a life at which capacity and failures are counted."""
+"""Number of instants of a life at which capacity and failures are sampled."""
 DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The failures of a kind in a job: how many, how many out at once, next to the closed forms."""
+    """The failures of a kind in a job: number, and number out at the same time; drawn and by formulae."""
 
     kind: Kind
     events: float
@@ -203,7 +205,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Study:
-    """A summary of the lives of a job. ``lives`` are those runs, in order."""
+    """A summary of the lives of a job. ``lives`` has the single runs, in order."""
 
     name: str
     built: Built
@@ -218,17 +220,17 @@ class Study:
 
     @property
     def restarts(self) -> Floats:
-        """Restarts of each life."""
+        """Restarts in each life."""
         return np.array([life.restarts for life in self.lives], np.float64)
 
     @property
     def goodput(self) -> Floats:
-        """Goodput of each life, of failures in the network alone."""
+        """Goodput of each life, with failures of the network only."""
         return np.array([life.goodput for life in self.lives])
 
     @property
     def goodput_with_others(self) -> Floats:
-        """Goodput of each life, with interruptions of other causes."""
+        """Goodput of each life, with interruptions of other causes as well."""
         return np.array([life.goodput_with_others for life in self.lives])
 
     @property
@@ -250,7 +252,7 @@ class Study:
 def study(
     name: str, built: Built, parts: Parts, *, sprays: bool, runs: int, seed: int, days: float = DAYS
 ) -> Study:
-    """Draw so many lives of a job over all NICs of a fabric. The same seed gives the same study."""
+    """Draw ``runs`` lives of a job over all NICs of a fabric. The same seed gives the same study."""
     lives, tallies = [], []
     hours = 24.0 * days
     kinds = kinds_of(built, parts.failures)
@@ -297,7 +299,7 @@ def study(
 
 
 def restarts_per_hour(built: Built, kinds: tuple[Kind, ...], job: Job, *, sprays: bool) -> float:
-    """Return how often the network ends a job, in closed form."""
+    """Return the number of job restarts per hour that the network causes, by formulae."""
     hour_ns = 3600e9
     limit = job.timeout_ns / hour_ns
     total = 0.0

@@ -1,7 +1,7 @@
-"""The parts of a fabric and the assumptions about them: rates, power, cost, failures, and the job that runs.
+"""The parts of a fabric and the assumptions about them: rates, power, cost, failures, and the job.
 
-A user changes them in a YAML file, which needs only the keys that differ. ``scale/parts/typical.yaml`` has
-all keys with the source of each value.
+A user can change them in a YAML file that has only the changed keys. ``scale/parts/typical.yaml`` has all
+keys, with the source of each value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SwitchPart(YamlModel):
 
 
 class ModulePart(YamlModel):
-    """A pluggable optical module, one at each end of a fibre; its ports may be split."""
+    """A pluggable optical module, one at each end of a fibre. Its rate may be split into several ports."""
 
     rate_bps: _Rate = Field(default=800 * 10**9, alias="rate")
     power_w: _Positive = 16.0
@@ -42,27 +42,27 @@ class ModulePart(YamlModel):
 
 
 class CopperPart(YamlModel):
-    """A copper cable with both its ends, of the module's rate."""
+    """A copper cable with both its ends. It has the module's rate."""
 
     power_w: _Positive = 0.2
     cost: _Positive = 300.0
 
 
 class NicPart(YamlModel):
-    """A NIC. Its rate counts; power and cost are the same in every design and are left out."""
+    """A NIC. Its power and cost are the same in every design, so only its rate is needed."""
 
     rate_bps: _Rate = Field(default=800 * 10**9, alias="rate")
 
 
 class FailurePart(YamlModel):
-    """How often one part of a kind fails, and for how long it is out, on average (hours)."""
+    """The mean time between failures of one part, and the mean time of a repair (hours)."""
 
     mtbf_hours: _Hours
     repair_hours: _Hours
 
 
 class Failures(YamlModel):
-    """Failures of each kind of part, per single link or switch."""
+    """Failures of each kind of part, for one link or switch."""
 
     fabric_link_flap: FailurePart = FailurePart(mtbf_hours=2_381.0, repair_hours=0.0167)
     fabric_link: FailurePart = FailurePart(mtbf_hours=1_000_000.0, repair_hours=12.0)
@@ -73,33 +73,33 @@ class Failures(YamlModel):
     switch: FailurePart = FailurePart(mtbf_hours=400_000.0, repair_hours=12.0)
 
     def by_kind(self) -> Mapping[str, FailurePart]:
-        """Return the kinds by name."""
+        """Return the kinds of failure by name."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
 class Job(YamlModel):
-    """A synchronous job, and how each transport answers failures. All of these are inputs, not results."""
+    """A synchronous job, and how each transport reacts to failures. All values are inputs, not results."""
 
     communication: Annotated[float, Number(0, 1)] = 0.2
-    """Share of a step in which the job waits for the network, while nothing is broken."""
+    """Share of a step in which the job waits for the network, without any failure."""
     checkpoint_ns: _Span = Field(default=1_800 * 10**9, alias="checkpoint_every")
     restart_ns: _Span = Field(default=600 * 10**9, alias="restart")
     mrc_stall_ns: _Span = Field(default=100_000, alias="mrc_stall")
     """Stall of a job on MRC when links or switches between T0s fail."""
     mrc_port_stall_ns: _Span = Field(default=3 * 10**9, alias="mrc_port_stall")
-    """Stall of a job on MRC when a NIC loses a port, until its peers have moved to other planes."""
+    """Stall of a job on MRC when a NIC loses a port, until its peers use other planes."""
     reroute_ns: _Span = Field(default=5 * 10**9, alias="reroute")
-    """Stall of a job on a routed fabric until the routing has detected a fault and found a way around."""
+    """Stall of a job on a routed fabric until the routing has detected a fault and found another route."""
     carrier_ns: _Span = Field(default=50 * 10**6, alias="carrier")
-    """The same if the switch sees the link's carrier go, as in a flap, and takes it out of its ECMP group."""
+    """Stall of a job if the switch sees the loss of carrier and removes the link from its ECMP group."""
     timeout_ns: _Span = Field(default=30 * 10**9, alias="timeout")
-    """A job whose traffic stops for longer ends and starts again from its checkpoint."""
+    """If the traffic of a job stops for longer than this, the job ends and starts from its checkpoint."""
     other_mtbf_hours: _Hours = 55_296.0
-    """Hours of one GPU between interruptions that have nothing to do with the network."""
+    """Hours of one GPU between interruptions that are not caused by the network."""
 
 
 class Parts(YamlModel):
-    """All parts."""
+    """All parts of a fabric."""
 
     what = "the table of parts"
 
@@ -114,10 +114,10 @@ class Parts(YamlModel):
 
 
 def parse_parts(text: str, where: str) -> Parts:
-    """Return the parts of a YAML text. Raise InputError, one line with file, line and key."""
+    """Return the parts of a YAML text. Raise InputError: one line with file, line and key."""
     return validated(Parts, read_yaml(text, where))
 
 
 def load_parts(name_or_file: str = TYPICAL) -> Parts:
-    """Return the parts of a shipped name or of a YAML file. Raise InputError."""
+    """Return the parts with a shipped name, or those of a YAML file. Raise InputError."""
     return parse_parts(*PARTS.text(name_or_file))

@@ -1,25 +1,25 @@
-"""Max-min fair shares of flows with dead links: flows that spray, and flows that take one path.
+"""Max-min fair shares of flows with dead links: flows that spray, and flows with one path.
 
-On a two-tier fabric, up to 131,072 NICs: a flow that sprays puts the same rate into each plane in which its
-ends still have a path, and in a plane divides it evenly over the paths whose links are up. It leaves a plane
-without one, as MRC's queue pairs do, and goes on over the others. Nothing is simulated: rates rise together
-until a link is full, the flows over it keep their rates, and the others go on (progressive filling). That
-gives max-min shares.
+The fabric has two tiers and up to 131,072 NICs. A flow that sprays puts the same rate into each plane in
+which its ends still have a path. In a plane it divides the rate evenly over the paths whose links are up.
+Like MRC's queue pairs, it leaves a plane without a path and uses the others. Nothing is simulated. All rates
+rise together until a link is full. Then the flows over this link keep their rates, and the other rates rise
+further (progressive filling). The result is max-min shares.
 
-Two assumptions about the inside of a plane bracket MRC:
+Two assumptions about the paths in a plane are a lower and an upper bound for MRC:
 
-* ``even``: the rate is divided evenly over all working paths, however loaded they are (EVs in rotation, and
-  no answer to ECN marks);
+* ``even``: the rate is divided evenly over all working paths, whatever their load (EVs in rotation,
+  no reaction to ECN marks);
 * ``adaptive``: the rate is divided so that only the T0s' total capacity counts (ECN steers every packet
   perfectly).
 
-Loads are matrices of T0s by T1s, a plane at a time, so that a step is a few matrix products: the flows of all
-pairs of T0s are taken together. Rates are in units of a NIC's rate. Links that are full within ``tolerance``
-are full, so shares are exact within that factor.
+Loads are matrices of T0s by T1s for one plane. So a step is a few matrix products, with one class of flows
+for each pair of T0s. Rates are in units of a NIC's rate. A link counts as full if it is full within
+``tolerance``, so shares are exact within that factor.
 
-Conventional transports take one path for each flow, drawn by a hash, here on one plane of any number of
-tiers: the hash puts several flows onto some links and none onto others. A dead link is avoided, as it is once
-the routing has converged.
+Conventional transports use one path for each flow, which a hash selects. They are computed here on one plane
+with any number of tiers: the hash puts several flows onto some links and no flow onto others. Dead links are
+avoided, as after the convergence of routing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Fabric:
-    """The two-tier fabric as arrays: ``up[plane, t0, t1]`` and ``ports[plane, nic]`` say which links work."""
+    """The two-tier fabric: ``up[plane, t0, t1]`` and ``ports[plane, nic]`` are True for working links."""
 
     up: Bools
     ports: Bools
@@ -53,26 +53,27 @@ class Fabric:
 
     @classmethod
     def of(cls, built: Built) -> Fabric:
-        """Return the fabric with all its links. Raise InputError unless it has two tiers, one link a pair."""
+        """Return the fabric with all links working. Raise InputError if it does not have two tiers."""
         if built.design.tiers != 2:
             raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
         t0s, half = built.tier_sizes[0], built.nics_per_t0
-        # A fabric that is not full has fewer T1s and several links to each; path i is over uplinks i.
+        # If the fabric is not full, it has fewer T1s and parallel links. In this model, path i uses uplink i
+        # of each T0.
         planes = built.design.planes
         return cls(np.ones((planes, t0s, half), bool), np.ones((planes, built.nics), bool), half)
 
     @property
     def planes(self) -> int:
-        """Planes."""
+        """Number of planes."""
         return int(self.up.shape[0])
 
     @property
     def nics(self) -> int:
-        """NICs."""
+        """Number of NICs."""
         return int(self.ports.shape[1])
 
     def with_dead_links(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without so many T0-T1 links, drawn at random. Raise InputError if fewer."""
+        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if it has fewer."""
         if not 0 <= number <= self.up.size:
             raise InputError(f"the fabric has {self.up.size:,} T0-T1 links, not {number:,}")
         up = self.up.copy()
@@ -80,7 +81,7 @@ class Fabric:
         return Fabric(up, self.ports, self.nics_per_t0)
 
     def with_dead_ports(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without so many NIC-T0 links, drawn at random. Raise InputError if fewer."""
+        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if it has fewer."""
         if not 0 <= number <= self.ports.size:
             raise InputError(f"the fabric has {self.ports.size:,} NIC-T0 links, not {number:,}")
         ports = self.ports.copy()
@@ -90,11 +91,11 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Flows:
-    """Flows, or classes of equal flows: T0s of both ends, how many each stands for, and the planes in use.
+    """Flows or classes of equal flows: the T0s of both ends, the number of flows, and the planes in use.
 
-    ``weight[plane, flow]`` is the share of the flow's rate that goes into a plane. ``most`` is the rate that
-    the flow's NICs allow, ``ideal`` the rate of a flow on a whole fabric. A flow between hosts of one T0 has
-    no use of links above it.
+    ``weight[plane, flow]`` is the share of the flow's rate in a plane. ``most`` is the rate that the flow's
+    NICs allow. ``ideal`` is the rate of a flow on a fabric without failures. A flow inside one T0 uses no
+    links above it.
     """
 
     src: Ints
@@ -107,7 +108,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each flow gets, in units of ``ideal``: its rate on the whole fabric; and the steps of filling."""
+    """The rate of each flow in units of ``ideal``, the number of flows, and the steps of filling."""
 
     rates: Doubles
     count: Doubles
@@ -115,23 +116,23 @@ class Shares:
 
     @property
     def total(self) -> float:
-        """The mean over all flows."""
+        """The mean rate of all flows."""
         return float(np.average(self.rates, weights=self.count))
 
     @property
     def least(self) -> float:
-        """The slowest flow, which holds back a synchronous job."""
+        """The rate of the slowest flow, which limits a synchronous job."""
         return float(self.rates.min())
 
     def percentile(self, percent: float) -> float:
-        """Return the share that ``percent`` of the flows do not exceed."""
+        """Return the rate that ``percent`` of the flows do not exceed."""
         order = np.argsort(self.rates)
         reached = np.cumsum(self.count[order])
         return float(self.rates[order][np.searchsorted(reached, reached[-1] * percent / 100)])
 
 
 def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
-    """Return flows in which every NIC sends to one other and receives from one."""
+    """Return flows in which every NIC sends to one other NIC and receives from one."""
     to = rng.permutation(fabric.nics)
     stay = np.flatnonzero(to == np.arange(fabric.nics))
     to[stay] = to[np.roll(stay, 1)] if len(stay) > 1 else to[stay]
@@ -151,7 +152,7 @@ def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
 def all_to_all(fabric: Fabric) -> Flows:
     """Return flows from every NIC to every other, as one class for each pair of T0s. All ports must work.
 
-    A flow's ideal rate is a NIC's over the number of the others.
+    A flow's ideal rate is a NIC's rate, divided by the number of other NICs.
     """
     if not fabric.ports.all():
         raise InputError("all-to-all is computed with all NIC ports working: kill T0-T1 links alone")
@@ -172,7 +173,7 @@ def all_to_all(fabric: Fabric) -> Flows:
 
 
 def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: float = TOLERANCE) -> Shares:
-    """Return max-min fair shares of flows. A flow that no working path of any plane serves gets 0."""
+    """Return max-min fair shares of flows. A flow without a working path in any plane gets 0."""
     planes = [_Plane(fabric, plane, spread) for plane in range(fabric.planes)]
     flows = _without_dead_planes(planes, flows)
     goes_up = flows.src != flows.dst
@@ -196,13 +197,15 @@ def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: fl
         for number, plane in enumerate(planes):
             rest = _loads_of(plane, number, flows, open_)
             for before, after, stays in zip(growing[number], rest, fixed[number], strict=True):
-                stays += np.maximum(before - after, 0) * np.float32(level)  # of the flows that now stay
+                stays += np.maximum(before - after, 0) * np.float32(
+                    level
+                )  # load of flows whose rate is now final
             growing[number] = rest
     return Shares(rates / flows.ideal, flows.count.astype(np.float64), steps)
 
 
 def _without_dead_planes(planes: Sequence[_Plane], flows: Flows) -> Flows:
-    """Return the flows without planes in which they have no path; the others keep their rate at most."""
+    """Remove planes in which a flow has no path. The flow keeps its largest rate in the other planes."""
     weight = flows.weight.copy()
     for number, plane in enumerate(planes):
         weight[number, (flows.src != flows.dst) & plane.cut_off(flows.src, flows.dst)] = 0
@@ -221,7 +224,7 @@ def _loads_of(plane: _Plane, number: int, flows: Flows, open_: Bools) -> tuple[F
 
 
 class _Plane:
-    """One plane: its links and what flows put on them. Capacities are in units of a NIC's rate."""
+    """One plane: its links and their loads. Capacities are in units of a NIC's rate."""
 
     def __init__(self, fabric: Fabric, number: int, spread: Spread) -> None:
         self._up = fabric.up[number].astype(np.float32)
@@ -229,14 +232,14 @@ class _Plane:
         self._even = spread == "even"
         self._link = 1.0 / fabric.planes
         self._whole = bool(fabric.up[number].all())
-        self._paths = self._up @ self._up.T  # working paths between two T0s
+        self._paths = self._up @ self._up.T  # number of working paths between two T0s
         if self._even:
             self._capacity = np.where(self._up > 0, np.float32(self._link), np.float32(np.inf))
         else:
             self._capacity = (self._up.sum(axis=1) * self._link)[:, None]
 
     def cut_off(self, src: Ints, dst: Ints) -> Bools:
-        """Return which flows have no working path."""
+        """Return True for each flow that has no working path."""
         found: Bools = self._paths[src, dst] == 0
         return found
 
@@ -249,7 +252,7 @@ class _Plane:
             up, down = by_pair.sum(axis=1)[:, None], by_pair.sum(axis=0)[:, None]
             return up.astype(np.float32), down.astype(np.float32)
         each = np.divide(by_pair, self._paths, out=np.zeros_like(by_pair), where=self._paths > 0)
-        if self._whole:  # every T1 gets the same
+        if self._whole:  # if all links work, every T1 has the same load
             ones = np.ones((1, self._up.shape[1]), np.float32)
             up, down = each.sum(axis=1)[:, None] * ones, each.sum(axis=0)[:, None] * ones
             return up.astype(np.float32), down.astype(np.float32)
@@ -257,7 +260,7 @@ class _Plane:
         return (single @ self._up) * self._up, (single.T @ self._up) * self._up
 
     def room(self, growing: tuple[Floats, Floats], fixed: tuple[Floats, Floats], level: float) -> float:
-        """Return how much the open flows' rate can rise from ``level`` until a link is full."""
+        """Return how much the rate of the open flows can rise from ``level`` until a link is full."""
         least = np.inf
         for grows, stays in zip(growing, fixed, strict=True):
             used = grows > 0
@@ -274,7 +277,7 @@ class _Plane:
         level: float,
         tolerance: float,
     ) -> Bools:
-        """Return which flows pass a full link, with the open flows at ``level``."""
+        """Return True for each flow that uses a full link, if the open flows have the rate ``level``."""
         full_up, full_down = (
             (grows > 0) & (grows * level * (1 + tolerance) + stays >= self._capacity)
             for grows, stays in zip(growing, fixed, strict=True)
@@ -303,9 +306,9 @@ _TRIES = 64
 def ecmp_permutation(
     built: Built, rng: np.random.Generator, dead_links: int = 0, tolerance: float = TOLERANCE
 ) -> Shares:
-    """Return the shares of a random permutation, a flow a NIC. ``dead_links`` T0-T1 links are dead.
+    """Return the shares of a random permutation, one flow for each NIC. ``dead_links`` T0-T1 links are dead.
 
-    Raise InputError for a fabric of several planes, or one that has fewer links.
+    Raise InputError for a fabric of several planes, or a fabric with fewer links.
     """
     if built.design.planes != 1:
         raise InputError("flows of one path are computed on one plane")
@@ -322,12 +325,12 @@ def ecmp_permutation(
 def _links_used(
     built: Built, src: LongInts, dst: LongInts, dead: LongInts, rng: np.random.Generator
 ) -> tuple[LongInts, LongInts]:
-    """Return which flow uses which link, as pairs of numbers; links are numbered in any order from 0."""
+    """Return pairs of (flow, link): the links that each flow uses. Links are numbered from 0 in any order."""
     half, tiers = built.nics_per_t0, built.design.tiers
     src_t0, dst_t0 = src // half, dst // half
-    height = np.zeros(len(src), np.int64)  # tiers that the flow climbs above its T0
+    height = np.zeros(len(src), np.int64)  # number of tiers that the flow climbs above its T0
     for tier in range(tiers - 1):
-        # Below the top tier, the switches of a group are reached without going higher; the top joins all.
+        # The flow climbs one more tier if its two T0s are in different groups at this tier.
         height += src_t0 // half**tier != dst_t0 // half**tier
     choice = rng.integers(0, half, (tiers, len(src)))
     for _ in range(_TRIES):
@@ -340,12 +343,12 @@ def _links_used(
     pairs = []
     for tier in range(tiers - 1):
         climbs = np.flatnonzero(height > tier)
-        over = np.zeros(len(climbs), np.int64)  # the uplinks chosen so far name the switch of this tier
+        over = np.zeros(len(climbs), np.int64)  # the chosen uplinks give the number of the switch
         for below in range(tier + 1):
             over = over * half + choice[below, climbs]
         for way, t0 in enumerate((src_t0, dst_t0)):
             group = t0[climbs] // half**tier
-            # Unique over tiers, ways, groups and choices.
+            # A unique number for tier, direction, group and choice.
             name = ((group * half ** (tier + 1) + over) * 2 + way) * tiers + tier
             pairs.append(np.stack([climbs, name]))
     every = np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1)
@@ -356,14 +359,14 @@ def _links_used(
 def max_min_single(
     of_flow: LongInts, link: LongInts, flows: int, tolerance: float = TOLERANCE
 ) -> tuple[Doubles, int]:
-    """Return max-min rates of flows over links of rate 1, by pairs of (flow, link), and the steps it took.
+    """Return max-min rates of flows over links of rate 1, and the number of steps.
 
-    No flow gets more than 1, which is what its NIC has.
+    The input is pairs of (flow, link). No flow gets more than 1, the rate of its NIC.
     """
     links = int(link.max(initial=-1)) + 1
     rates = np.zeros(flows)
     open_ = np.ones(flows, bool)
-    left = np.ones(links)  # each link's capacity minus the flows that have their rate
+    left = np.ones(links)  # free capacity: 1, minus the flows with a final rate
     steps = 0
     while open_.any():
         steps += 1
@@ -378,6 +381,6 @@ def max_min_single(
         rates[stops] = level
         goes_on = ~stops[of_flow]
         left -= np.bincount(link[~goes_on], minlength=links) * level
-        of_flow, link = of_flow[goes_on], link[goes_on]  # of the flows that are still rising
+        of_flow, link = of_flow[goes_on], link[goes_on]  # continue with the flows that still rise
         open_ &= ~stops
     return rates, steps

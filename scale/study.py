@@ -1,6 +1,7 @@
 """One study of scale: the results of `mrclab scale`, part by part, and their tables.
 
-Results are values to save and plot. Tables are plain text cells, so that terminal and page show the same.
+Results are values to save and plot. The cells of tables are plain text, so the terminal and the page show the
+same.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mrclab.scale.shares import Fabric, Shares, all_to_all, ecmp_permutation, ma
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: the first column is of words, the columns named in ``long`` hold sentences."""
+    """A table. The first column has names; the columns in ``long`` have sentences."""
 
     name: str
     title: str
@@ -33,14 +34,14 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Return a number in the digits that matter: ``131,072``, ``3.5``, ``0.0039``."""
+    """Return a number with about three digits: ``131,072``, ``3.5``, ``0.0039``."""
     if value == 0 or ((abs(value) >= 100 or float(value).is_integer()) and abs(value) < 1e15):
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"
 
 
 def percent(value: float) -> str:
-    """Return a share as a percentage in the digits that matter: ``12.5 %``, ``0.39 %``, ``0.0001 %``."""
+    """Return a share as a percentage with about three digits: ``12.5 %``, ``0.39 %``, ``0.0001 %``."""
     hundredths = 100 * value
     if hundredths == 0 or hundredths >= 0.005:
         return f"{hundredths:.3g} %"
@@ -48,7 +49,7 @@ def percent(value: float) -> str:
 
 
 def designs_table(fabrics: Sequence[Built]) -> Table:
-    """Return sizes, power and cost of fabrics side by side."""
+    """Return the sizes, power and cost of several fabrics, a column each."""
     lines: dict[str, Callable[[Built], str]] = {
         "NICs": lambda b: number(b.nics),
         "room for": lambda b: number(b.design.most_nics),
@@ -79,7 +80,7 @@ def designs_table(fabrics: Sequence[Built]) -> Table:
 
 
 def claims_table(rows: Sequence[Claim]) -> Table:
-    """Return claims with what follows from the formulae."""
+    """Return a table of claims and the values derived from the formulae."""
     return Table(
         "claims",
         "Claims, recomputed",
@@ -90,7 +91,7 @@ def claims_table(rows: Sequence[Claim]) -> Table:
 
 
 def blast_table(built: Built) -> Table:
-    """Return the loss by one failure of each kind."""
+    """Return a table of the loss by one failure of each kind."""
     rows = tuple(
         (
             row.kind,
@@ -113,7 +114,7 @@ def blast_table(built: Built) -> Table:
 
 
 def failures_table(study: Study) -> Table:
-    """Return failures of each kind in a job's life, drawn and in closed form."""
+    """Return a table of the failures of each kind during a job: from random draws and from formulae."""
     rows = tuple(
         (
             count.kind.name.replace("_", " "),
@@ -138,7 +139,7 @@ def failures_table(study: Study) -> Table:
 
 
 def job_table(studies: Sequence[Study]) -> Table:
-    """Return the failures' effect on the job, for several fabrics and transports."""
+    """Return a table of the failures' effect on the job, for several fabrics and transports."""
 
     def spread(values: Floats) -> str:
         low, middle, high = np.percentile(values, (5, 50, 95))
@@ -171,7 +172,7 @@ def job_table(studies: Sequence[Study]) -> Table:
 
 
 def figures_table(figures: Figures) -> Table:
-    """Return the paper's production figures next to the model's."""
+    """Return a table of the paper's production figures and the model's values."""
     inputs = "; ".join(f"{name}: {text}" for name, text in figures.inputs.items())
     return Table(
         "figures",
@@ -204,14 +205,14 @@ class Question:
 
     @property
     def chosen(self) -> Built:
-        """The requested fabric. Raise InputError if there is none."""
+        """The requested fabric. Raise InputError if it is not possible."""
         if self.tiers is None:
             return smallest_design(self.nics, self.planes, self.parts).built(self.nics)
         return Design(self.tiers, self.planes, self.parts).built(self.nics)
 
     @property
     def conventional(self) -> Built:
-        """The fabric of one plane for as many NICs."""
+        """The fabric of one plane for the same number of NICs."""
         return smallest_design(self.nics, 1, self.parts).built(self.nics)
 
     def check(self) -> None:
@@ -220,13 +221,13 @@ class Question:
             built.design.check()
 
     def of_job(self, planes: int) -> Built:
-        """Return the fabric of fewest tiers for the job. Raise InputError if there is none."""
+        """Return the fabric with the fewest tiers for the job. Raise InputError if there is none."""
         return smallest_design(self.job_nics, planes, self.parts).built(self.job_nics)
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """One traffic pattern with some dead links: flows' rates as shares of their rates on a whole fabric."""
+    """One traffic pattern with dead links. Rates are shares of the rates on a fabric without failures."""
 
     pattern: str
     dead: int
@@ -239,7 +240,7 @@ class ShareRow:
 
 @dataclass
 class Answer:
-    """The results. Parts that were not requested are missing."""
+    """The results. Parts that were not requested are empty."""
 
     question: Question
     tables: list[Table] = field(default_factory=list)
@@ -249,7 +250,7 @@ class Answer:
     figures: Figures | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for scale.json."""
+        """Return the results as plain data, for scale.json."""
         question = self.question
         return {
             "schema": "mrclab.scale/1",
@@ -293,7 +294,7 @@ class Answer:
 
 
 def answer(question: Question, step: Callable[[str], None] = lambda _: None) -> Answer:
-    """Compute the answer; call ``step`` with the name of each step.
+    """Compute the answer. ``step`` is called with the name of each step, for progress.
 
     Raise InputError if the fabric cannot be built.
     """
@@ -333,7 +334,7 @@ def answer(question: Question, step: Callable[[str], None] = lambda _: None) -> 
 
 
 def steps_of(question: Question) -> int:
-    """Return how many steps ``answer`` announces."""
+    """Return the number of times that ``answer`` calls ``step``."""
     two_tiers = question.chosen.design.tiers == 2
     steps = {"fabric": 1, "claims": 0, "failures": 2, "figures": 1, "shares": 0}
     for built, patterns in ((question.chosen, 3), (question.conventional, 1)):
@@ -342,7 +343,7 @@ def steps_of(question: Question) -> int:
 
 
 def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int, float]]]:
-    """Return the cost of a NIC's share by NICs, for each number of planes that the parts allow."""
+    """Return the cost per NIC for several sizes, for each number of planes."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for planes in (1, 2, 4, 8, MAX_PLANES):
         points = []
@@ -354,7 +355,7 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return the fabric asked for, that of one plane, and the largest with three tiers of one plane."""
+    """Return the requested fabric, that of one plane, and the largest with three tiers and one plane."""
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

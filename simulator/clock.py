@@ -1,10 +1,10 @@
 """Virtual time: a queue of events, in picoseconds.
 
-Events that are near lie in a wheel of short slots, each a chain of events; the few that are further away than
-the wheel reaches wait in a heap. Two events at one moment happen in the order in which they were scheduled,
-for any width of a slot, so a run is the same on every machine.
+Near events are in a wheel of short slots. Each slot is a linked chain of events. Events beyond the wheel wait
+in a heap. Two events with the same time happen in the order in which they were scheduled. The width of a slot
+does not change this order, so a run is the same on every machine.
 
-Times are `i64`: compiled, they are machine integers. They last for 106 days.
+Times have the type `i64`, which mypyc compiles to machine integers. They are enough for 106 days.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from mypy_extensions import i64, mypyc_attr
 
 PS_PER_NS: Final = 1000
 NEVER_PS: Final = 1 << 60
-"""Later than anything: 13 days."""
+"""A time later than all events: 13 days."""
 LEAST_SLOTS: Final = 1 << 13
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Event:
-    """Something that happens at one moment. It may be scheduled again once it has happened."""
+    """An action at one time. An event may be scheduled again after it has happened."""
 
     __slots__ = ("after", "at_ps")
 
     def __init__(self) -> None:
         self.at_ps: i64 = 0
         self.after: Event | None = None
-        """The next one in the chain that it waits in."""
+        """The next event in the same chain."""
 
     def happen(self) -> None:
-        """Do it, now."""
+        """Do the action of this event."""
 
 
 class Call(Event):
@@ -51,20 +51,20 @@ class Call(Event):
 
 
 class Clock:
-    """Virtual time and the events that it brings."""
+    """Virtual time and its events."""
 
     def __init__(self, slot_ps: int = 1024, slots: int = LEAST_SLOTS) -> None:
         """Start at time 0.
 
-        `slot_ps`, rounded down to a power of two, should be the time in which a few events happen, and
-        `slots`, rounded up to a power of two, should reach further than the delays of links. They change how
-        fast a run is, and nothing else.
+        `slot_ps` should be a time in which a few events happen; it is rounded down to a power of two. The
+        wheel of `slots` slots (rounded up to a power of two) should be longer than the delays of links. Both
+        change only the speed of a run.
         """
         self.now_ps: i64 = 0
         self._shift: i64 = max(slot_ps, 1).bit_length() - 1
         count = 1 << (max(slots, 1) - 1).bit_length()
         self._slots: list[Event | None] = [None] * count
-        """The chain of each slot, the event that was scheduled last in front."""
+        """The chain of each slot. Its first event is the event that was scheduled last."""
         self._count: i64 = count
         self._mask: i64 = count - 1
         self._in_wheel: i64 = 0
@@ -72,20 +72,20 @@ class Clock:
         """A heap of (time, order of scheduling, event)."""
         self._far_count = 0
         self._slot: i64 = 0
-        """The slot that is open; everything before it has happened."""
+        """The number of the open slot. All events of earlier slots have happened."""
         self._open: Event | None = None
-        """Its events that have not happened, a chain in order."""
+        """The remaining events of the open slot, as a chain in order."""
         self.events: i64 = 0
-        """How many have happened."""
+        """The number of events that have happened."""
         self._stopped = False
 
     @property
     def now_ns(self) -> int:
-        """The time in whole nanoseconds, as endpoints take it."""
+        """The time in whole nanoseconds, the unit of endpoints."""
         return self.now_ps // PS_PER_NS
 
     def at(self, at_ps: i64, event: Event) -> None:
-        """Let an event happen at a time, which must not have passed."""
+        """Schedule an event at a time, which must not have passed."""
         event.at_ps = at_ps
         ahead = (at_ps >> self._shift) - self._slot
         if 0 < ahead < self._count:
@@ -110,7 +110,7 @@ class Clock:
         self._stopped = True
 
     def run(self, until_ps: int) -> None:
-        """Let everything happen up to a time, included, or until `stop` is called."""
+        """Run all events up to a time, included, or until `stop` is called."""
         self._run(min(until_ps, NEVER_PS))
 
     def _run(self, until_ps: i64) -> None:
@@ -146,7 +146,7 @@ class Clock:
         before.after = event
 
     def _open_next(self, until_ps: i64) -> bool:
-        """Open the next slot that has events, if it begins by `until_ps`; return whether there is one."""
+        """Open the next slot that has events and begins by `until_ps`. Return False if there is none."""
         last = until_ps >> self._shift
         far: i64 = last + 1
         if self._far:
@@ -170,7 +170,7 @@ class Clock:
         return True
 
     def _open_chain(self, latest: Event | None) -> None:
-        """Open a slot's chain: sort it by time, those of one time by when they were scheduled."""
+        """Open the chain of a slot. Sort it by time, and equal times by the order of scheduling."""
         self._open = None
         event = latest
         while event is not None:
@@ -180,7 +180,7 @@ class Clock:
             event = earlier
 
     def _add_far(self, slot: i64) -> None:
-        """Add the events of the heap to the slot that is open: they were scheduled before all others."""
+        """Add the events of the heap to the open slot. They are older, so they come first at equal times."""
         found: list[Event] = []
         far = self._far
         end_ps = int((slot + 1) << self._shift)

@@ -1,8 +1,7 @@
-"""Breaking a simulated fabric and mending it: what each kind of fault does, and its mechanism.
+"""The faults of a simulated fabric: the effect of each kind of fault, and its mechanism.
 
-The kinds are those of `docs/faults.md`. A fault takes effect at once and exactly: frames that reach the far
-end of a broken link from then on are lost, and its moment has no width. The mechanisms are for the registry
-that live runs use too.
+The kinds are those of `docs/faults.md`. A fault takes effect at one exact time: frames that reach the far end
+of a broken link from then on are lost. The mechanisms are for the same registry that live runs use.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ BOTH: Final = "both"
 
 
 class NetworkFaults:
-    """The faults of a network, by the broken part. Each method breaks a part, or mends it again.
+    """The faults of a network. Each method breaks a part, or repairs it.
 
-    A part that two faults of different kinds broke works again when both have ended.
+    If faults of two kinds broke a part, it works again when both have ended.
     """
 
     def __init__(self, network: Network) -> None:
@@ -33,7 +32,7 @@ class NetworkFaults:
         self._causes: dict[tuple[str, ...], set[str]] = {}
 
     def _note_cause(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
-        """Note that a cause breaks a place, or no longer does; return whether any still does."""
+        """Record that a cause breaks a place, or no longer does. Return True if any cause still breaks it."""
         causes = self._causes.setdefault(place, set())
         if broken:
             causes.add(cause)
@@ -52,7 +51,7 @@ class NetworkFaults:
         return [self._network.links[ends] for ends in self._ends(link, direction)]
 
     def blackhole(self, link: str, direction: str, broken: bool) -> None:
-        """Lose every frame on a link, silently."""
+        """Lose every frame on a link. No device notices this."""
         self._cut(link, direction, "blackhole", broken)
 
     def _cut(self, link: str, direction: str, cause: str, broken: bool) -> None:
@@ -60,17 +59,17 @@ class NetworkFaults:
             self._network.links[ends].set_dead(self._note_cause(ends, cause, broken))
 
     def loss(self, link: str, direction: str, ratio: float) -> None:
-        """Lose a share of the frames; 0 ends it."""
+        """Lose a share of the frames. A share of 0 ends the fault."""
         for port in self._ports(link, direction):
             port.set_loss(ratio)
 
     def corruption(self, link: str, direction: str, ratio: float) -> None:
-        """Flip a bit of a share of the frames; 0 ends it."""
+        """Flip a bit in a share of the frames. A share of 0 ends the fault."""
         for port in self._ports(link, direction):
             port.set_corruption(ratio)
 
     def rate(self, link: str, direction: str, ratio: float) -> None:
-        """Leave a share of a link's rate, and drop the excess; 0 ends it."""
+        """Reduce a link to a share of its rate, and drop the excess. A share of 0 ends the fault."""
         mtu = self._network.fabric.link(*link.split(":")).profile.mtu_bytes
         for port in self._ports(link, direction):
             rate_bps = max(round(port.rate_bps * ratio), 1) if ratio else 0
@@ -78,12 +77,12 @@ class NetworkFaults:
             port.set_slow(rate_bps, burst_ps)
 
     def delay(self, link: str, delay_ns: int) -> None:
-        """Make a link longer, each way; a negative delay makes it shorter again."""
+        """Increase the delay of a link in each direction. A negative value reduces it again."""
         for port in self._ports(link):
             port.delay_ps += delay_ns * PS_PER_NS
 
     def carrier(self, link: str, broken: bool) -> None:
-        """Take the carrier of a link away, which a NIC at its end notices."""
+        """Take down the carrier of a link. A NIC at its end notices this."""
         self._take_carrier(link, "carrier", broken)
 
     def _take_carrier(self, link: str, cause: str, broken: bool) -> None:
@@ -95,14 +94,14 @@ class NetworkFaults:
             nic.set_port_state(self._network.fabric.switch(upper).plane, not gone)
 
     def port_down(self, port: str, broken: bool) -> None:
-        """Take a NIC's port down, as in `h0-eth1`."""
+        """Take down a port of a NIC, for instance `h0-eth1`."""
         for host in self._network.fabric.hosts:
             for plan in host.ports:
                 if plan.ifname == port:
                     self._take_carrier(self._network.fabric.link(host.name, plan.t0).name, "port", broken)
 
     def pause_storm(self, port: str, broken: bool) -> None:
-        """Have a NIC's port, as in `h0-eth1`, let no data come: pauses without end, or no more credits.
+        """Let a NIC's port, such as `h0-eth1`, accept no data: it pauses without end, or gives no credits.
 
         Raise ValueError if links are not lossless.
         """
@@ -115,14 +114,14 @@ class NetworkFaults:
                     link.inlet.refuse(broken)
 
     def switch(self, name: str, broken: bool) -> None:
-        """End a switch, or start it again with its tables."""
+        """Stop a switch, or start it again with its tables."""
         self._end_switch(name, "switch", broken)
 
     def _end_switch(self, name: str, cause: str, broken: bool) -> None:
         self._network.switches[name].dead = self._note_cause((name,), cause, broken)
 
     def plane(self, plane: int, broken: bool) -> None:
-        """End all switches of a plane, or start them again."""
+        """Stop all switches of a plane, or start them again."""
         for plan in self._network.fabric.switches:
             if plan.plane == plane:
                 self._end_switch(plan.name, "plane", broken)
@@ -142,11 +141,11 @@ CHANGES: Mapping[str, Callable[[NetworkFaults, Fault, bool], None]] = {
     "switch-death": lambda net, fault, on: net.switch(fault.where, on),
     "plane-death": lambda net, fault, on: net.plane(int(fault.where[1:]), on),
 }
-"""What each kind changes: True breaks the place, False mends it. Kinds with phases are made of these."""
+"""The change for each kind of fault: True breaks the place, False repairs it. Phases use these, too."""
 
 
 class VirtualMechanism(SimpleMechanism):
-    """Makes a fault of any kind at the present moment of a network's clock."""
+    """A mechanism for faults of any kind. A fault takes effect at the present time of the network's clock."""
 
     def __init__(self, network: Network, faults: NetworkFaults) -> None:
         self._network = network
@@ -168,7 +167,7 @@ class VirtualMechanism(SimpleMechanism):
         return self._now()
 
     def undo(self, fault: Fault) -> Moment:
-        """Mend the place."""
+        """Repair the place."""
         if self._end is not None:
             self._end()
         else:
@@ -179,9 +178,9 @@ class VirtualMechanism(SimpleMechanism):
         CHANGES[fault.kind](self._faults, fault, on)
 
     def _repeat(self, fault: Fault, phases: tuple[Phase, ...], period_ns: int) -> Callable[[], None]:
-        """Make the phases now and in every period; return the function that ends this, with the place mended.
+        """Run the phases now and in every period. Return a function that stops this and repairs the place.
 
-        A period of 0 makes each phase once.
+        If the period is 0, each phase runs once.
         """
         clock = self._network.clock
         broken: list[Fault] = []
@@ -222,7 +221,7 @@ class VirtualMechanism(SimpleMechanism):
 
 
 def registry_of(network: Network) -> Faults:
-    """Return the faults of a simulated fabric: every kind, including those of lossless links."""
+    """Return the faults of a simulated fabric: all kinds that its links allow."""
     kinds = [
         name for name, kind in ALL_KINDS.items() if network.lossless is not None or not kind.lossless_only
     ]

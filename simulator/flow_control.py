@@ -1,16 +1,16 @@
 """Flow control of lossless links: priority flow control (pause frames), and credits.
 
-Priority flow control: a receiver whose buffer fills sends a pause frame, and a resume once it has drained.
-[QBB] is IEEE 802.1Qbb (in IEEE 802.1Q since 2014), whose annex on buffer requirements says how much arrives
-after a pause is sent; [DCQCN] is Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM
-2015. A pause here lasts until its resume. Real ones run out after 65,535 quanta of 512 bit times (335 us at
-100 Gbit/s) and are renewed before; the frames that renew them are left out.
+Priority flow control: if a receiver's buffer fills, it sends a pause frame, and a resume when the buffer has
+drained. [QBB] is IEEE 802.1Qbb (in IEEE 802.1Q since 2014); its annex on buffer requirements gives the bytes
+that arrive after a pause. [DCQCN] is Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM
+2015. A pause here lasts until its resume. A real pause ends after 65,535 quanta of 512 bit times (335 us at
+100 Gbit/s) if it is not renewed; frames that renew it are not simulated.
 
-Credits: a sender sends only as much as the receiver has announced room for, as InfiniBand's links do, per
-virtual lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand Architecture Specification, volume
-1, section 7.9. There, a flow control packet carries FCTBS, the blocks that its sender has sent in all, and
-FCCL, the number up to which the other end may send. Both count modulo 4096 there, so a lane's buffer is at
-most 2048 blocks; here they do not wrap.
+Credits: a sender sends only if the receiver has announced room. InfiniBand's links do this for each virtual
+lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand Architecture Specification, volume 1,
+section 7.9. There, a flow control packet carries FCTBS, the number of blocks sent so far, and FCCL, the
+number up to which the other end may send. Both count modulo 4096, so a lane's buffer has at most 2048 blocks.
+Here they do not wrap.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from mrclab.simulator.served import CLASSES, Inlet, ServedPort
 
 PAUSE_BYTES: Final = 64
 RESPONSE_NS: Final = 500
-"""From the arrival of a pause until no new frame begins: an assumption. IEEE 802.3, annex 31B, allows 394
-quanta at 100 Gbit/s, 2 us."""
+"""Time from the arrival of a pause until the sender begins no new frame. This is an assumption.
+
+IEEE 802.3, annex 31B, allows 394 quanta at 100 Gbit/s, 2 us.
+"""
 XON_FRAMES: Final = 2
-"""A resume is sent when the buffer is so many frames below the threshold of the pause [DCQCN, section 4]."""
+"""A resume is sent when the buffer is this many frames below the threshold of the pause [DCQCN, section 4].
+"""
 _PAUSE, _RESUME = 1, 0
 
 
 def headroom_bytes(rate_bps: int, delay_ps: int, frame_bytes: int, response_ps: int) -> int:
-    """Return the bytes that may still arrive after the threshold was passed.
+    """Return the number of bytes that may still arrive after the threshold is passed.
 
-    [QBB]: the pause waits for a frame of full size that the receiver is sending, takes its own time on the
-    wire and the link's delay, and the sender's time to respond; the sender may just have begun another full
-    frame; and all bytes on the wire arrive. To this comes one frame, since a threshold is passed by whole
-    frames.
+    [QBB]: The pause first waits for a full frame that the receiver is sending. Then its own transmission, the
+    link's delay and the sender's response take time. The sender may just have begun another full frame, and
+    all bytes on the wire arrive. One more frame is added, because only a whole frame passes a threshold.
     """
     flying_bytes = -(-(2 * delay_ps + response_ps) * rate_bps // (8 * 10**12))
     return flying_bytes + PAUSE_BYTES + 3 * frame_bytes
 
 
 class PfcPort(ServedPort):
-    """The sending end of a link with PFC: it stops a class when it is paused."""
+    """The sending end of a link with PFC. It stops a class when it receives a pause."""
 
     def on_signal(self, priority: int, value: int) -> None:
         """Obey a pause or a resume."""
@@ -54,12 +56,12 @@ class PfcPort(ServedPort):
 
 
 class PfcInlet(Inlet):
-    """The receiving end: it sends a pause for a class that holds more than XOFF, a resume at XON."""
+    """The receiving end. It sends a pause when a class holds more than XOFF, and a resume at XON."""
 
     def __init__(
         self, port: PfcPort, node: Node, reverse: PfcPort, xoff_bytes: int, xon_bytes: int, headroom: int
     ) -> None:
-        """Stand at the end of the link of `port`; pauses go back over `reverse`."""
+        """Create the end of the link of `port`. Pauses are sent back over `reverse`."""
         super().__init__(port, node, xoff_bytes + headroom)
         self._reverse = reverse
         self.xoff_bytes = xoff_bytes
@@ -75,14 +77,14 @@ class PfcInlet(Inlet):
             self._pause(priority)
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """Send a resume at XON."""
+        """Send a resume at XON or below."""
         if self._refusing and priority == DATA:
             return
         if self.pausing[priority] and self.held_bytes[priority] <= self.xon_bytes:
             self._resume(priority)
 
     def refuse(self, refusing: bool) -> None:
-        """Pause data without end, as a NIC does that no longer takes anything in; or end that."""
+        """Pause data without end, like a faulty NIC that accepts no frames, or end such a pause."""
         self._refusing = refusing
         if refusing and not self.pausing[DATA]:
             self._pause(DATA)
@@ -103,11 +105,11 @@ class PfcInlet(Inlet):
 
 BLOCK_BYTES: Final = 64
 UPDATE_BYTES: Final = 8
-"""A flow control packet: 6 bytes and its delimiters [IBTA 7.9.4]."""
+"""Size of a flow control packet: 6 bytes and its delimiters [IBTA 7.9.4]."""
 
 
 def blocks_of(size_bytes: int) -> int:
-    """Return how many blocks a packet takes: a part of a block is a whole one."""
+    """Return the number of blocks of a packet. A part of a block counts as a block."""
     return -(-size_bytes // BLOCK_BYTES)
 
 
@@ -115,12 +117,12 @@ class CreditPort(ServedPort):
     """The sending end of a link with credits."""
 
     def grant(self, blocks: int) -> None:
-        """Begin with room for so many blocks of each class."""
+        """Start with room for this number of blocks in each class."""
         self._sent_blocks = [0] * CLASSES
         self._limit_blocks = [blocks] * CLASSES
 
     def claim(self, priority: int, size_bytes: int) -> bool:
-        """Take a packet's credits if there are enough, else stop its class until there are."""
+        """Use a packet's credits if there are enough. Otherwise stop its class."""
         sent = self._sent_blocks[priority] + blocks_of(size_bytes)
         if sent > self._limit_blocks[priority]:
             self.stop(priority)
@@ -130,20 +132,20 @@ class CreditPort(ServedPort):
         return True
 
     def on_signal(self, priority: int, value: int) -> None:
-        """Take in a new limit."""
+        """Store a new limit and continue to send."""
         self._limit_blocks[priority] = value
         self.serve()
 
     def supersedes(self, old: int, new: int) -> bool:
-        """Return True: a limit that still waits to be sent may be the newer one."""
+        """Return True: a new limit may replace a limit that still waits to be sent."""
         return True
 
 
 class CreditInlet(Inlet):
-    """The receiving end: it says how far the sender may go whenever a packet leaves the buffer."""
+    """The receiving end. Whenever a packet leaves the buffer, it announces a new limit to the sender."""
 
     def __init__(self, port: CreditPort, node: Node, reverse: CreditPort, capacity_bytes: int) -> None:
-        """Stand at the end of the link of `port`; credits go back over `reverse`."""
+        """Create the end of the link of `port`. Credits are sent back over `reverse`."""
         blocks = capacity_bytes // BLOCK_BYTES
         super().__init__(port, node, blocks * BLOCK_BYTES)
         self._reverse = reverse
@@ -153,15 +155,15 @@ class CreditInlet(Inlet):
         port.grant(blocks)
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """Give a packet's credits back."""
+        """Return a packet's credits to the sender."""
         self._give(priority, blocks_of(size_bytes))
 
     def lost(self, packet: Packet) -> None:
-        """Give the credits of a lost packet back at once; the next FCTBS would show that it is missing."""
+        """Return the credits of a lost packet at once. In InfiniBand, the next FCTBS would show the loss."""
         self._give(packet.priority, blocks_of(packet.size_bytes))
 
     def refuse(self, refusing: bool) -> None:
-        """Give no credits for data any more, or all withheld ones."""
+        """Stop returning credits for data, or return all withheld credits."""
         self._refusing = refusing
         if not refusing and self._withheld_blocks:
             blocks, self._withheld_blocks = self._withheld_blocks, 0

@@ -1,4 +1,4 @@
-"""Links on which no frame is lost for want of a buffer: of which kind, with which buffers."""
+"""Links that lose no frame for lack of a buffer: their kind, and their buffers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from mrclab.simulator.served import Inlet, ServedPort
 
 Mode = Literal["pfc", "credit"]
 LEAST_FRAMES = 4
-"""A buffer's smallest room, in frames: with less than one nothing would ever be sent."""
+"""The least size of a buffer, in frames. With less than one frame nothing could be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lossless:
-    """How links stop a sender whose frames would find no room at the receiver.
+    """How links stop a sender whose frames would not fit into the receiver's buffer.
 
-    `buffer_bytes` is the fill at which a pause is sent (XOFF); headroom for frames on their way is added.
-    With credits the buffer is as large as both together. 0 means the size of a full queue.
+    A pause is sent when the buffer holds `buffer_bytes` (XOFF). Headroom for frames in flight is added. With
+    credits the buffer has the size of both together. 0 means the size of a full queue.
     """
 
     mode: Mode
@@ -40,7 +40,7 @@ class Lossless:
 
     @property
     def port_class(self) -> type[ServedPort]:
-        """The class of its ports."""
+        """The class of the ports of such links."""
         return PfcPort if self.mode == "pfc" else CreditPort
 
 
@@ -53,10 +53,10 @@ def join(
     usual_bytes: int,
     onward: Iterable[Port] = (),
 ) -> Inlet:
-    """Give a link its receiving end, in front of `node`, and return it.
+    """Create the receiving end of a link, in front of `node`, and return it.
 
-    `reverse` is the sending end of the other direction, `onward` are the ports of the node, `usual_bytes` is
-    the buffer where `lossless` names none.
+    `reverse` is the sending end of the other direction. `onward` are the ports of the node. `usual_bytes` is
+    the size of the buffer if `lossless` has none.
     """
     xoff = max(lossless.buffer_bytes or usual_bytes, LEAST_FRAMES * frame_bytes)
     response_ps = lossless.response_ns * PS_PER_NS

@@ -1,6 +1,6 @@
-"""A fabric in virtual time: its switches and links, when they mark, and the attached NICs.
+"""A fabric in virtual time: its switches and links, the marking, and the attached NICs.
 
-Switches mark frames by UEC's depths, as the switch program does, or by DCQCN's own.
+Switches mark frames at UEC's depths, like the switch program, or at the depths of DCQCN.
 """
 
 from __future__ import annotations
@@ -30,21 +30,26 @@ Marks = Literal["uec", "dcqcn"]
 DCQCN_FROM_NS: Final = 1_000
 DCQCN_TO_NS: Final = 40_000
 DCQCN_MOST: Final = 0.01
-"""Kmin 5 kB, Kmax 200 kB and Pmax 1 % on links of 40 Gbit/s, as waiting times, so that they suit any rate.
-[Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5]"""
+"""DCQCN's Kmin 5 kB, Kmax 200 kB and Pmax 1 % on links of 40 Gbit/s, as waiting times for any rate.
+
+Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """The marks of a fabric's switches."""
+    """How the switches of a fabric mark frames."""
 
     marks: Marks = "uec"
     last_hop: bool = False
-    """Mark in front of NICs as well: then marks report an incast, of which the path is innocent."""
+    """Mark in front of NICs as well. Then marks also report an incast, which no other path can avoid."""
 
     def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
-        """Return a port's depths with these marks; ``before_last`` are those of the same port in front of a
-        switch, from which a last hop takes its marks."""
+        """Return a port's depths with these marks.
+
+        ``before_last`` are the depths that the port would have in front of a switch. A port in front of a NIC
+        gets the marks of ``before_last``.
+        """
         if last_hop and not self.last_hop:
             return depths
         if self.marks == "uec":
@@ -64,14 +69,14 @@ _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
 _MOST_SLOTS: Final = 1 << 20
-"""They take 8 MB. A fabric of 16,384 hosts needs half of them."""
+"""The most slots of a clock, which take 8 MB. A fabric of 16,384 hosts needs half of them."""
 _PS_PER_US: Final = 10**6
 
 
 def depths_of(
     profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool, marking: Marking = USUAL
 ) -> Depths:
-    """Return the depths of a port in front of a link, without ``marking`` equal to those of a live switch."""
+    """Return the depths of a port in front of a link. By default they are those of a live switch."""
     own = _switch_depths(profile, policy, last_hop=last_hop)
     before_last = _switch_depths(profile, policy, last_hop=False) if last_hop else own
     return marking.applied(own, before_last, last_hop=last_hop)
@@ -91,8 +96,7 @@ def _switch_depths(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool)
 
 
 def usual_buffer_bytes(profile: LinkProfile, policy: QueuePolicy) -> int:
-    """Return how much of a link's traffic a buffer holds where nobody says: as much as waits before switches
-    that trim begin to."""
+    """Return the default size of a link's buffer, bytes: the queue at which a switch begins to trim."""
     return depths_of(profile, policy, last_hop=False).trim_from_ps * profile.rate_bps // (8 * 10**12)
 
 
@@ -101,9 +105,9 @@ def _ps(ticks: int) -> int:
 
 
 class Network:
-    """The switches and links of a fabric, and NICs once they are attached.
+    """The switches and links of a fabric, and the attached NICs.
 
-    `links` holds the sending end of each direction of each link, by the names of the two nodes.
+    `links` has the sending end of each direction of each link, by the names of the two nodes.
     """
 
     def __init__(
@@ -115,12 +119,11 @@ class Network:
         send_buffer_bytes: Callable[[int], int] | None = None,
         marking: Marking = USUAL,
     ) -> None:
-        """Build the fabric, idle and whole. `seed` draws marks, losses and corruption.
+        """Build the fabric, without traffic and faults. `seed` is for marks, losses and corruption.
 
-        With `lossless` no frame is dropped or trimmed for want of a buffer, and switches mark on every hop.
-        With `send_buffer_bytes`, which says how much may wait in a host for a link of which rate, links are
-        kept by token buckets as on live targets. `marking` says when switches mark. Raise ValueError for
-        both.
+        With `lossless`, no frame is dropped or trimmed for lack of a buffer, and switches mark on every hop.
+        With `send_buffer_bytes`, token buckets limit the links, as on live targets: this function returns the
+        bytes that may wait in a host for a link of a given rate. Raise ValueError if both are given.
         """
         if lossless is not None and send_buffer_bytes is not None:
             raise ValueError("lossless links are wires: no token bucket keeps them")
@@ -139,7 +142,7 @@ class Network:
         self._choice: Choice = "hash"
         self._withdrawn: frozenset[str] = frozenset()
         self.flowlet_ns = 0
-        """The pause after which a flow may take another uplink, with the choice `flowlet`."""
+        """The pause after which a flow may use another uplink, for the choice `flowlet`."""
         self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
         macs = _macs(fabric)
         for link in fabric.links:
@@ -179,7 +182,7 @@ class Network:
             switch.ports[near.port] = port
 
     def _join(self, near: str, far: str, node: Node) -> None:
-        """Give a lossless link its receiving end."""
+        """Create the receiving end of a lossless link."""
         assert self.lossless is not None
         port, reverse = self.links[near, far], self.links[far, near]
         assert isinstance(port, ServedPort)
@@ -201,7 +204,7 @@ class Network:
     ) -> Nic:
         """Attach a host's endpoint to the fabric and return its NIC.
 
-        `objects` says that the endpoint was made with it, as then all others on the fabric must be.
+        If `objects` is true, all endpoints of the fabric must have been created with `objects`.
         """
         plan = self.fabric.host(host)
         ports = [self.links[host, port.t0] for port in plan.ports]
@@ -224,11 +227,12 @@ class Network:
         self.nics[host] = nic
         return nic
 
-    # Routes, for what follows no segment list
-
     def route(self, withdrawn: AbstractSet[str] = frozenset(), choice: Choice = "hash") -> None:
-        """Install routes on all switches. Those to other racks choose the uplink by a hash of the flow (ECMP)
-        or by the destination, and avoid the `withdrawn` links; or by structured EVs, and avoid none."""
+        """Install routes on all switches.
+
+        A T0 chooses the uplink to another rack by a hash of the flow (ECMP), by the destination or by load,
+        and avoids the `withdrawn` links. By structured EVs it cannot avoid links.
+        """
         if self._routed and withdrawn == self._withdrawn and choice == self._choice:
             return
         if choice == "ev":
@@ -245,7 +249,7 @@ class Network:
 
 
 def _clock_of(fabric: Fabric) -> Clock:
-    """Return a clock whose slots have a few events each if all links are full, and reach over any link."""
+    """Return a clock whose slots have a few events each at full load, and whose wheel covers link delays."""
     packet_ps = _PACKET_BITS * 10**12 // max(link.profile.rate_bps for link in fabric.links)
     ports = 2 * len(fabric.links)
     slot_ps = max(1, packet_ps // max(_LEAST_SLOTS_PER_PACKET, ports // _PORTS_PER_SLOT))
@@ -259,7 +263,7 @@ def _macs(fabric: Fabric) -> dict[PortRef, bytes]:
 
 
 def sid_tables(fabric: Fabric, switch: SwitchPlan) -> Tables:
-    """Return a switch's state for segment lists: its own SID and its neighbours'."""
+    """Return a switch's state for segment lists: its own SID and the SIDs of its neighbours."""
 
     def sid(usid: int) -> bytes:
         return fabric.sid(usid).network_address.packed[:SID_BYTES]
@@ -269,7 +273,7 @@ def sid_tables(fabric: Fabric, switch: SwitchPlan) -> Tables:
 
 
 def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
-    """Return a T0's tables with the choice of its uplink left to structured EVs."""
+    """Return a T0's tables in which structured EVs choose the uplink."""
     routes = dict(tables.routes)
     routes |= {h.ports[t0.plane].address.packed: () for h in fabric.hosts if h.rack != t0.index}
     uplinks = {
@@ -285,12 +289,12 @@ def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
 def routes_of(
     fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str], *, by_destination: bool = False
 ) -> dict[bytes, tuple[int, ...]]:
-    """Return a switch's routes to all NIC ports of its plane: ports, among which a hash chooses.
+    """Return a switch's routes to all NIC ports of its plane. A route is a list of ports for the hash.
 
-    A T0 takes every uplink that leads to the other rack, unless either of the two links is withdrawn. With
-    ``by_destination`` it takes one of these, the one whose number is the destination's modulo how many there
-    are, as the linear forwarding tables of InfiniBand's switches have one port for each address. A T1 below
-    T2s does the same with the hash's or the number's quotient: by the rest its T0 chose it.
+    A T0 uses every uplink to the other rack, unless one of the two links is withdrawn. With
+    ``by_destination`` it uses only one uplink: the destination's number, modulo the number of uplinks,
+    selects it. InfiniBand's linear forwarding tables also have one port for each address. A T1 below T2s uses
+    the quotient of the hash or of the number, because its T0 has used the remainder.
     """
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)
@@ -315,7 +319,7 @@ def routes_of(
 def _ways(
     fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str], copies: int
 ) -> tuple[int, ...]:
-    """Return the port down to a rack, or the ports up to it, each so many times that the quotient counts."""
+    """Return the port down to a rack, or the ports up, with ``copies`` entries for each port."""
     if down := _down(fabric, switch, rack):
         return down
     up = _up(fabric, switch, rack, withdrawn)
@@ -323,12 +327,12 @@ def _ways(
 
 
 def _choices_below(fabric: Fabric, switch: SwitchPlan) -> int:
-    """Return among how many ports a frame's T0 chose before it came up to this switch: 1 at a T0."""
+    """Return the number of ports from which a frame's T0 chose on the way to this switch: 1 at a T0."""
     return 1 if switch.tier == "t0" else max(1, fabric.t1s_per_pod)
 
 
 def _below(fabric: Fabric, switch: SwitchPlan, rack: int) -> SwitchPlan | None:
-    """Return the next switch on the way down to a rack, None if there is none."""
+    """Return the next switch on the way down to a rack, or None."""
     if switch.tier == "t0":
         return None
     if switch.tier == "t1":
@@ -339,13 +343,13 @@ def _below(fabric: Fabric, switch: SwitchPlan, rack: int) -> SwitchPlan | None:
 
 
 def _down(fabric: Fabric, switch: SwitchPlan, rack: int) -> tuple[int, ...]:
-    """Return the port of a switch that leads down to a rack: one, or none."""
+    """Return the port of a switch that leads down to a rack, or no port."""
     below = _below(fabric, switch, rack)
     return () if below is None else (switch.port_to(below.name).number,)
 
 
 def _up(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
-    """Return the ports of a switch to those above it that lead to a rack over no withdrawn link."""
+    """Return the ports up from a switch that lead to a rack over links that are not withdrawn."""
     found = [
         switch.port_to(above.name).number
         for above in fabric.above(switch)

@@ -1,12 +1,12 @@
-"""A host's NIC: it drives an endpoint, and paces its frames to the rates of the ports.
+"""A host's NIC: it drives an endpoint, and sends its frames at the rates of the ports.
 
-The endpoint is the one that runs on real sockets. The NIC does the work of hardware: it takes a frame from
-the endpoint whenever a port is free, passes arrived frames to it after a stated delay, and wakes it when its
-timers are due. Work that arrives within that delay is done in one turn.
+The endpoint is the same as on real sockets. The NIC does the work of hardware: it takes a frame from the
+endpoint whenever a port is free, passes arrived frames to the endpoint after a given delay, and calls the
+endpoint when its timers expire. All work that arrives within that delay is done in one turn.
 
-With `ObjectNic` packets cross as objects (`mrclab.hosts.mrc.codec.objects`): no bytes, no payload. The rest
-is as with frames: the same packets at the same times. It is for MRC over segment lists, without captures; it
-cannot find errors in bytes: messages are counted, not compared.
+With `ObjectNic`, packets are objects (`mrclab.hosts.mrc.codec.objects`) without bytes and payload. All else
+is as with frames: the same packets at the same times. `ObjectNic` is for MRC over segment lists, without
+captures. It cannot find errors in bytes, because messages are counted and not compared.
 """
 
 from __future__ import annotations
@@ -37,28 +37,31 @@ from mrclab.simulator.switch import (
 _HOPS_KEPT: Final = 1 << 14
 _NEVER_NS: Final = NEVER_PS // PS_PER_NS
 _LAST_PS: Final = PS_PER_NS - 1
-"""Timers are served at the end of their nanosecond, so that what arrives in it is read first."""
+"""Timers run at the end of their nanosecond, after all frames that arrive in that nanosecond."""
 
 
 class Program(Protocol):
-    """A user of a NIC: it posts work, and receives the outcome."""
+    """A user of a NIC: it posts work, and receives the completions."""
 
     def tick(self, now_ns: int) -> int | None:
-        """Do the work that is due; return when to call again, None: not before an event or `Nic.wake_now`."""
+        """Do the work that is due. Return the time of the next call.
+
+        If it is None, the next call follows an event or `Nic.wake_now`.
+        """
 
     def take(self, event: EndpointEvent) -> None:
-        """Take in an event of the endpoint."""
+        """Process an event of the endpoint."""
 
 
 class Recorder(Protocol):
-    """What records frames at a NIC as a packet capture would."""
+    """A recorder of a NIC's frames, like a packet capture."""
 
     def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
         """Record a frame."""
 
 
 class _Turn(Event):
-    """The moment of a NIC's next turn."""
+    """The event of a NIC's next turn."""
 
     __slots__ = ("_nic", "waits")
 
@@ -66,10 +69,10 @@ class _Turn(Event):
         super().__init__()
         self._nic = nic
         self.waits = False
-        """It has been scheduled, and has not happened yet."""
+        """True if this turn is scheduled and has not happened yet."""
 
     def happen(self) -> None:
-        """Do the turn, unless another one has come before it."""
+        """Do the turn, unless an earlier turn has replaced it."""
         self.waits = False
         if self._nic.turn_ps == self.at_ps:
             self._nic.turn()
@@ -88,10 +91,10 @@ class Nic(Node):
         reaction_ns: int = 0,
         timer_grain_ns: int = 0,
     ) -> None:
-        """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived.
+        """Drive `endpoint` over `ports`. The NIC reacts `reaction_ns` after the arrival of a frame.
 
-        The NIC reads the endpoint's next timer once in `timer_grain_ns`, by which timers may be late: reading
-        it after every packet takes a quarter of a run's time.
+        The NIC reads the endpoint's next timer only once in `timer_grain_ns`, so timers may be late by this
+        time. To read it after every packet would take a quarter of a run's time.
         """
         self.clock = clock
         self.name = name
@@ -100,18 +103,18 @@ class Nic(Node):
         self.programs: list[Program] = []
         self.recorder: Recorder | None = None
         self.turn_ps: i64 = NEVER_PS
-        """When the next turn is due."""
+        """The time of the next turn."""
         self._turn = _Turn(self)
         """The turn that was scheduled last."""
         self.classes = classes
         self._reaction_ps: i64 = reaction_ns * PS_PER_NS
         self._grain_ps: i64 = timer_grain_ns * PS_PER_NS
         self._timer_ns = NEVER_PS
-        """When the endpoint's next timer is due, as it said last."""
+        """Time of the endpoint's next timer, as it was read last."""
         self._ask_ps: i64 = 0
-        """When to ask it again."""
+        """The time at which to read the next timer again."""
         self._programs_ns = 0
-        """When the programs want to be called, if nothing happens before."""
+        """The time at which to call the programs if no event occurs before."""
         self._hops: dict[bytes, Hop] = {}
         self.up = [True] * len(self.ports)
         self._all_planes = list(range(len(self.ports)))
@@ -121,10 +124,8 @@ class Nic(Node):
         """Return the time, ns."""
         return self.clock.now_ns
 
-    # What comes in
-
     def arrive(self, packet: Packet) -> None:
-        """Hand a frame to the endpoint."""
+        """Pass a frame to the endpoint."""
         port = packet.port
         assert port is not None
         plane = port.peer_port
@@ -137,14 +138,14 @@ class Nic(Node):
         self.wake(clock.now_ps + self._reaction_ps)
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
-        """Pass the endpoint the frame that a packet stands for."""
+        """Build the frame of a packet and pass it to the endpoint."""
         frame = frame_of(packet)
         if self.recorder is not None:
             self.recorder.note(now_ns, plane, frame, False)
         self.endpoint.receive(plane, frame, now_ns)
 
     def wake(self, at_ps: i64) -> None:
-        """Have a turn at this time, or before."""
+        """Schedule a turn at this time, unless an earlier turn is scheduled."""
         if at_ps < self.turn_ps:
             self.turn_ps = at_ps
             if self._turn.waits:
@@ -153,21 +154,19 @@ class Nic(Node):
             self.clock.at(at_ps, self._turn)
 
     def wake_now(self) -> None:
-        """Have a turn now, and call the programs: something was posted, or has changed."""
+        """Schedule a turn now, in which the programs are called. Call this after a change or new work."""
         self._programs_ns = 0
         self.wake(self.clock.now_ps)
 
     def set_port_state(self, plane: int, up: bool) -> None:
-        """Take the carrier of a port away, or give it back; the endpoint notices at once."""
+        """Take down the carrier of a port, or restore it. The endpoint notices at once."""
         if self.up[plane] != up:
             self.up[plane] = up
             self.endpoint.set_port_state(plane, up, self.clock.now_ns)
             self.wake_now()
 
-    # A turn
-
     def turn(self) -> None:
-        """Do all work that is due: timers, the programs' work, and sending as far as ports are free."""
+        """Do all work that is due: timers, the programs' work, and sending while ports are free."""
         clock, endpoint = self.clock, self.endpoint
         now_ps = clock.now_ps
         now_ns = int(now_ps // PS_PER_NS)
@@ -197,7 +196,7 @@ class Nic(Node):
             self.wake(next_ps)
 
     def _run_programs(self, now_ns: int) -> int:
-        """Pass the events to the programs, let them post, and return when they want to be called."""
+        """Pass the events to the programs, let them post, and return the time of their next call."""
         next_ns = NEVER_PS
         programs = self.programs
         endpoint = self.endpoint
@@ -211,7 +210,7 @@ class Nic(Node):
         return next_ns
 
     def _send(self, now_ps: i64, now_ns: int) -> i64:
-        """Send while there are frames and free ports; return when to go on."""
+        """Send while there are frames and free ports. Return the time at which to continue."""
         ports = self.ports
         while True:
             free: i64 = 0
@@ -232,7 +231,7 @@ class Nic(Node):
                 return soonest
 
     def send_over(self, free: list[int], now_ns: int) -> bool:
-        """Send about as many frames as there are free ports; return False if there was no frame."""
+        """Send about as many frames as there are free ports. Return False if there was no frame."""
         frames = self.endpoint.frames_to_send(now_ns, free, len(free))
         for plane, frame in frames:
             if self.recorder is not None:
@@ -242,7 +241,7 @@ class Nic(Node):
         return bool(frames)
 
     def _hop_of(self, plane: int, frame: bytes) -> Hop:
-        """Return the NIC's own action for a frame: to send it, and nothing else."""
+        """Return the NIC's own decision for a frame, which is to send it over this plane."""
         key = frame[14 : OUTER_END + 4]
         found = self._hops.get(key)
         if found is None:
@@ -258,7 +257,7 @@ FIRST_HOP_LIMIT: Final = 64
 
 
 class ObjectNic(Nic):
-    """One host's NIC for an endpoint that was made with `objects`."""
+    """One host's NIC for an endpoint that was created with `objects`."""
 
     def __init__(
         self,
@@ -278,10 +277,10 @@ class ObjectNic(Nic):
         self._numbers: dict[tuple[int, bytes], int] = {}
         """The number of a route, by plane and destination."""
         self._spare: list[Packet] = [] if spare is None else spare
-        """Packets that have arrived, to be used again: making one costs five times as much."""
+        """Arrived packets, for reuse: to create a packet takes five times as long."""
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
-        """Hand the endpoint the object, marked or trimmed if the packet was."""
+        """Pass the object to the endpoint. If the packet was marked or trimmed, change the object first."""
         item = packet.item
         assert isinstance(item, Item)
         if packet.corrupt >= 0:
@@ -297,7 +296,7 @@ class ObjectNic(Nic):
         self._spare.append(packet)
 
     def send_over(self, free: list[int], now_ns: int) -> bool:
-        """Send about as many packets as there are free ports; return False if there was no packet."""
+        """Send about as many packets as there are free ports. Return False if there was no packet."""
         items = self._objects.packets_to_send(now_ns, free, len(free))
         for plane, item in items:
             if self.up[plane]:

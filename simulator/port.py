@@ -1,17 +1,16 @@
 """One direction of a link: the queue in front of it, the wire, and the faults of both.
 
-The queue is virtual time, as in `p4src/queue.p4`. A port keeps the time when it will have sent all accepted
-frames (`_idle_ps`). So a frame's departure is certain on its arrival, and one event a hop suffices: the
-arrival at the other end. The distance of that moment from now is the depth of the queue, by which frames are
-marked, trimmed and dropped.
+The queue is a time, as in `p4src/queue.p4`. A port stores the time at which it will have sent all accepted
+frames (`_idle_ps`). So the departure of a frame is known on its arrival, and one event for each hop is
+enough: the arrival at the far end. The time from now until `_idle_ps` is the depth of the queue. It decides
+whether a frame is marked, trimmed or dropped.
 
-Classes are strict. A frame of a higher class waits for the frame that is being sent and for earlier frames of
-the same class, and the frames that it overtakes leave later by as much. Overtaken frames have their arrival
-scheduled already; at that event they turn out not to be due yet.
+Classes have strict priority. A frame of a higher class waits only for the frame that is being sent and for
+earlier frames of its class. The frames that it overtakes leave later by its sending time. Their arrivals are
+scheduled already, so these events notice that they are too early and are scheduled again.
 
-A link's rate may also be kept by a token bucket in place of a wire, as on live targets (`Bucket`). Queues are
-then as deep as before, since the switch program counts the data that the link would carry, but frames leave
-earlier.
+On live targets a token bucket limits the rate of a link (`Bucket`). The queues are then as deep as with a
+wire, because the switch program counts the data that the link would carry, but frames leave earlier.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from mrclab.simulator.clock import NEVER_PS, Clock, Event
 
 DATA: Final = 0
 CUT: Final = 1
-"""Frames that lost their payload to trimming."""
+"""Frames whose payload was trimmed."""
 CONTROL: Final = 2
 
 BYTE_SHIFT: Final = 10
 _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
-"""Divided by a rate in bit/s: the time of a byte in 1/1024 ps."""
+"""Divided by a rate in bit/s, this is the time of a byte in 1/1024 ps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """The treatment of a frame by the depth of the queue, as waiting time in ps.
+    """The treatment of a frame by the depth of the queue, which is its waiting time in ps.
 
-    The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`: marks begin at `mark_from_ps` and are certain
-    `mark_span_ps` later (0: no marks); in between their share grows to `mark_most`. `trim_from_ps` cuts
-    payloads of frames that may be cut, `drop_ps` drops the others, and `cut_limit_ps` bounds how far cut
-    frames go ahead of their half of the link.
+    The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` on, the share of marked
+    frames grows up to `mark_most`. From `mark_span_ps` later on, all frames are marked. From `trim_from_ps`
+    on, frames that may be trimmed are trimmed. From `drop_ps` on, all others are dropped. Trimmed frames get
+    half of the link; `cut_limit_ps` limits their backlog.
     """
 
     drop_ps: int = NEVER_PS
@@ -58,12 +57,12 @@ UNLIMITED: Final = Depths()
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The token bucket that keeps a link's rate on live targets (`mrclab.controller.queues.shape_of`).
+    """The token bucket that limits a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    It has let `burst_bytes` go already of the data that a wire would still be sending, so a frame that comes
-    onto an idle link does not take its serialisation time. The kernel's buckets differ: a host's (sch_tbf)
-    lets a frame go once there are tokens for all of it, knows no classes, and `ahead_bytes` may wait in it,
-    which the NIC counts as sent. A switch's (sch_htb) lets a frame go while there is any token left (`owes`).
+    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves without its
+    serialisation time. The kernel has two kinds of bucket. A host's (sch_tbf) sends a frame when there are
+    tokens for all of it, has no classes, and has a queue of `ahead_bytes`, which the NIC counts as sent. A
+    switch's (sch_htb) sends a frame if any token is left (`owes`).
     """
 
     burst_bytes: int
@@ -77,7 +76,7 @@ class Node:
     """A node at an end of a link."""
 
     def arrive(self, packet: Packet) -> None:
-        """Take in a packet that has come over a link, now."""
+        """Process a packet that has just arrived over a link."""
 
 
 class Hop:
@@ -87,23 +86,23 @@ class Hop:
 
     def __init__(self, dst: bytes, hop_limit: int, out: Port | None, drop: int, shared: bool) -> None:
         self.dst = dst
-        """Outer destination from here on."""
+        """Outer destination after this hop."""
         self.hop_limit = hop_limit
-        """Hop limit from here on."""
+        """Hop limit after this hop."""
         self.out = out
-        """The port where frames leave; None if they are dropped."""
+        """The port over which frames leave. None if they are dropped or `ways` has the choices."""
         self.drop = drop
-        """The reason (mrclab.p4src.contract.Drop), if they are dropped."""
+        """The reason for a drop (mrclab.p4src.contract.Drop)."""
         self.shared = shared
-        """For frames of any flow: their destination alone decides."""
+        """True if the destination alone decides, so that all flows share this decision."""
         self.src_mac = b""
         self.dst_mac = b""
         self.after: Hop | None = None
-        """The next node's decision for them, once it is made."""
+        """The next node's decision for these frames, or None if it is not made yet."""
         self.valid = True
-        """False: routes have changed since."""
+        """False if the routes have changed since."""
         self.ways: tuple[Hop, ...] = ()
-        """The decisions among which the switch chooses for each frame, if `out` is None; empty: it drops."""
+        """If `out` is None: the switch chooses one of these decisions for each frame. Empty: it drops."""
 
 
 class Packet(Event):
@@ -132,44 +131,41 @@ class Packet(Event):
     def __init__(
         self, frame: bytes, size_bytes: int, hop: Hop, priority: int, trim_bytes: int, markable: bool
     ) -> None:
-        """Make a packet of a frame.
-
-        `trim_bytes` is its length after trimming; 0 if it must not be trimmed.
-        """
+        """Create a packet from a frame. `trim_bytes` is its length after trimming, or 0 for no trimming."""
         super().__init__()
         self.frame = frame
-        """As its sender made it; what switches change is in the other fields."""
+        """The sender's frame. The fields that switches change are stored in other attributes."""
         self.item: object = None
-        """What crosses in place of a frame, where packets are objects; then the frame is empty."""
+        """The packet object, if packets are objects. The frame is then empty."""
         self.size_bytes: i64 = size_bytes
-        """Length on the wire; less than the frame's once it is trimmed."""
+        """Length on the wire. After trimming it is less than the length of `frame`."""
         self.hop = hop
         self.priority: i64 = priority
         self.trim_bytes: i64 = trim_bytes
         self.markable = markable
         self.marked = False
-        """Congestion experienced."""
+        """True if a switch has set the congestion mark (CE)."""
         self.cut_dscp: i64 = -1
-        """DSCP that a switch wrote when it trimmed the packet; -1: whole."""
+        """DSCP that a switch set when it trimmed the packet, or -1 if it is not trimmed."""
         self.corrupt: i64 = -1
-        """A bit that a faulty link has flipped, of the PSN; -1: none."""
+        """The bit of the PSN that a faulty link has flipped, or -1."""
         self.port: Port | None = None
-        """The port that sends it, or sent it last."""
+        """The port that sends the packet or has sent it last."""
         self.leaves_ps: i64 = 0
-        """When its last bit leaves that port; while it `waits`, without the port's delay by other classes."""
+        """Time when the last bit leaves the port. While it `waits`, delays by other classes are missing."""
         self.waits = False
-        """A data packet that the port has not begun to send, as far as it has looked."""
+        """True for a data packet whose sending has not begun, as of the port's last check."""
         self.duration_ps: i64 = 0
-        """How long the port sends it."""
+        """The time for which the port sends this packet."""
         self.behind: Packet | None = None
-        """The data packet that leaves the port after it."""
+        """The next data packet that leaves the port."""
         self.inlet: Node | None = None
-        """On lossless links: the receiving end of the link over which it came last."""
+        """On lossless links: the receiving end of the link over which the packet came last."""
         self.stalled_ps: i64 = 0
-        """On lossless links: how long it waited in its last port because the other end let nothing come."""
+        """On lossless links: the packet's waiting time in its last port while its class was stopped."""
 
     def use_again(self, size_bytes: i64, hop: Hop, priority: i64, trim_bytes: i64, markable: bool) -> None:
-        """Use this object, whose packet has arrived and is not corrupt, for another packet."""
+        """Reuse this object for another packet. Its old packet has arrived and is not corrupt."""
         self.size_bytes = size_bytes
         self.hop = hop
         self.priority = priority
@@ -182,7 +178,7 @@ class Packet(Event):
         self.stalled_ps = 0
 
     def happen(self) -> None:
-        """Arrive at the other end of the link, unless something has overtaken it on the way."""
+        """Arrive at the far end of the link. If other frames have overtaken the packet, arrive later."""
         port = self.port
         assert port is not None
         if self.waits:
@@ -218,19 +214,19 @@ class Port:
         depths: Depths,
         rng: random.Random,
     ) -> None:
-        """Make the sending end of a link.
+        """Create the sending end of a link. `number` is the port's number at its node.
 
-        `number` is the port's at its node; `rng` draws marks and losses.
+        `rng` decides which packets are marked or lost.
         """
         self.clock = clock
         self.name = name
         self.number = number
         self.rate_bps = rate_bps
         self.delay_ps: i64 = delay_ps
-        """Propagation, and whatever else every frame meets on this link."""
+        """Delay of every frame on this link, mainly propagation."""
         self.peer: Node | None = None
         self.peer_port = 0
-        """Number of the port at the other end."""
+        """Number of the port at the far end."""
         self.peer_mac = b""
         self.mac = b""
         self._byte_time: i64 = _PS_BYTE // rate_bps
@@ -240,35 +236,35 @@ class Port:
         self._mark_from_ps: i64 = depths.mark_from_ps
         self._rng = rng
         self.early_ps: i64 = 0
-        """By how much a token bucket is ahead of a wire; 0: this is a wire."""
+        """Time by which a token bucket is ahead of a wire; 0 for a wire."""
         self._owes = False
         self._ahead_ps: i64 = 0
-        """Of a NIC's port: by how much it is free before it has sent all accepted frames."""
+        """For a port of a NIC: the time by which it accepts a frame before it has sent all earlier ones."""
         self.in_order = False
-        """Classes do not matter."""
+        """True if classes have no effect."""
         self._begun_ps: i64 = 0
-        """When a wire will have sent the last data packet that it has begun."""
+        """Time at which a wire will have sent the last data packet that it has begun."""
         self._unbegun: Packet | None = None
-        """The oldest data packet that it has not begun, as far as it has looked."""
+        """The oldest data packet whose sending has not begun, as of the last check."""
         self.late_ps: i64 = 0
-        """By how much other classes have delayed data in all; a waiting packet's time lacks it."""
+        """Total delay of data by other classes. The stored time of a waiting packet does not include it."""
         self._idle_ps: i64 = 0
-        """When all accepted frames have been sent."""
+        """Time at which all accepted frames are sent."""
         self._cut_ps: i64 = 0
-        """When cut and control frames have been sent."""
+        """Time at which all trimmed and control frames are sent."""
         self._control_ps: i64 = 0
-        """When control frames have been sent."""
+        """Time at which all control frames are sent."""
         self._cut_credit_ps: i64 = 0
-        """When cut frames will have had their half of the link."""
+        """Time at which the trimmed frames would be sent on half of the link."""
         self._first: Packet | None = None
-        """The oldest data packet that has not arrived yet; the others follow in order."""
+        """The oldest data packet that has not arrived. The others follow in order."""
         self._last: Packet | None = None
         self.longest_wait_ps: i64 = 0
         self.packets: i64 = 0
         self.bytes: i64 = 0
         self.marked = self.trimmed = self.dropped = self.lost = 0
-        """`dropped` by the queue, `lost` to faults."""
-        # Faults; `faulty` is true while there is any.
+        """`dropped` counts drops by the queue, `lost` losses by faults."""
+        # Faults. `faulty` is true if there is any fault.
         self.faulty = False
         self.dead = False
         self._loss = 0.0
@@ -277,30 +273,28 @@ class Port:
         self._slow_burst_ps: i64 = 0
         self._slow_until_ps: i64 = 0
 
-    # The queue
-
     def keep_by(self, bucket: Bucket) -> None:
-        """Keep the link's rate by a token bucket from now on, rather than as a wire does."""
+        """Limit the link's rate by a token bucket instead of a wire."""
         self.early_ps = bucket.burst_bytes * self._byte_time >> BYTE_SHIFT
         self._ahead_ps = (bucket.burst_bytes + bucket.ahead_bytes) * self._byte_time >> BYTE_SHIFT
         self._owes = bucket.owes
         self.in_order = not bucket.classes
 
     def gone_ps(self, packet: Packet) -> i64:
-        """Return when the token bucket lets a packet go, if it is here by then."""
+        """Return the time at which the token bucket sends a packet, if the packet has arrived by then."""
         gone = packet.leaves_ps - self.early_ps
         return gone - packet.duration_ps if self._owes else gone
 
     def load_ps(self) -> i64:
-        """Return when all accepted frames will have been sent: the measure of ports' loads."""
+        """Return the time at which all accepted frames are sent. Ports compare their loads by it."""
         return self._idle_ps
 
     def busy_until_ps(self) -> i64:
-        """Return when the port will take a frame: shortly before it has sent the accepted ones."""
+        """Return the time at which the port accepts a frame, shortly before it has sent the earlier ones."""
         return self._idle_ps - self._ahead_ps
 
     def put(self, packet: Packet) -> bool:
-        """Take in a packet: send it as soon as its class may, or trim or drop it. Return False if dropped."""
+        """Accept a packet and schedule it by its class, or trim or drop it. Return False if it is dropped."""
         clock = self.clock
         now = clock.now_ps
         idle = self._idle_ps
@@ -331,7 +325,7 @@ class Port:
         return True
 
     def _send(self, packet: Packet, begin_ps: i64, duration_ps: i64) -> None:
-        """Send a data packet after all accepted before it."""
+        """Send a data packet after all frames that were accepted before."""
         leaves = begin_ps + duration_ps
         self._idle_ps = leaves
         packet.port = self
@@ -354,7 +348,7 @@ class Port:
         self._last = packet
 
     def begin_due(self) -> None:
-        """Fix the time of each data packet that the port has begun: no other class delays it any more."""
+        """Fix the times of the data packets whose sending has begun, because nothing delays them any more."""
         packet = self._unbegun
         if packet is None:
             return
@@ -370,7 +364,7 @@ class Port:
         self._unbegun = packet
 
     def _send_ahead(self, packet: Packet, now: i64, duration_ps: i64) -> None:
-        """Send a packet of a higher class before all data that the port has not begun to send."""
+        """Send a packet of a higher class before all data whose sending has not begun."""
         self.begin_due()
         begin = self._begun_ps if self._begun_ps > now else now
         cut = self._cut_ps
@@ -393,7 +387,7 @@ class Port:
         self._go(packet)
 
     def _go(self, packet: Packet) -> None:
-        """Count a packet, and have it arrive."""
+        """Count a packet, and schedule its arrival."""
         self.packets += 1
         self.bytes += packet.size_bytes
         gone = packet.leaves_ps
@@ -404,7 +398,7 @@ class Port:
         self.clock.at(gone + self.delay_ps, packet)
 
     def _cut(self, packet: Packet, now: i64) -> bool:
-        """Cut a packet's payload off, if cut packets are within their half of the link."""
+        """Trim a packet. Return False if the trimmed packets exceed their half of the link."""
         credit = self._cut_credit_ps if self._cut_credit_ps > now else now
         if credit - now > self._depths.cut_limit_ps:
             return False
@@ -425,12 +419,12 @@ class Port:
             self.marked += 1
 
     def forget(self, packet: Packet) -> None:
-        """Remove an arrived data packet from the list of packets on their way."""
+        """Remove an arrived data packet from the list of packets in flight."""
         if self._first is packet:
             self._first = packet.behind
             if self._first is None:
                 self._last = None
-        else:  # The link has become shorter: it arrives before others that left earlier.
+        else:  # the delay was reduced, so the packet arrives before packets that left earlier
             before = self._first
             while before is not None and before.behind is not packet:
                 before = before.behind
@@ -440,25 +434,23 @@ class Port:
                     self._last = before
         packet.behind = None
 
-    # Faults
-
     def set_dead(self, dead: bool) -> None:
-        """Lose everything from now on, or nothing more."""
+        """Lose every packet from now on, or end this."""
         self.dead = dead
         self._note_faults()
 
     def set_loss(self, ratio: float) -> None:
-        """Lose a share of the packets; 0 ends that."""
+        """Lose a share of the packets. A share of 0 ends this."""
         self._loss = ratio
         self._note_faults()
 
     def set_corruption(self, ratio: float) -> None:
-        """Flip a bit of a share of the packets; 0 ends that."""
+        """Flip a bit in a share of the packets. A share of 0 ends this."""
         self._corruption = ratio
         self._note_faults()
 
     def set_slow(self, rate_bps: int, burst_ps: int = 0) -> None:
-        """Drop the frames that a link of that rate would not carry, beyond a burst; 0 ends that."""
+        """Drop frames beyond this rate, except for a burst. A rate of 0 ends this."""
         self._slow_byte_time = _PS_BYTE // rate_bps if rate_bps else 0
         self._slow_burst_ps = burst_ps
         self._slow_until_ps = 0
@@ -468,7 +460,7 @@ class Port:
         self.faulty = self.dead or self._loss > 0 or self._corruption > 0 or self._slow_byte_time > 0
 
     def survives(self, packet: Packet) -> bool:
-        """Let the link's faults act on a packet at its far end; return False if it is lost."""
+        """Apply the link's faults to a packet at its far end. Return False if the packet is lost."""
         if self.dead or (self._loss > 0 and self._rng.random() < self._loss):
             self.lost += 1
             return False

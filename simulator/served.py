@@ -1,9 +1,9 @@
-"""A port that serves its queue frame by frame: what lossless links are made of.
+"""A port of a lossless link, which serves its queue frame by frame.
 
-The other end of such a link has a buffer and says when nothing more fits. So nobody can know on arrival when
-a frame will leave, as `mrclab.simulator.port` does; here frames wait in a queue of each class until the port
-is free and the other end has room. `mrclab.simulator.flow_control` has the two
-ways to say so.
+The far end of such a link has a buffer and reports when the buffer is full. So the time at which a frame
+leaves is not known when it arrives, unlike in `mrclab.simulator.port`. Here frames wait in a queue for each
+class until the port is free and the far end has room. `mrclab.simulator.flow_control` has the two ways to
+report this.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ CLASSES: Final = 3
 
 
 class Inlet(Node):
-    """The receiving end of a lossless link: it counts bytes that came in and have not left the node yet."""
+    """The receiving end of a lossless link. It counts the bytes that the node still holds."""
 
     def __init__(self, port: ServedPort, node: Node, capacity_bytes: int) -> None:
-        """Stand between a link, whose sending end is `port`, and the `node` that it leads to."""
+        """Create the end of the link whose sending end is `port`. The link leads to `node`."""
         self.port = port
         self.node = node
         self.capacity_bytes = capacity_bytes
-        """Of the buffer of each class."""
+        """Size of the buffer of each class."""
         self.held_bytes = [0] * CLASSES
         self.most_bytes = 0
-        """The most that was held of one class."""
+        """The largest number of bytes of one class that were in the buffer."""
         self.overflowed = 0
-        """Frames dropped because the buffer was full: none, if headroom or credits are right."""
+        """Frames dropped because the buffer was full. With correct headroom or credits there are none."""
         self.onward: list[ServedPort] = []
-        """The ports of the node through which frames leave it."""
+        """The ports through which frames leave the node."""
 
     def arrive(self, packet: Packet) -> None:
-        """Buffer a packet and pass it to the node; if the node does not send it on, it leaves the buffer."""
+        """Buffer a packet and pass it to the node. If the node does not forward it, free the buffer."""
         size = packet.size_bytes
         priority = packet.priority
         held = self.held_bytes[priority] + size
@@ -55,24 +55,24 @@ class Inlet(Node):
             self.release(priority, size)
 
     def release(self, priority: int, size_bytes: int) -> None:
-        """Note that a packet has left the node."""
+        """Free the buffer of a packet that has left the node."""
         self.held_bytes[priority] -= size_bytes
         self.left(priority, size_bytes)
 
     def taken(self, priority: int) -> None:
-        """React to more in the buffer."""
+        """Handle an increase of the buffered bytes of a class."""
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """React to less in the buffer."""
+        """Handle a decrease of the buffered bytes of a class."""
 
     def lost(self, packet: Packet) -> None:
-        """React to a packet that the link has lost."""
+        """Handle a packet that was lost on the link."""
 
     def refuse(self, refusing: bool) -> None:
-        """Let no more data come, whatever room there is, or take it again: a faulty NIC does so."""
+        """Refuse all data, even if there is room, like a faulty NIC; or accept it again."""
 
     def stops_below(self, priority: int) -> int:
-        """Return how many links in a row have stopped behind this node, with frames of this link waiting."""
+        """Return the length of the longest chain of stopped links behind this node that holds its frames."""
         deepest = 0
         for port in self.onward:
             if port.stopped[priority] and port.depth[priority] > deepest and port.holds(priority, self):
@@ -81,24 +81,24 @@ class Inlet(Node):
 
 
 class Signal(Event):
-    """The receiving end's signal about its buffer, on its way to the sending end of the link."""
+    """A signal about the receiver's buffer, on its way to the sending end of the link."""
 
     __slots__ = ("port", "priority", "value")
 
     def __init__(self, port: ServedPort, priority: int, value: int) -> None:
-        """Tell `port`."""
+        """Create a signal to `port`."""
         super().__init__()
         self.port = port
         self.priority = priority
         self.value = value
 
     def happen(self) -> None:
-        """Arrive."""
+        """Arrive at the port."""
         self.port.on_signal(self.priority, self.value)
 
 
 class _Sent(Event):
-    """The moment when the last bit of a packet, or of a signal, leaves a port."""
+    """The event when the last bit of a packet, or of a signal, leaves a port."""
 
     __slots__ = ("_inlet", "_port", "_priority", "_size_bytes")
 
@@ -110,7 +110,7 @@ class _Sent(Event):
         self._size_bytes = size_bytes
 
     def happen(self) -> None:
-        """Free the packet's place in the buffer that it came into, and go on."""
+        """Free the packet's place in the buffer of its last link, and send the next packet."""
         inlet = self._inlet
         if inlet is not None:
             inlet.release(self._priority, self._size_bytes)
@@ -118,7 +118,7 @@ class _Sent(Event):
 
 
 class Stops:
-    """How long ports of a network were stopped, all together, in bins of time."""
+    """The total time for which ports of a network were stopped, in bins of time."""
 
     def __init__(self, begin_ps: int, bin_ps: int) -> None:
         self.begin_ps = begin_ps
@@ -126,7 +126,7 @@ class Stops:
         self.bins_ps: list[int] = []
 
     def add(self, begin_ps: int, end_ps: int) -> None:
-        """Count a stop in the bins that it falls into."""
+        """Add a stop to all bins that it overlaps."""
         begin = max(begin_ps - self.begin_ps, 0)
         end = end_ps - self.begin_ps
         bins, width = self.bins_ps, self.bin_ps
@@ -152,54 +152,52 @@ class ServedPort(Port):
         depths: Depths,
         rng: random.Random,
     ) -> None:
-        """Make the sending end of a link, as `Port` does; only the marks of `depths` count."""
+        """Create the sending end of a link, as `Port` does. Of `depths` only the marks are used."""
         super().__init__(clock, name, number, rate_bps, delay_ps, depths, rng)
         self.inlet: Inlet | None = None
         """The receiving end of this link."""
         self.signal_bytes = 0
-        """Of a signal on the wire."""
+        """Length of a signal on the wire."""
         self.response_ps = 0
-        """From the arrival of a signal until the sending end acts on it."""
+        """Time from the arrival of a signal until the sending end acts on it."""
         self.on_free: Callable[[int], None] | None = None
-        """Called with the time when a port that held frames back will be free."""
+        """Called when the queue has become empty, with the time at which the port will be free."""
         self.stops_seen: Stops | None = None
         self._queues: list[deque[Packet]] = [deque() for _ in range(CLASSES)]
         self._signals: deque[Signal] = deque()
         self._waiting = 0
-        """How many frames wait."""
+        """Number of waiting frames."""
         self._waiting_bytes = 0
         self._busy_ps = 0
-        """When the frame that is being sent has left."""
+        """The time at which the present frame has been sent."""
         self.stopped = [False] * CLASSES
-        """Whether the other end lets nothing of a class come."""
+        """For each class, whether the far end has stopped it."""
         self.depth = [0] * CLASSES
-        """Of a class that is stopped: how many links in a row are, counted from where the cause is."""
+        """For each stopped class, the length of the chain of stopped links, counted from the cause."""
         self._stopped_at_ps = [0] * CLASSES
         self._stopped_ps = [0] * CLASSES
         self.stops = 0
-        """How often it was stopped."""
+        """Number of times that the port was stopped."""
         self.signals_sent = 0
         self.deepest = 0
-        """The most links in a row that were stopped because of one cause, this one being the last."""
+        """The longest chain of stopped links with one cause, of which this link was the last."""
         self.most_waiting_bytes = 0
         self.blocked = 0
-        """Packets that waited here for the other end, although the port behind it was free for them."""
+        """Packets that waited here for the far end although the port behind it was free."""
         self.blocked_ps = 0
-        """How long they did, added up."""
-
-    # The queue
+        """Total waiting time of these blocked packets."""
 
     def load_ps(self) -> int:
-        """Return when all waiting frames would have been sent if nothing stopped the port."""
+        """Return the time at which all waiting frames would be sent if the port were never stopped."""
         waiting = self._waiting_bytes * self._byte_time >> BYTE_SHIFT
         return max(self._busy_ps, self.clock.now_ps) + waiting
 
     def busy_until_ps(self) -> int:
-        """Return when the port is free; later than anything while frames wait, for nobody knows."""
+        """Return the time at which the port is free. While frames wait, it is unknown: NEVER_PS."""
         return NEVER_PS if self._waiting else self._busy_ps
 
     def put(self, packet: Packet) -> bool:
-        """Take in a packet, always; send it as soon as its class may and the other end has room for it."""
+        """Queue a packet. Send it when its class is next and the far end has room. Always return True."""
         now = self.clock.now_ps
         priority = packet.priority
         wait = max(self._busy_ps - now, 0) + (self._waiting_bytes * self._byte_time >> BYTE_SHIFT)
@@ -224,7 +222,7 @@ class ServedPort(Port):
         return True
 
     def serve(self) -> None:
-        """Send what may be sent next, if the port is free."""
+        """Send the next signal or packet if the port is free."""
         now = self.clock.now_ps
         if self._busy_ps > now:
             return
@@ -234,7 +232,7 @@ class ServedPort(Port):
             self.on_free(self._busy_ps)
 
     def _next(self, now: int) -> None:
-        """Begin to send: a signal first, then by class the packets that the other end has room for."""
+        """Begin to send: a signal first, then the highest class for which the far end has room."""
         if self._signals:
             signal = self._signals.popleft()
             leaves = self._busy_ps = now + (self.signal_bytes * self._byte_time >> BYTE_SHIFT)
@@ -264,17 +262,15 @@ class ServedPort(Port):
         self.clock.at(leaves + self.delay_ps, packet)
 
     def holds(self, priority: int, inlet: Inlet) -> bool:
-        """Return whether a frame of a class waits here that came in at `inlet`."""
+        """Return True if a frame of a class waits here that arrived at `inlet`."""
         return any(packet.inlet is inlet for packet in self._queues[priority])
 
     def claim(self, priority: int, size_bytes: int) -> bool:
-        """Return whether the other end lets a frame come now, and take the room for it."""
+        """Return True if the far end has room for a frame now, and reserve this room."""
         return not self.stopped[priority]
 
-    # Signals between the two ends
-
     def signal(self, port: ServedPort, priority: int, value: int) -> None:
-        """Tell the sending end `port` of the link in the other direction something about the buffer here."""
+        """Send a signal about the buffer here to `port`, the sending end of the other direction."""
         for waiting in self._signals:
             if waiting.priority == priority and self.supersedes(waiting.value, value):
                 waiting.value = value
@@ -284,24 +280,22 @@ class ServedPort(Port):
             self._next(self.clock.now_ps)
 
     def supersedes(self, old: int, new: int) -> bool:
-        """Return whether a signal that still waits may say this instead."""
+        """Return True if a new signal may replace a signal that still waits."""
         return False
 
     def on_signal(self, priority: int, value: int) -> None:
-        """Act on the other end's signal."""
+        """Act on a signal of the far end."""
 
     def survives(self, packet: Packet) -> bool:
-        """Let the link's faults act on a packet; tell the other end of one that is lost."""
+        """Apply the link's faults to a packet. If it is lost, inform the receiving end."""
         if super().survives(packet):
             return True
         if self.inlet is not None:
             self.inlet.lost(packet)
         return False
 
-    # Stops
-
     def stop(self, priority: int) -> None:
-        """Send nothing more of a class."""
+        """Stop sending frames of a class."""
         if self.stopped[priority]:
             return
         self.stopped[priority] = True
@@ -312,7 +306,7 @@ class ServedPort(Port):
         self.deepest = max(self.deepest, below + 1)
 
     def go_on(self, priority: int) -> None:
-        """End a stop."""
+        """Send frames of a class again."""
         if not self.stopped[priority]:
             return
         self.stopped[priority] = False
@@ -322,11 +316,11 @@ class ServedPort(Port):
             self.stops_seen.add(begin, now)
 
     def stopped_since_ps(self, priority: int) -> int:
-        """Return since when a class is stopped, or was stopped last."""
+        """Return the beginning of the present or the last stop of a class."""
         return self._stopped_at_ps[priority]
 
     def count_anew(self, stops_seen: Stops | None) -> None:
-        """Count stops, queues and blocked frames from now on; add the times of stops to `stops_seen`."""
+        """Reset the counters of stops, queues and blocked frames. Add the times of stops to `stops_seen`."""
         self.stops_seen = stops_seen
         self.stops = sum(self.stopped)
         self.deepest = max(depth if on else 0 for on, depth in zip(self.stopped, self.depth, strict=True))
@@ -334,7 +328,7 @@ class ServedPort(Port):
         self.blocked = self.blocked_ps = 0
 
     def stopped_ps(self, priority: int) -> int:
-        """Return how long a class has been stopped in all, until now."""
+        """Return the total time for which a class has been stopped until now."""
         total = self._stopped_ps[priority]
         if self.stopped[priority]:
             total += self.clock.now_ps - self._stopped_at_ps[priority]

@@ -1,18 +1,19 @@
-"""A switch of the fabric, and frames as it sees them: one decision for each header.
+"""A switch of the fabric and its view of frames: one decision for each header.
 
-A frame is parsed when it enters the network and built when it leaves. In between only the fields that
-switches change are kept, in `mrclab.simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
+A frame is parsed when it enters the network and built when it leaves. In between,
+`mrclab.simulator.port.Packet` has only the fields that switches change. The layout is that of
+`p4src/headers.p4`:
 
     Ethernet 14 | IPv6 40 | UDP 8 | BTH ...
     Ethernet 14 | IPv6 40 | IPv6 40 | UDP 8 | BTH ...
 
-A switch treats frames as `p4src/mrc_switch.p4` does. It takes its own uSID off the destination and sends the
-frame to the neighbour that the next one names. A frame without a segment list for this switch goes by routes,
-among which a hash over the flow chooses (ECMP), or some bits of a structured EV, or the load of the ports:
-for each frame (adaptive routing), or for each flowlet, a part of a flow after a pause (Sinha, Kandula,
-Katabi, Harnessing TCP's Burstiness with Flowlet Switching, HotNets 2004; Alizadeh et al., CONGA, SIGCOMM
-2014).
-The decisions for one header are kept; a change of routes discards them.
+A switch handles frames as `p4src/mrc_switch.p4` does. It removes its own uSID from the destination and sends
+the frame to the neighbour with the next uSID. A frame without a segment list for this switch follows routes.
+Among several routes, the choice is by a hash of the flow (ECMP), by some bits of a structured EV, or by the
+load of the ports. The load is compared for each frame (adaptive routing) or for each flowlet. A flowlet is a
+part of a flow after a pause (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
+HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch stores its decision for each header until the
+routes change.
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ _PRIORITIES: Final = {"data": DATA, "trimmable": DATA, "high": CUT, "control": C
 
 
 class ClassMap:
-    """The traffic class of each DSCP, as a fabric's switches have it."""
+    """The traffic class of each DSCP on the switches of a fabric."""
 
     def __init__(self, differing: Mapping[int, str] | None = None) -> None:
-        """Take the usual map (mrclab.p4src.contract.SWITCH_MAP) with what differs of it."""
+        """Use the default map (mrclab.p4src.contract.SWITCH_MAP) with the changes in ``differing``."""
         classes = {**SWITCH_MAP, **(differing or {})}
         self.priority = [_PRIORITIES[classes.get(dscp, "data")] for dscp in range(64)]
         self.trimmable = [classes.get(dscp, "data") == "trimmable" for dscp in range(64)]
 
 
 def destination(frame: bytes) -> bytes:
-    """Return the outer destination, by which switches forward."""
+    """Return the outer destination, which determines the forwarding."""
     return frame[DST:OUTER_END]
 
 
 def packet_of(frame: bytes, hop: Hop, classes: ClassMap) -> Packet:
-    """Return the packet of a frame that enters the network; `hop` is what its sender does with it."""
+    """Return the packet for a frame that enters the network. `hop` is the sender's own decision."""
     dscp = (frame[14] & 0xF) << 2 | frame[15] >> 6
     trim_bytes = 0
     if classes.trimmable[dscp]:
@@ -72,7 +73,7 @@ def packet_of(frame: bytes, hop: Hop, classes: ClassMap) -> Packet:
 
 
 def trimmed_bytes(frame: bytes) -> int:
-    """Return how much of a frame trimming would leave; 0 if it is no RDMA packet."""
+    """Return the length of a frame after trimming, or 0 if it is not an RDMA packet."""
     if frame[NEXT_HEADER] == NEXT_IPV6:
         if frame[NEXT_HEADER + INNER_IPV6_BYTES] != NEXT_UDP or len(frame) <= BTH_OFFSET + _FLAGS:
             return 0
@@ -87,7 +88,7 @@ def trimmed_bytes(frame: bytes) -> int:
 
 
 def frame_of(packet: Packet) -> bytes:
-    """Return the frame as it comes out of the network."""
+    """Return the frame as it leaves the network."""
     frame, hop = packet.frame, packet.hop
     first = frame[14:16]
     if packet.marked:
@@ -121,7 +122,7 @@ def frame_of(packet: Packet) -> bytes:
 
 
 def _shorten(frame: bytearray, dscp: int) -> None:
-    """Let the headers of a frame say that it was trimmed: the DSCP, and all lengths."""
+    """Change the headers of a trimmed frame: the DSCP, and all lengths."""
     frame[14] = frame[14] & 0xF0 | dscp >> 2
     frame[15] = frame[15] & 0x3F | (dscp & 3) << 6
     left = len(frame) - OUTER_BYTES
@@ -135,8 +136,10 @@ def _shorten(frame: bytearray, dscp: int) -> None:
 
 
 def ev_of(frame: bytes) -> int:
-    """Return the EV of a frame without a segment list, as `p4src/ecmp.p4` reads it: 16 bits of the flow label
-    and the UDP source port."""
+    """Return the EV of a frame without a segment list, as in `p4src/ecmp.p4`.
+
+    It is made of 16 bits of the flow label and the UDP source port.
+    """
     udp = OUTER_END
     protocol = frame[NEXT_HEADER]
     if protocol == NEXT_IPV6:
@@ -147,10 +150,7 @@ def ev_of(frame: bytes) -> int:
 
 
 def hash_input(frame: bytes, dst: bytes) -> bytes:
-    """Return what ECMP's hash is over: addresses, flow label, protocol and ports, as in `p4src/ecmp.p4`.
-
-    The fields are packed without gaps, and zero bits fill the last byte.
-    """
+    """Return the input of ECMP's hash: addresses, flow label, protocol and ports, as in `p4src/ecmp.p4`."""
     protocol, sport, dport = frame[NEXT_HEADER], 0, 0
     udp = OUTER_END
     if protocol == NEXT_IPV6:
@@ -168,16 +168,16 @@ BLOCK_BYTES: Final = 4
 SID_BYTES: Final = 6
 _ZEROS: Final = bytes(10)
 Spread = Literal["hash", "adaptive", "flowlet"]
-"""What chooses among several routes: a hash of the flow, or the ports' loads, for each frame or flowlet."""
+"""How a switch chooses among several routes: a hash of the flow, or the load for each frame or flowlet."""
 
 
 @dataclass(frozen=True)
 class Tables:
     """A switch's forwarding state: its own SID, a port for each neighbour's SID, and routes to addresses.
 
-    SIDs are prefixes of six bytes. A route is a list of port numbers; one that occurs twice has twice the
-    share. An empty one leaves the choice to the EV: ``uplinks`` has the port of each uplink by its number,
-    which the EV has in ``ev_mask`` after ``ev_shift`` bits.
+    SIDs are prefixes of six bytes. A route is a list of port numbers. A port that occurs twice gets twice the
+    share. If the list is empty, the EV chooses an uplink. The uplink's number is ``ev >> ev_shift &
+    ev_mask``; ``uplinks`` has its port.
     """
 
     own_sid: bytes
@@ -188,7 +188,7 @@ class Tables:
     ev_mask: int = 0
     spread: Spread = "hash"
     flowlet_ps: int = 0
-    """The pause after which a flow may take another port."""
+    """The pause after which a flow may use another port."""
 
 
 class Switch(Node):
@@ -199,19 +199,19 @@ class Switch(Node):
         self.ports: dict[int, Port] = {}
         self.dead = False
         self.drops = [0] * DROP_COUNT
-        """Packets dropped, by reason (mrclab.p4src.contract.Drop)."""
+        """Number of dropped packets, by reason (mrclab.p4src.contract.Drop)."""
         self._tables = tables
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
-        """Decisions that the destination and the hop limit alone determine."""
+        """Decisions that depend only on the destination and the hop limit."""
         self._turn = 0
-        """Of ports with equal loads, the next one is this far from the first."""
+        """The position at which the search for the least loaded port begins. It advances with each frame."""
         self._flowlets: dict[bytes, tuple[int, Hop]] = {}
-        """When a flow's last frame came, and the decision for its flowlet."""
+        """The time of a flow's last frame, and the decision for its flowlet."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}
-        """The decisions that the flow determines, by the input of the hash, or its EV and destination."""
+        """Decisions that depend on the flow, by the hash's input, or by EV and destination."""
 
     def set_tables(self, tables: Tables) -> None:
-        """Replace the tables; frames that are on their way already follow them too."""
+        """Replace the tables. Frames that are already on their way follow the new tables, too."""
         self._tables = tables
         for known in (self._by_dst, self._by_flow):
             for hop in known.values():
@@ -220,7 +220,7 @@ class Switch(Node):
         self._flowlets.clear()
 
     def arrive(self, packet: Packet) -> None:
-        """Send a packet on, or drop it."""
+        """Forward a packet, or drop it."""
         if self.dead:
             return
         before = packet.hop
@@ -241,7 +241,7 @@ class Switch(Node):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
 
     def decide(self, packet: Packet) -> Hop:
-        """Return what becomes of a packet that arrives with the header that its last hop gave it."""
+        """Return the decision for a packet with the header that it got at its last hop."""
         before = packet.hop
         key = before.dst, before.hop_limit
         known = self._by_dst.get(key)
@@ -262,7 +262,7 @@ class Switch(Node):
         return self._route(packet, dst, drop)
 
     def _route(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
-        """Return what becomes of a packet that follows no segment list of ours."""
+        """Return the decision for a packet without a segment list for this switch."""
         limit = packet.hop.hop_limit
         ways = self._tables.routes.get(dst)
         if ways == ():
@@ -282,7 +282,7 @@ class Switch(Node):
         return self._keep(self._by_flow, key, self._hop(dst, limit, ways[crc32(key[0]) % len(ways)], False))
 
     def _choose(self, packet: Packet, ways: tuple[Hop, ...]) -> Hop:
-        """Return the way of a frame among several: the port with the least load, equal ones in turns."""
+        """Choose the port with the least load for a frame. Equal ports are used in round robin."""
         if self._tables.spread != "flowlet":
             return self._least(ways)
         out = ways[0].out
@@ -313,7 +313,7 @@ class Switch(Node):
         return best
 
     def _climb(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
-        """Return what becomes of a packet whose EV names the uplink."""
+        """Return the decision for a packet whose EV names the uplink."""
         tables, limit = self._tables, packet.hop.hop_limit
         uplink = ev_of(packet.frame) >> tables.ev_shift & tables.ev_mask
         key = dst + uplink.to_bytes(2, "big"), limit

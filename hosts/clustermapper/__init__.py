@@ -1,6 +1,7 @@
-"""Clustermapper: it finds the bad link or switch of a fabric by probing every link out and back.
+"""Clustermapper: it finds the bad link or switch of a fabric with probes over every link, out and back.
 
-A probe's segment list leads from a NIC to its T0, on to a T1 and back to the same NIC, so every host can test
-its part of the fabric by itself (arXiv:2605.04333 sections 3 and 4). ``probes`` plans them, ``prober`` sends
-and receives them, ``inference`` draws conclusions from losses, ``denylist`` passes the result to hosts.
+The segment list of a probe leads from a NIC to its T0, to a T1, and back to the same NIC. So every host can
+test its part of the fabric without other hosts (arXiv:2605.04333 sections 3 and 4). ``probes`` plans the
+probes, ``prober`` sends and receives them, ``inference`` names the bad places, ``denylist`` passes these to
+the hosts.
 """

@@ -1,4 +1,4 @@
-"""The denylist: the links that hosts must not send over. Clustermapper writes it and hosts load it."""
+"""The denylist: the links over which hosts must not send. Clustermapper writes it, and hosts read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Denylist:
-    """Names of links, and the verdicts behind them."""
+    """Names of denied links, and the verdicts that are the reason."""
 
     links: frozenset[str] = frozenset()
     verdicts: tuple[Verdict, ...] = ()
@@ -29,13 +29,13 @@ class Denylist:
 
     @classmethod
     def of(cls, fabric: Fabric, verdicts: Iterable[Verdict], t_ns: int) -> Denylist:
-        """Return the list that follows from verdicts: all links of a bad switch are denied."""
+        """Return the denylist for these verdicts. If a switch is bad, all its links are denied."""
         found = tuple(verdicts)
         links = {link.name for link in fabric.links for v in found if _has(v.place, link.name)}
         return cls(frozenset(links), found, t_ns)
 
     def save(self, path: Path) -> None:
-        """Replace the file in one step, so that a reader sees the old list or the new one."""
+        """Replace the file in one step. A concurrent reader gets either the old or the new list."""
         content = {
             "schema": SCHEMA,
             "t_ns": self.t_ns,
@@ -48,7 +48,7 @@ class Denylist:
 
     @classmethod
     def load(cls, path: Path) -> Denylist:
-        """Read the list from a file; without a file it is empty. Raise InputError if it is invalid."""
+        """Read the list from a file; without a file it is empty. Raise InputError for an invalid file."""
         try:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
             if data["schema"] != SCHEMA:
@@ -66,7 +66,7 @@ def _has(place: str, link: str) -> bool:
 
 
 def denied_evs(paths: Iterable[FabricPath], links: Collection[str]) -> tuple[int, ...]:
-    """Return the EVs of the paths that use one of the links, in either direction."""
+    """Return the EVs of all paths that use one of the links, in either direction."""
     bad = frozenset(links)
     return tuple(path.ev for path in paths if not bad.isdisjoint(path.links))
 
@@ -74,9 +74,9 @@ def denied_evs(paths: Iterable[FabricPath], links: Collection[str]) -> tuple[int
 def apply_denylist(
     endpoint: Endpoint, qpn: int, fabric: Fabric, src: str, dst: str, links: Collection[str], now_ns: int
 ) -> tuple[int, ...]:
-    """Make a queue pair avoid the denied links and use all others again. Return the denied EVs.
+    """Make a queue pair avoid the denied links and use all others. Return the denied EVs.
 
-    Do nothing on a transport without EVs.
+    On a transport without EVs this has no effect.
     """
     paths = fabric.paths(src, dst)
     if isinstance(endpoint, MrcEndpoint) and endpoint.config.ev_mode == "structured":

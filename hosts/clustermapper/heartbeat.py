@@ -1,9 +1,9 @@
-"""Detection of stalled CPUs: on each CPU a small process writes down the time, again and again.
+"""Detection of stalled CPUs: on each CPU a small process periodically stores the time.
 
-The hosts and switches of a testbed share the CPUs of one machine. If a CPU stalls, because the hypervisor
-runs another guest on it or a process of higher priority holds it, all frames that wait there stop. To a
-prober on another CPU that looks like a dead link. The process is
-``python -m mrclab.hosts.clustermapper.heartbeat``.
+The hosts and switches of a testbed share the CPUs of one machine. A CPU can stall because the hypervisor runs
+another guest on it, or because of a process with a higher priority. Then all frames that need this CPU wait.
+A prober on another CPU would mistake this for a dead link. The process is ``python -m
+mrclab.hosts.clustermapper.heartbeat``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SLOT = struct.Struct("=Q")
 
 
 class Heartbeats:
-    """A heartbeat process on every CPU that this process may use. A context manager."""
+    """A heartbeat process on each CPU that this process may use. A context manager."""
 
     def __init__(self) -> None:
         self._cpus = sorted(os.sched_getaffinity(0))
@@ -56,13 +56,13 @@ class Heartbeats:
         os.close(self._fd)
 
     def longest_ns(self, now_ns: int) -> int:
-        """Return how long the longest silent CPU has been silent; 0 until all have begun to beat."""
+        """Return the longest time since the last heartbeat of a CPU; 0 until all CPUs have a heartbeat."""
         beats = [_SLOT.unpack_from(self._beats, slot * _SLOT.size)[0] for slot in range(len(self._cpus))]
         return 0 if 0 in beats else now_ns - min(beats)
 
 
 def main() -> None:
-    """Write down the time until the parent process ends."""
+    """Store the time periodically until the parent process ends."""
     cpu, slot, fd = map(int, sys.argv[1:])
     end_with_parent()
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

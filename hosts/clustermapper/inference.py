@@ -1,14 +1,14 @@
-"""Inference of the bad link or switch from the probes that came back and the lost ones.
+"""Inference of the bad link or switch from the probes that came back and the lost probes.
 
-Pure: no I/O, and time is an argument (ns).
+This module does no I/O, and time is an argument (ns).
 
-A probe counts as lost when its timeout is over and most probes of its round came back. The timeout is a
-multiple of the longest recent round trip, so that a slow machine does not look like a broken network; it
-restarts when a CPU was stalled.
+A probe counts as lost if its timeout has passed and most probes of its round came back. The timeout is a
+multiple of the longest recent round trip, so that a slow machine does not look like a broken network. If a
+CPU was stalled, the timeouts restart.
 
 * **Dead**: the last few probes over a link were all lost while neighbouring links work. If all links of a
-  switch are silent, the switch is dead; if all T0s of a plane are, the plane is.
-* **Lossy**: a link lost far more than the rest of the fabric (Poisson), and no other link explains it.
+  switch are silent, the switch is dead. If all T0s of a plane are silent, the plane is dead.
+* **Lossy**: a link lost far more than the rest of the fabric (Poisson), and no other link explains that.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ Cause = Literal["dead", "loss"]
 
 @dataclass(frozen=True, slots=True)
 class MapperConfig:
-    """The thresholds for verdicts. Times in nanoseconds."""
+    """The thresholds for verdicts. Times are in nanoseconds."""
 
     min_timeout_ns: int = 5_000_000
-    """A probe's timeout is this, or ``rtt_factor`` times the longest recent round trip if that is longer."""
+    """The least timeout. It is longer if ``rtt_factor`` times the longest recent round trip is longer."""
     rtt_factor: int = 4
     peak_half_life_ns: int = 1_000_000_000
-    """Half-life of the longest round trip, which decays exponentially."""
+    """Half-life of the longest round trip, whose stored value decays exponentially."""
     dead_losses: int = 4
-    """A link is dead after this many losses in a row."""
+    """A link is dead after this many consecutive losses."""
     max_lost: float = 0.5
-    """Ignore rounds that lose more than this share: the prober probably stalled."""
+    """Ignore a round that loses more than this share, because the prober probably stalled."""
     deaf_ns: int = 500_000_000
-    """After this long without a usable round, the mapper reports that it is deaf."""
+    """After this time without a usable round, the mapper reports that it is deaf: it cannot judge."""
     lossy_losses: int = 5
-    """A link is lossy only from this many losses on."""
+    """A link is lossy only if it has at least this many losses."""
     lossy_alone: int = 3
-    """For each other link, at least this many losses of a lossy link were not on that link's routes."""
+    """A lossy link needs this many losses on routes without link X, for every other link X."""
     lossy_odds: float = 1e-9
-    """A link is lossy if its losses have at most this probability for a link like the others."""
+    """A link is lossy if its losses would have at most this probability on a link like the others."""
     background_loss: float = 1e-5
     """The least loss ratio that is assumed for the rest of the fabric."""
     bucket_ns: int = 100_000_000
     windows: tuple[int, ...] = (10, 100)
-    """Loss is computed over each of these numbers of buckets."""
+    """Numbers of buckets over which the loss is computed."""
     well_probes: int = 50
-    """A link is well again after this many probes in a row came back over it; more if it was lossy."""
+    """A bad link works again after this many consecutive good probes. A lossy link may need more."""
     focus_ns: int = 100_000_000
-    """How long links near a loss are tested more closely."""
+    """The time for which links near a loss are tested more closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bad part, since when it is bad, and the number of losses; ``ratio`` is the share of probes lost."""
+    """A bad place, the time of the verdict, its first loss, its losses, and the share of lost probes."""
 
     place: str
     cause: Cause
@@ -71,7 +71,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A place that was bad works again."""
+    """A bad place works again."""
 
     place: str
     t_ns: int
@@ -79,7 +79,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Deaf:
-    """Nothing could be judged for a while (``deaf``), or judging is possible again."""
+    """The mapper cannot judge any longer (``deaf``), or it can judge again."""
 
     t_ns: int
     deaf: bool
@@ -90,15 +90,15 @@ MapperEvent = Verdict | Cleared | Deaf
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what happened to probes so far."""
+    """Counts of probes: sent, returned, lost and others."""
 
     sent: int = 0
     back: int = 0
     lost: int = 0
     late: int = 0
-    """Came back after they were counted as lost."""
+    """Probes that came back after they were counted as lost."""
     unjudged: int = 0
-    """Lost in rounds that were ignored, or while a CPU was stalled."""
+    """Probes that were lost in ignored rounds, or while a CPU was stalled."""
     stalls: int = 0
 
 
@@ -118,21 +118,21 @@ class _Probe:
 
 @dataclass(slots=True)
 class _Silence:
-    """The losses over a link since a probe last came back over it."""
+    """The losses over a link since the last probe that came back over this link."""
 
     losses: int = 0
     first_ns: int = 0
 
 
 class Mapper:
-    """The inference engine: ``send`` and ``received`` record probes, ``judge`` draws conclusions."""
+    """The inference engine: ``send`` and ``received`` record probes, ``judge`` returns the conclusions."""
 
     def __init__(
         self, plan: ProbePlan, config: MapperConfig | None = None, draw_id: Callable[[], int] | None = None
     ) -> None:
-        """Prepare for a plan's probes. ``draw_id`` returns the 64-bit ID of the next, by default 0, 1, 2...
+        """Prepare for a plan's probes. ``draw_id`` returns a new 64-bit ID; the default is 0, 1, 2...
 
-        A host that can guess an ID can answer for a probe that was lost.
+        IDs should be random: a host that can guess an ID could answer for a lost probe.
         """
         self._plan = plan
         self._draw_id = draw_id or count().__next__
@@ -142,21 +142,19 @@ class Mapper:
         self._out: dict[int, _Probe] = {}
         self._lost: deque[_Probe] = deque()
         self._written_off: dict[int, _Probe] = {}
-        self._last_back = [-1] * len(plan.routes)  # per route: when the last probe that came back was sent
+        self._last_back = [-1] * len(plan.routes)  # per route: when its newest returned probe was sent
         self._backs = [0] * len(plan.routes)
         self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
-        self._settled: dict[str, int] = {}  # when a link became well again
-        self._well: dict[str, int] = {}  # probes that had come back over a bad place's links at its last loss
+        self._settled: dict[str, int] = {}  # per link: the time at which it was cleared
+        self._well: dict[str, int] = {}  # per bad place: the returned probes at its last loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0
-        self._useful_ns: int | None = None  # when a round was last usable
+        self._useful_ns: int | None = None  # time of the last round that could be judged
         self._deaf = False
         self._focus: dict[str, int] = {}
         self._switch_links = self._links_of_switches()
-
-    # -- recording -----------------------------------------------------------------------------------------
 
     def suspects(self, now_ns: int) -> frozenset[str]:
         """Return the T0s whose links the next round should test closely."""
@@ -166,7 +164,7 @@ class Mapper:
         return frozenset(self._focus) | bad
 
     def send(self, routes: Iterable[Route], now_ns: int) -> Iterator[tuple[Route, bytes]]:
-        """Yield the frames of a round that begins at ``now_ns``. Each counts as sent when it is taken."""
+        """Yield the frames of a round that begins at ``now_ns``. Each counts as sent when it is yielded."""
         batch = list(routes)
         group = _Round(len(batch), len(batch))
         if self._useful_ns is None:
@@ -201,24 +199,22 @@ class Mapper:
             self._peak_ns, self._peak_at_ns = max(rtt, self._peak(now_ns)), now_ns
 
     def stalled(self, now_ns: int) -> None:
-        """Record that a CPU was stalled until now: the timeouts of probes in flight restart."""
+        """Record that a CPU was stalled until now. The timeouts of all probes in flight restart."""
         if now_ns > self._resumed_ns:
             self.tally.stalls += 1
             self._resumed_ns = now_ns
 
-    # -- judging -------------------------------------------------------------------------------------------
-
     @property
     def denied(self) -> frozenset[str]:
-        """The links that hosts must not send over."""
+        """The links over which hosts must not send."""
         return frozenset(link for place in self.verdicts for link in self._links_of(place))
 
     def timeout_ns(self, now_ns: int) -> int:
-        """Return the timeout of a probe at this time."""
+        """Return the present timeout of a probe."""
         return max(self._config.min_timeout_ns, int(self._config.rtt_factor * self._peak(now_ns)))
 
     def judge(self, now_ns: int) -> list[MapperEvent]:
-        """Draw conclusions. All probes that came back by ``now_ns`` must have been recorded."""
+        """Return new conclusions. All probes that came back by ``now_ns`` must be recorded before."""
         events: list[MapperEvent] = []
         self._turn_buckets(now_ns)
         losses = self._expire(now_ns)
@@ -249,12 +245,12 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Return the probes of usable rounds whose timeout is over. A round ends as a whole."""
+        """Return the lost probes of usable rounds. All open probes of a round expire together."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():
             if now_ns - max(probe.sent_ns, self._resumed_ns) < timeout:
-                break  # all others were sent later
+                break  # later probes were sent later, so their timeouts have not passed either
             over.setdefault(probe.round, []).append(probe)
         lost: list[_Probe] = []
         for group, probes in over.items():
@@ -270,7 +266,7 @@ class Mapper:
 
     def _lose(self, probe: _Probe, now_ns: int) -> None:
         if any(probe.sent_ns < self._settled.get(link, 0) for link in probe.route.links):
-            return  # lost while the link was known to be bad; only its timeout came later
+            return  # the link was already known to be bad when the probe was sent
         self._lost.append(probe)
         for link in probe.route.links:
             silence = self._silences[link]
@@ -308,7 +304,7 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the fewest places that explain the silent links; omit a place that is not certain yet."""
+        """Yield the fewest places that explain the silent links, without those that are not certain yet."""
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):
@@ -339,14 +335,14 @@ class Mapper:
         return bool(links) and silent.issuperset(links)
 
     def _around(self, link: str) -> Iterator[tuple[str, ...]]:
-        """Yield the links of each switch at the ends of a link, if it has more than one."""
+        """Yield the links of each switch at an end of a link, if the switch has several links."""
         for node in link.split(":"):
             links = self._switch_links.get(node, ())
             if len(links) > 1:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Return True if a probe sent after the others fell silent came back over one of the links."""
+        """Return True if one of the links returned a probe that was sent after the others became silent."""
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 
@@ -359,7 +355,7 @@ class Mapper:
         for window in self._config.windows:
             since = now_ns - window * self._config.bucket_ns
             known = self.denied
-            # A silent link, or its switch, is about to be named: its losses are no evidence against others.
+            # Leave out losses on a silent link, because they are no evidence against other links.
             apart = known | {
                 link for link, s in self._silences.items() if s.losses > 1 and self._quiet(link, s)
             }
@@ -396,24 +392,24 @@ class Mapper:
             if all(count - shared >= self._config.lossy_alone for shared in together.values()):
                 verdict = Verdict(link, "loss", now_ns, mine[0].sent_ns, count, count / probes)
                 yield self._condemn(verdict)
-                return  # its losses must not count against others
+                return  # its losses must not count against other links, so judge these again later
 
     def _condemn(self, verdict: Verdict) -> Verdict:
         for link in self._links_of(verdict.place):
-            self.verdicts.pop(link, None)  # the larger place includes it
+            self.verdicts.pop(link, None)  # the new verdict is on a larger place, which includes this link
         self.verdicts[verdict.place] = verdict
         self._well[verdict.place] = self._backs_over(verdict.place)
         return verdict
 
     def _backs_over(self, place: str) -> int:
-        """Return how many probes came back over the best of a place's links so far."""
+        """Return the number of probes that came back over the best link of a place so far."""
         return max(
             sum(self._backs[route.index] for route in self._plan.through[link])
             for link in self._links_of(place)
         )
 
     def _keep_unwell(self, losses: Iterable[_Probe]) -> None:
-        """Restart the count of good probes of each bad place with a loss that no other bad place explains."""
+        """Restart the count of good probes of each bad place that alone explains one of these losses."""
         for place in self.verdicts:
             links = set(self._links_of(place))
             others = {link for other in self.verdicts if other != place for link in self._links_of(other)}
@@ -445,8 +441,6 @@ class Mapper:
         self._deaf = deaf
         return [Deaf(now_ns, deaf)]
 
-    # -- the fabric ----------------------------------------------------------------------------------------
-
     def _links_of_switches(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, list[str]] = {}
         names = {switch.name for switch in self._plan.fabric.switches}
@@ -457,7 +451,7 @@ class Mapper:
         return {switch: tuple(links) for switch, links in found.items()}
 
     def _links_of(self, place: str) -> tuple[str, ...]:
-        """Return the links of a place: of a switch, of a plane, or the link itself."""
+        """Return the links of a place, which is a switch, a plane or a link."""
         if ":" in place:
             return (place,)
         if place in self._switch_links:
@@ -470,10 +464,10 @@ class Mapper:
 
 
 def poisson_tail(count: int, mean: float) -> float:
-    """Return the probability of at least ``count`` events when ``mean`` are expected (Poisson)."""
+    """Return the probability of at least ``count`` events if ``mean`` events are expected (Poisson)."""
     if count <= 0:
         return 1.0
-    if count > mean * 2 + 10:  # the first term and a geometric bound on the rest
+    if count > mean * 2 + 10:  # bound the tail by its first term and a geometric series
         first = math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
         return min(1.0, first / (1 - mean / (count + 1)))
     term, below = math.exp(-mean), 0.0

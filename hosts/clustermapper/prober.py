@@ -1,7 +1,7 @@
-"""The prober: it sends the probes of all hosts and receives them, as the I/O around ``inference``.
+"""The prober: it sends and receives the probes of all hosts. It does the I/O for ``inference``.
 
-One process acts for all hosts, with sockets in each host's namespace: in a testbed the hosts share the CPUs
-anyway, and one loop costs a fraction of eight processes.
+One process does this for all hosts, with sockets in each host's namespace. The hosts of a testbed share the
+CPUs, and one loop needs much less CPU time than a process for each host.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Say = Callable[[Mapping[str, Any]], None]
 
 RECEIVE_BUFFER_BYTES = 4 << 20
 MOST_AT_ONCE = 256
-"""Frames that are read from one host before the next host has its turn."""
-STILL_NS = 8_000_000  # without a heartbeat for this long, a CPU counts as stalled
+"""Most frames that are read from one host before frames of the next host are read."""
+STILL_NS = 8_000_000  # after this time without a heartbeat, a CPU counts as stalled
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")
 _MAGIC_AT = ID_OFFSET - len(MAGIC)
@@ -41,20 +41,20 @@ _MAGIC_AT = ID_OFFSET - len(MAGIC)
 
 @dataclass(slots=True)
 class Load:
-    """How well the prober kept up."""
+    """Counters that show whether the prober was fast enough."""
 
     rounds: int = 0
     skipped: int = 0
     """Rounds that were not sent because their time had passed."""
     refused: int = 0
-    """Probes that a port did not take."""
+    """Probes that a port refused."""
 
 
 class Prober:
-    """Prober of a running fabric.
+    """The prober of a running fabric.
 
-    ``enter(host)`` returns a context in which new sockets belong to that host's namespace. ``say`` gets the
-    verdicts and their ends, as dictionaries in JSON's types.
+    ``enter(host)`` returns a context in which new sockets belong to that host's namespace. ``say`` is called
+    with each verdict and each end of a verdict, as a dictionary with JSON's types.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Prober:
         self._stack.close()
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Probe until ``stop()``, which is called once per round, returns True."""
+        """Probe until ``stop()`` returns True. It is called once in each round."""
         sharpen_timers()
         freeze_heap()
-        # Priority as for agents: a prober that waits for a CPU measures nothing.
+        # The prober needs the priority of agents, because it cannot measure while it waits for a CPU.
         with Heartbeats() as hearts, before_others():
             self._loop(stop, hearts)
 
@@ -122,7 +122,7 @@ class Prober:
                 self._say(self.report(now))
 
     def report(self, now_ns: int) -> dict[str, Any]:
-        """Return counters of the probes sent and returned so far."""
+        """Return counters of the probes so far."""
         return {
             "event": "report",
             "t_ns": now_ns,
@@ -145,20 +145,20 @@ class Prober:
             try:
                 self._senders[route.host, route.plane](frame)
             except OSError as error:
-                # A port that is full or down refuses the probe, which is then lost like any other frame.
+                # A port that is full or down does not send the probe, which then counts as lost.
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO):
                     raise
                 self.load.refused += 1
 
     def _receive(self, until: int) -> None:
-        """Receive the frames that arrive until then, and at least the ones that are here already.
+        """Receive the frames that arrive until ``until``, and at least those that have already arrived.
 
-        In a flood, at most MOST_AT_ONCE frames of each host are read after that time.
+        If frames arrive too fast, at most MOST_AT_ONCE frames of each host are read after that time.
         """
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:
             left = until - clock()
-            # Not epoll, whose timeout counts whole milliseconds.
+            # Use select, because epoll's timeout is in whole milliseconds.
             ready, _, _ = select.select(self._receivers, (), (), max(0, left) / 1e9)
             for receiver in ready:
                 receive = receiver.recv_into
@@ -179,7 +179,7 @@ class Prober:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
         self._stack.callback(receiver.close)
-        # The filter keeps all other frames away.
+        # Receive only probes: the filter drops all other frames.
         attach_filter(receiver, udp_filter(PROBE_UDP_PORT, 256))
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         self._receivers.append(receiver)

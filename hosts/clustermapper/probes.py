@@ -1,9 +1,9 @@
-"""The plan of probes: in every round they test every link of a fabric in both directions. Pure.
+"""The plan of probes: every round tests every link of a fabric in both directions. This module does no I/O.
 
-A uSID container holds six uSIDs, so that a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's
-link and two T0-T1 links at once, both directions of each. The pairs of T1s change from round to round, as in
-a round-robin tournament, and the hosts of a rack take turns, which soon isolates a bad link. Near a suspect,
-shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
+A uSID container holds six uSIDs, so a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's link
+and two T0-T1 links in both directions. Each round pairs the T1s differently, as in a round-robin tournament,
+and other hosts of the rack send. So a bad link is isolated after a few rounds. Near a suspect, shorter probes
+(``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import cached_property
 from mrclab.p4src.contract import CONTROL_DSCP, PROBE_PORT
 from mrclab.topologies import Fabric, NicPort, Switch
 
-PROBE_UDP_PORT = PROBE_PORT - 1  # not that of path probes, into which switches write
+PROBE_UDP_PORT = PROBE_PORT - 1  # not PROBE_PORT, because switches write into packets to that port
 MAGIC = b"MAPP"
 ID_OFFSET = 14 + 40 + 8 + len(MAGIC)
 _PAYLOAD_BYTES = 24
 _HOP_LIMIT = 64
-_MIN_PAIRED = 3  # with this many T1s above a T0, a probe tests two of them
+_MIN_PAIRED = 3  # with at least this many T1s above a T0, a probe tests two of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Route:
     plane: int
     links: tuple[str, ...]
     frame: bytes
-    """The probe's bytes up to its ID."""
+    """The frame of a probe up to its ID."""
 
     def probe(self, number: int) -> bytes:
         """Return the frame of one probe."""
@@ -47,11 +47,11 @@ class _Rack:
     nics: tuple[NicPort, ...]
     t1s: tuple[str, ...]
     rounds: tuple[tuple[tuple[str, ...], ...], ...]
-    """The pairs of T1s in each round. After the last round the first follows."""
+    """The pairs of T1s in each round. The first round follows the last."""
 
 
 class ProbePlan:
-    """All routes of a fabric, and those used in each round.
+    """All routes of a fabric, and the routes of each round.
 
     A T0 without hosts, or a T1 without T0s, cannot be reached by any probe and is left out.
     """
@@ -69,7 +69,7 @@ class ProbePlan:
 
     @cached_property
     def links(self) -> tuple[str, ...]:
-        """The links that are tested by a route, in the fabric's order."""
+        """The links that at least one route tests, in the fabric's order."""
         tested = {link for route in self.routes for link in route.links}
         return tuple(link.name for link in self.fabric.links if link.name in tested)
 
@@ -81,7 +81,7 @@ class ProbePlan:
     def round(self, number: int, suspects: Collection[str] = ()) -> list[Route]:
         """Return the routes of a round. Every link is in at least one of them.
 
-        Near ``suspects`` (names of T0s) each link is tested with as few others as possible.
+        Near ``suspects`` (names of T0s) each route tests as few links as possible.
         """
         found: list[Route] = []
         for name, rack in self._racks.items():
@@ -94,7 +94,7 @@ class ProbePlan:
                 company = rack.rounds[number % len(rack.rounds)]
             used = set()
             for place, t1s in enumerate(company):
-                # The shift by the round number lets each NIC meet another T1 in each round.
+                # The round number shifts the NICs, so that each NIC tests another T1 in each round.
                 nic = rack.nics[(place + number) % len(rack.nics)]
                 used.add(nic.host)
                 found.append(self._route(nic, t1s))
@@ -130,7 +130,7 @@ class ProbePlan:
 
 
 def _tournament(t1s: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
-    """Return rounds that have each T1 once, alone or in a pair; all pairs meet once (circle method)."""
+    """Return rounds that have each T1 once, alone or in a pair. All pairs occur once (circle method)."""
     if len(t1s) < _MIN_PAIRED:
         return [[(t1,) for t1 in t1s]]
     players: list[str | None] = [*t1s, *([None] if len(t1s) % 2 else [])]

@@ -1,1 +1,1 @@
-"""Ranks of a parallel job on the fabric's hosts: channels between them, collectives over those, workloads."""
+"""Ranks of a parallel job on the fabric's hosts: channels between ranks, collectives, and jobs."""

@@ -1,15 +1,16 @@
 """Channels between ranks: the interface of a transport, and the channel for ranks that share a host.
 
-There is one operation, similar to RDMA's WRITE with immediate: ``put`` copies from our memory into a peer's
-exposed region, and the peer gets an ``Arrived`` event with a tag. A peer is identified by its rank. Nothing
-blocks: the NIC works inside ``turn``, and ``events`` returns what happened.
+A channel has one operation, similar to RDMA's WRITE with immediate: ``put`` copies from local memory into an
+exposed region of a peer, and the peer gets an ``Arrived`` event with a tag. A peer is identified by its rank.
+No call blocks except ``turn``, in which the NIC works. ``events`` returns the new events.
 
 The order of calls: ``expose`` all regions; exchange ``attributes`` out of band; ``connect`` to every peer
 that is used; then ``put`` and ``turn``. Every rank exposes its regions in the same order, so that region 0
 has the same meaning on all ranks.
 
-Ranks of one host share its NIC (``HostChannel``) and put directly into one another's memory: traffic between
-them does not cross the network, as in collective libraries, which use shared memory or NVLink.
+Ranks of one host share its NIC. They use a ``HostChannel``, which copies directly into the memory of the
+other rank. Traffic between them does not cross the network, as in collective libraries with shared memory or
+NVLink.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 TAG_BITS = 26
-"""Tags are 0 to 2^26 - 1. A tag may be reused once its put is done."""
+"""Tags are 0 to 2^26 - 1. A tag may be used again after its put is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A peer's put is complete in our memory. Puts may overtake one another."""
+    """A peer's put is complete in the memory of this rank. A later put may complete earlier."""
 
     peer: int
     tag: int
     length_bytes: int
     t_ns: int
-    """When it was complete, CLOCK_MONOTONIC."""
+    """The time at which the put was complete, CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One of our puts is in the peer's memory, or has failed. Its buffer may be changed from now on."""
+    """A put of this rank is in the peer's memory, or has failed. Its buffer may be changed from now on."""
 
     peer: int
     ticket: int
@@ -50,18 +51,18 @@ ChannelEvent = Arrived | Done
 
 
 class Channel(Protocol):
-    """One rank's end of the connections to its peers. Not safe for use from more than one thread."""
+    """One rank's side of the connections to its peers. Not safe for use from more than one thread."""
 
     def expose(self, buffer: memoryview) -> int:
         """Let peers put into a writable buffer. Return the region's number, counted from 0."""
 
     def attributes(self, peer: int) -> dict[str, Any]:
-        """Return what that peer needs to ``connect`` to us, in JSON's types."""
+        """Return the attributes that a peer needs to ``connect`` to this rank, with JSON's types."""
 
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
-        """Connect to a peer, given its ``attributes`` for us. Both ends must do so before data flows.
+        """Connect to a peer, given its ``attributes`` for this rank. Both ends must do so before any put.
 
-        This may return before the connection is established: puts are then sent once it is.
+        The call may return before the connection is established. Puts then wait for the connection.
         """
 
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
@@ -71,16 +72,16 @@ class Channel(Protocol):
         """
 
     def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
-        """Work until something arrived or was due. Return which of ``others`` (descriptors) are readable.
+        """Let the NIC work until an event occurs. Return those of ``others`` (descriptors) that are readable.
 
         Return at ``until_ns`` (CLOCK_MONOTONIC) at the latest; None waits without limit.
         """
 
     def events(self) -> list[ChannelEvent]:
-        """Return what happened since the last call, in order."""
+        """Return the events since the last call, in order."""
 
     def bytes_delivered(self) -> int:
-        """Return the payload bytes placed in our memory so far, each counted once."""
+        """Return the number of payload bytes placed in this rank's memory so far, each counted once."""
 
     def counters(self) -> dict[str, int]:
         """Return the transport's counters over all peers.
@@ -91,24 +92,24 @@ class Channel(Protocol):
     def event_columns(self) -> dict[str, list[int]]:
         """Return the transport's own events as columns. Times are CLOCK_MONOTONIC ns.
 
-        The names are the same for all transports: ``lost_ns``, when a packet was declared lost, with
-        ``lost_sent_ns``, when it was sent, and ``lost_ev``; ``retired_ns``, when a path was retired, with
-        ``retired_ev``; ``restored_ns`` and ``restored_ev``.
+        The names are the same for all transports. ``lost_ns`` is the time at which a packet was declared
+        lost, ``lost_sent_ns`` the time at which that packet was sent, and ``lost_ev`` its EV. ``retired_ns``
+        and ``retired_ev`` are times and EVs of retired paths, ``restored_ns`` and ``restored_ev`` of restored
+        paths.
         """
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """Return the data that a viewer of a running job shows, in JSON's types.
+        """Return the data for a viewer of a running job, in JSON's types.
 
-        ``placed``: by peer (as text), the payload bytes that came from it so far; ``events``: the events of
-        paths since the last call, as `mrclab.hosts.observation` writes them; ``paths``: those to the peer
-        ``paths_to``, a row each as in `mrclab.hosts.observation.path_states`. A transport whose paths the
-        fabric chooses has neither. With ``forget``, reported events are not kept for ``event_columns``
-        and
-        ``save_log``: a job that runs for hours takes no more memory then.
+        ``placed``: for each peer (as text), the payload bytes that arrived from it. ``events``: the events of
+        paths since the last call, as in `mrclab.hosts.observation`. ``paths``: one row for each path to the
+        peer ``paths_to``, as in `mrclab.hosts.observation.path_states`. ``events`` and ``paths`` are empty if
+        the fabric chooses the paths. With ``forget``, reported events are deleted, so that the memory of a
+        long job does not grow; ``event_columns`` and ``save_log`` then lack them.
         """
 
     def deny(self, links: Collection[str]) -> None:
-        """Avoid these links of the fabric, and use all others again, where the transport chooses paths."""
+        """Avoid these links and use all others. A transport that does not choose paths does nothing."""
 
     def save_log(self, path: Path) -> int:
         """Write the transport's event log to a file, one JSON object per line. Return the number of lines."""
@@ -122,7 +123,7 @@ Turn = Callable[[int | None, Collection[int]], Collection[int]]
 
 
 class HostChannel:
-    """A rank's channel that reaches ranks of the same host through memory, and others through ``remote``."""
+    """A rank's channel: to ranks of the same host through memory, to others through ``remote``."""
 
     def __init__(
         self, rank: int, remote: Channel, host: Mapping[int, HostChannel], clock: Callable[[], int]
@@ -151,7 +152,10 @@ class HostChannel:
             self._remote.connect(peer, attributes)
 
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
-        """See Channel. Tickets of puts to ranks of the same host are negative, all others are not."""
+        """See Channel.
+
+        Tickets of puts to ranks of the same host are negative; all others are not negative.
+        """
         neighbour = self._host.get(peer)
         if neighbour is None:
             return self._remote.put(peer, region, offset, data, tag)
@@ -163,7 +167,7 @@ class HostChannel:
         return self._tickets
 
     def take(self, region: int, offset: int, data: memoryview) -> None:
-        """Place the put of a rank on the same host. Raise ValueError if it does not fit the region."""
+        """Place the put of a rank on the same host. Raise ValueError if it does not fit into the region."""
         self._regions[region][offset : offset + len(data)] = data
         self._bytes += len(data)
 
@@ -187,7 +191,7 @@ class HostChannel:
         return self._remote.bytes_delivered() + self._bytes
 
     def counters(self) -> dict[str, int]:
-        """See Channel: counters of the network only."""
+        """See Channel. The counters are for the network only."""
         return self._remote.counters()
 
     def event_columns(self) -> dict[str, list[int]]:
@@ -195,7 +199,7 @@ class HostChannel:
         return self._remote.event_columns()
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """See Channel: news of the network only."""
+        """See Channel. The data is for the network only."""
         return self._remote.news(None if paths_to in self._host else paths_to, forget=forget)
 
     def deny(self, links: Collection[str]) -> None:
@@ -216,7 +220,7 @@ def on_one_host(
 ) -> tuple[Sequence[Channel], Turn]:
     """Return the channels of all ranks of a host, in order, and one ``turn`` for all of them.
 
-    ``remotes`` are their channels over the host's NIC; ``turn`` lets that NIC work for all of them.
+    ``remotes`` has the ranks' channels over the host's NIC. ``turn`` is the function that lets that NIC work.
     """
     channels: dict[int, HostChannel] = {}
     for rank, remote in remotes.items():

@@ -1,9 +1,9 @@
-"""Collective operations, as NCCL does them on one channel, and the jobs that consist of them.
+"""Collective operations, with NCCL's algorithms for one channel, and the jobs that consist of them.
 
 Operations work on a ring or between all pairs. Each is a generator (see ``communicator``). All ranks call the
-same one with the same arguments. The data is in region ``DATA``; region ``SCRATCH``, of the same size,
-receives data that must not overwrite ``DATA`` yet. The jobs are sweeps over sizes, as in nccl-tests, and
-synchronous training.
+same operation with the same arguments. The data is in region ``DATA``. Region ``SCRATCH`` has the same size;
+it receives data that must not overwrite ``DATA`` yet. There are two jobs: an operation at several sizes, as
+in nccl-tests, and synchronous training.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy.typing as npt
 from mrclab.hosts.collectives.communicator import Communicator, Samples, Steps, Times, columns
 
 DATA, SCRATCH, FLAGS = 0, 1, 2
-"""The numbers of a rank's regions."""
+"""The numbers of a rank's memory regions: the data, scratch memory, and flags for barriers."""
 FLAG_BYTES = 8
-MAX_ROUNDS = 32  # of a barrier: 2^32 ranks
+MAX_ROUNDS = 32  # rounds of a barrier, enough for 2^32 ranks
 
 Array = npt.NDArray[Any]
 
 
 def split(count: int, parts: int) -> list[slice]:
-    """Divide ``count`` elements into ``parts`` runs. Lengths differ by one at most, longer runs first."""
+    """Divide ``count`` elements into ``parts`` slices. Their lengths differ by one at most."""
     short, longer = divmod(count, parts)
     ends = [short * (i + 1) + min(i + 1, longer) for i in range(parts)]
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def barrier(comm: Communicator) -> Steps[None]:
-    """Wait until every rank has called this: the dissemination barrier, in log2(n) rounds.
+    """Wait until every rank has called this function: the dissemination barrier, in log2(n) rounds.
 
     Source: Hensgen, Finkel, Manber, Two Algorithms for Barrier Synchronization, 1988.
     """
@@ -48,10 +48,10 @@ def barrier(comm: Communicator) -> Steps[None]:
 
 
 def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[None]:
-    """Sum ``count`` elements over all ranks, element by element; every rank's DATA then holds the sums.
+    """Sum ``count`` elements over all ranks, element by element. Every rank's DATA then holds the sums.
 
-    This is the ring algorithm: a reduce-scatter through SCRATCH, in which each chunk is summed on its way
-    around the ring, then an all-gather into DATA. Each rank sends 2 (n - 1) / n of the buffer.
+    This is the ring algorithm. First a reduce-scatter through SCRATCH sums each chunk on its way around the
+    ring. Then an all-gather copies the sums into DATA. Each rank sends 2 (n - 1) / n of the buffer.
     """
     n, rank = comm.size, comm.rank
     item = np.dtype(dtype).itemsize
@@ -61,7 +61,8 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
     mine = np.frombuffer(comm.regions[DATA], dtype, count)
     theirs = np.frombuffer(comm.regions[SCRATCH], dtype, count)
     for step in range(n - 1):
-        # Each chunk has its own place in SCRATCH, so no step waits until the chunk before it is read.
+        # Each chunk has a separate place in SCRATCH. So no step must wait until the chunk of the last step is
+        # read.
         _put(comm, after, SCRATCH, chunks[(rank - step) % n], item, tag + step)
         yield from comm.arrival(before, tag + step)
         chunk = chunks[(rank - step - 1) % n]
@@ -73,10 +74,10 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
 
 
 def ring_sum(parts: Sequence[Array]) -> Array:
-    """Return the sum that ``all_reduce`` leaves on every rank, bit for bit, given each rank's elements.
+    """Return the same sum, bit for bit, as ``all_reduce``; ``parts`` has the elements of each rank.
 
-    A chunk is summed on its way around the ring, from the rank of its number on: with float32 that order
-    decides the last bits.
+    A chunk is summed on its way around the ring, beginning at the rank with the chunk's number. With float32
+    the order of additions changes the last bits.
     """
     n = len(parts)
     total = np.array(parts[0])
@@ -88,7 +89,7 @@ def ring_sum(parts: Sequence[Array]) -> Array:
 
 
 def all_gather(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[None]:
-    """Copy each rank's part of DATA (``count`` elements over all ranks) to every rank, around a ring."""
+    """Copy each rank's part of DATA to every rank, around a ring. DATA has ``count`` elements in total."""
     n, rank = comm.size, comm.rank
     item = np.dtype(dtype).itemsize
     chunks = split(count, n)
@@ -100,10 +101,10 @@ def all_gather(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
 
 
 def all_to_all(comm: Communicator, count: int, dtype: npt.DTypeLike, send: Array) -> Steps[None]:
-    """Put part j of ``send`` into rank j's DATA, at the part of our rank.
+    """Put part j of ``send`` into the DATA of rank j, at the place of this rank's part.
 
     Parts have the same length, so ``count`` must be divisible by the number of ranks. All puts start at once.
-    Each rank begins with its next neighbour, so that ranks do not all send to the same one first.
+    Each rank begins with its next neighbour, so that the ranks do not all send to the same rank first.
     """
     n, rank = comm.size, comm.rank
     parts = split(count, n)
@@ -128,7 +129,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
 
 
 def elements_of(size_bytes: int, size: int, *, equal: bool) -> int:
-    """Return the number of 4-byte elements in a buffer of about this size: at least one per rank.
+    """Return the number of 4-byte elements in a buffer of about this size, at least one for each rank.
 
     With ``equal`` the number is a multiple of the number of ranks.
     """
@@ -137,7 +138,7 @@ def elements_of(size_bytes: int, size: int, *, equal: bool) -> int:
 
 
 class CollectiveJob:
-    """A collective operation at each size in turn, with a barrier before and a check after each operation."""
+    """A collective operation at several sizes, with a barrier before and a check after each operation."""
 
     def __init__(self, kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
         self.problem: str | None = None
@@ -211,7 +212,7 @@ class CollectiveJob:
         self.problem = self.problem or difference(data, wanted, f"rank {self._rank}, {what}")
 
     def samples(self) -> Samples:
-        """See Job: size in bytes, iteration, start and end of each operation."""
+        """See Job. The columns are size in bytes, iteration, start and end of each operation."""
         return columns(self._notes, ("bytes", "iteration", "start_ns", "end_ns"))
 
 
@@ -263,31 +264,31 @@ class TrainingJob:
             self._notes.append((started, computed, reduced, comm.now()))
 
     def steps_since(self, number: int) -> list[tuple[int, int, int, int]]:
-        """Return the rows of `samples` for the steps from this number on."""
+        """Return the rows of `samples` for the steps from ``number`` on."""
         return self._notes[number:]
 
     def forget(self) -> None:
-        """Keep no samples of completed steps: nobody reads them later."""
+        """Delete the samples of completed steps, so that the memory of a long job does not grow."""
         self._notes.clear()
 
     def samples(self) -> Samples:
-        """See Job: start of each step, end of its computation, of its all-reduce and of its barrier."""
+        """See Job: the start of each step, and the ends of its computation, all-reduce and barrier."""
         return columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
 
 
 class Pattern:
-    """Input of one operation: small integers, so that sums in any order are exact in float32."""
+    """The input of one operation: small integers, so that sums in any order are exact in float32."""
 
     def __init__(self, seed: int, count: int, dtype: npt.DTypeLike, size: int) -> None:
         self.count = count
         self._size = size
         self._dtype = np.dtype(dtype)
-        # The sum over all ranks stays below 2^24, up to which float32 is exact.
+        # Keep the sum over all ranks below 2^24, because float32 has all integers up to this number.
         bound = max(2, min(251, (1 << 24) // (size * (size + 1))))
         self._base = np.random.default_rng(seed).integers(1, bound, count).astype(self._dtype)
 
     def of(self, rank: int) -> npt.NDArray[Any]:
-        """Return a rank's input: a different multiple for each, so that none passes for another's."""
+        """Return a rank's input. Ranks have different multiples, so that a check notices swapped data."""
         return np.asarray(self._base * self._dtype.type(rank + 1))
 
     def sum(self) -> npt.NDArray[Any]:
@@ -295,19 +296,19 @@ class Pattern:
         return np.asarray(self._base * self._dtype.type(self._size * (self._size + 1) // 2))
 
     def part(self, rank: int) -> slice:
-        """Return the rank's part of the buffer."""
+        """Return the slice of the buffer that belongs to a rank."""
         return split(self.count, self._size)[rank]
 
 
 def expose_for_collectives(comm: Communicator, count: int, dtype: np.dtype[Any], *, scratch: bool) -> None:
-    """Expose DATA, SCRATCH and FLAGS, in the order of their numbers in ``algorithms``."""
+    """Expose DATA, SCRATCH and FLAGS, in the order of their numbers."""
     comm.expose(count * dtype.itemsize)
     comm.expose(count * dtype.itemsize if scratch else FLAG_BYTES)
     comm.expose(MAX_ROUNDS * FLAG_BYTES)
 
 
 def difference(found: npt.NDArray[Any], wanted: npt.NDArray[Any], what: str) -> str | None:
-    """Return a description of the first difference between two arrays, or None if they are identical."""
+    """Return a text that describes the first difference between two arrays, or None if they are identical."""
     if np.array_equal(found.view(np.uint32), wanted.view(np.uint32)):
         return None
     wrong = np.flatnonzero(found != wanted)

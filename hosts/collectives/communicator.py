@@ -1,9 +1,9 @@
 """The interface of all jobs, and a rank's view of its job: its number, memory and arrived data.
 
-Algorithms and jobs are generators over the communicator. They yield a ``Wait`` whenever they cannot continue.
-The driver lets the channel work, passes the channel's events to the communicator (``take``), and resumes the
-generator once the wait is over. So the same code runs over real transports, with one rank in a process, and
-in tests with all ranks in one process. ``rank.JOBS`` lists the jobs.
+Algorithms and jobs are generators that use the communicator. They yield a ``Wait`` whenever they cannot
+continue. A driver then lets the channel work, passes the channel's events to the communicator (``take``), and
+resumes the generator when the wait is over. So the same code runs over real transports, with one rank in a
+process, and in tests with all ranks in one process. ``rank.JOBS`` lists the jobs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor; if it is readable, the condition may hold.
+    """A descriptor. If it is readable, the condition may hold.
 
-    For conditions that the channel does not change.
+    It is needed for conditions that do not depend on the channel.
     """
 
 
@@ -40,14 +40,14 @@ Steps = Generator[Wait, None, T]
 
 
 class PutError(RuntimeError):
-    """A put failed permanently: the transport has given up on the peer."""
+    """A put has failed permanently, because the transport stopped sending to the peer."""
 
 
 class Communicator:
     """One rank of ``size``, with its channel and its exposed regions.
 
-    Every rank must call ``tags`` in the same order with the same numbers, as ranks that run the same
-    algorithms do. Then all ranks use the same tags without exchanging them.
+    Every rank must call ``tags`` in the same order with the same numbers. Ranks that run the same algorithms
+    do so. Then all ranks use the same tags without exchanging them.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Communicator:
         clock: Clock = time.monotonic_ns,
         end_of_tags: int = 1 << TAG_BITS,
     ) -> None:
-        """Take a channel. Algorithms use the tags below ``end_of_tags``."""
+        """Use a channel. Algorithms use only the tags below ``end_of_tags``."""
         self.channel = channel
         self.rank = rank
         self.size = size
         self.now = clock
         self.regions: list[memoryview] = []
         self.listener: Callable[[ChannelEvent], None] | None = None
-        """If set, it gets every event; otherwise arrivals are kept until an algorithm waits for them."""
+        """A function that gets every event. Without it, arrivals are kept for the algorithms."""
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0
         self._end_of_tags = end_of_tags
         self.taken = 0
-        """How many events have come: a driver with many waits looks at them only if this has changed."""
+        """The number of events so far. A driver checks its waits only if it has changed."""
 
     def expose(self, size_bytes: int) -> memoryview:
         """Create and expose a region of this size. Its number is the count of regions created before it."""
@@ -81,7 +81,7 @@ class Communicator:
         return region
 
     def tags(self, count: int) -> int:
-        """Return the first of ``count`` consecutive tags that have not been used recently."""
+        """Return the first of ``count`` consecutive tags. After the last tag, numbers begin again at 0."""
         if self._next_tag + count > self._end_of_tags:
             self._next_tag = 0
         first = self._next_tag
@@ -111,7 +111,7 @@ class Communicator:
         return any((peer, tag) in self._arrived for tag in tags)
 
     def take_arrival(self, peer: int, tag: int) -> Arrived | None:
-        """Return the put of a peer with this tag, once; None if it has not arrived."""
+        """Remove and return the put of a peer with this tag, or None if it has not arrived."""
         return self._arrived.pop((peer, tag), None)
 
     def under_way(self, ticket: int) -> bool:
@@ -119,19 +119,19 @@ class Communicator:
         return ticket in self._under_way
 
     def arrival(self, peer: int, tag: int) -> Steps[Arrived]:
-        """Wait for the put of a peer with this tag."""
+        """Wait for the put of a peer with this tag, and return it."""
         key = (peer, tag)
         if key not in self._arrived:
             yield Wait(lambda: key in self._arrived)
         return self._arrived.pop(key)
 
     def all_put(self) -> Steps[None]:
-        """Wait until all our puts are in the peers' memory."""
+        """Wait until all puts of this rank are in the peers' memory."""
         if self._under_way:
             yield Wait(lambda: not self._under_way)
 
     def until(self, time_ns: int) -> Steps[None]:
-        """Wait until a time. The NIC works at the same time."""
+        """Wait until a time, while the NIC works."""
         if self.now() < time_ns:
             yield Wait(lambda: False, time_ns)
 
@@ -141,7 +141,7 @@ Samples = dict[str, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a job begins, and when its measurement begins (CLOCK_MONOTONIC, ns)."""
+    """The times at which a job and its measurement begin (CLOCK_MONOTONIC, ns)."""
 
     start_ns: int
     measure_ns: int
@@ -158,13 +158,13 @@ class Job(Protocol):
         """Expose the memory that the job needs."""
 
     def peers(self) -> set[int]:
-        """Return the ranks that it communicates with."""
+        """Return the ranks with which the job communicates."""
 
     def steps(self, comm: Communicator, times: Times) -> Steps[None]:
-        """Run the job."""
+        """Run the job, as a generator of waits."""
 
     def samples(self) -> Samples:
-        """Return the job's samples by name."""
+        """Return the job's measured values, an array for each name."""
 
 
 def columns(rows: Sequence[tuple[int, ...]], names: tuple[str, ...]) -> Samples:
@@ -174,5 +174,5 @@ def columns(rows: Sequence[tuple[int, ...]], names: tuple[str, ...]) -> Samples:
 
 
 def as_int64(values: array[int]) -> npt.NDArray[np.int64]:
-    """Return an array of the standard library as a numpy array."""
+    """Return an array of the standard library as a NumPy array."""
     return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, np.int64)

@@ -1,7 +1,7 @@
 """The ranks of your own program, which sum arrays and send messages over the fabric while they compute.
 
-A separate thread has the NIC. So the NIC works while the program's threads run code that releases Python's
-lock, as NumPy's and PyTorch's does.
+A separate thread runs the NIC. So the NIC also works while the program's threads run NumPy or PyTorch code,
+because such code releases Python's lock.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ CAPACITY_BYTES = 1 << 22
 
 
 class Store(Protocol):
-    """A store through which ranks exchange their data, such as any `torch.distributed.Store`."""
+    """A store through which ranks exchange attributes, for instance a `torch.distributed.Store`."""
 
     def set(self, key: str, value: str, /) -> None:
-        """Leave a value under a key."""
+        """Store a value under a key."""
 
     def get(self, key: str, /) -> bytes:
-        """Wait for the value under a key, and return it."""
+        """Wait until there is a value under a key, and return it."""
 
 
 class GroupError(RuntimeError):
-    """The group is over: its transport gave up on a peer, or it was closed."""
+    """The group has failed or was closed: no further sums or messages are possible."""
 
 
 class Group:
     """One rank of a program's group. Every rank sums the same arrays in the same order.
 
-    Leaving the ``with`` waits until all ranks are there, as a peer may still need an answer of ours. After an
-    exception it does not wait.
+    The end of the ``with`` block waits until all ranks have reached it, because a peer may still need an
+    answer of this rank. After an exception it does not wait.
     """
 
     def __init__(
         self, channel: Channel, turn: Turn, rank: int, size: int, capacity_bytes: int = CAPACITY_BYTES
     ) -> None:
-        """Take a channel that is not connected yet. Larger arrays are summed in pieces of the capacity."""
+        """Use a channel that is not connected yet. Arrays above ``capacity_bytes`` are summed in pieces."""
         self.rank = rank
         self.size = size
         self._channel = channel
@@ -68,7 +68,7 @@ class Group:
         self._lock = threading.Lock()
         self._tasks: deque[tuple[Array, Future[None]]] = deque()
         self._requests: deque[tuple[Callable[[], None], Future[Any]]] = deque()
-        """Messages to send and to receive that the thread has not seen yet."""
+        """Sends and receives that the thread has not started yet."""
         self._pending: set[Future[Any]] = set()
         self._problem: Exception | None = None
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -92,11 +92,11 @@ class Group:
     ) -> Group:
         """Open a host's NIC in its namespace, and connect to all other ranks.
 
-        The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`, and
-        ``options`` go on top of that transport's. Groups that share a store differ by ``name``, and groups
-        of one host by ``seed``. Raise
-        ValueError for a transport that does not exist, TypeError or ValueError for an option, OSError or
-        MachineError if the namespace or the NIC cannot be opened, and the store's own errors.
+        The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`;
+        ``options`` override options of that transport. Groups that share a store need different values of
+        ``name``. Groups on one host need different values of ``seed``. Raise ValueError for a transport that
+        does not exist, TypeError or ValueError for an option, OSError or MachineError if the namespace or the
+        NIC cannot be opened, and the store's own errors.
         """
         chosen = find_transport(transport)
         with namespaces.inside(namespace):
@@ -112,7 +112,7 @@ class Group:
         return group
 
     def connect(self, store: Store, name: str = "mrclab") -> None:
-        """Connect to all other ranks through a store, and let the NIC work. Raise the store's errors."""
+        """Connect to all other ranks through a store, and start the NIC. Raise the store's errors."""
         peers = [rank for rank in range(self.size) if rank != self.rank]
         for peer in peers:
             store.set(f"{name}/{self.rank}/{peer}", json.dumps(self._channel.attributes(peer)))
@@ -123,20 +123,20 @@ class Group:
         self._thread.start()
 
     def all_reduce(self, values: Array) -> Future[None]:
-        """Sum an array over all ranks, in place; the future is done once it holds the sums.
+        """Sum an array over all ranks, in place. The future is done when the array holds the sums.
 
-        Nobody may touch the array until then. Additions have a fixed order (`algorithms.ring_sum`). The
-        future fails with GroupError. Raise ValueError for an array that is not flat, contiguous and writable.
+        Do not read or change the array until then. Additions have a fixed order (`ring_sum`). The future may
+        fail with GroupError. Raise ValueError for an array that is not flat, contiguous and writable.
         """
         _check(values)
         done: Future[None] = Future()
         return self._give(done, lambda: self._tasks.append((values, done)))
 
     def send(self, peer: int, values: Array, tag: int = 0) -> Future[None]:
-        """Send an array to a rank; the future is done once it is in that rank's memory.
+        """Send an array to a rank. The future is done when the array is in that rank's memory.
 
-        Nobody may change the array until then. Messages with one tag arrive in order. The future fails with
-        GroupError. Raise ValueError for a rank that is not another one of the group, and as `all_reduce`
+        Do not change the array until then. Messages with the same tag arrive in order. The future may fail
+        with GroupError. Raise ValueError for a rank that is not a peer, and for an array as `all_reduce`
         does.
         """
         _check(values)
@@ -146,9 +146,10 @@ class Group:
         return self._request(done, lambda: self._messages.send(peer, tag, data, done))
 
     def receive(self, peer: int | None, into: Array, tag: int = 0) -> Future[int]:
-        """Receive the next array of a rank (None: of any) with this tag; the future has the sender's rank.
+        """Receive the next array with this tag from a rank, or from any rank if ``peer`` is None.
 
-        It fails with GroupError, and with ValueError for a message of another length. Raise as `send` does.
+        The future's result is the sender's rank. The future may fail with GroupError, and with ValueError for
+        a message of another length. Raise ValueError as `send` does.
         """
         _check(into)
         if peer is not None:
@@ -165,8 +166,8 @@ class Group:
         return self._give(done, lambda: self._requests.append((begin, done)))
 
     def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
-        """Hand something to the thread, unless the group is over."""
-        done.set_running_or_notify_cancel()  # the other ranks count on it: from here on nobody may cancel it
+        """Pass an operation to the group's thread, or fail its future if the group has failed."""
+        done.set_running_or_notify_cancel()  # forbids to cancel it, because other ranks take part
         with self._lock:
             if self._problem is None:
                 give()
@@ -178,12 +179,12 @@ class Group:
         return done
 
     def finish(self) -> None:
-        """Wait until this rank's work is done and all other ranks are here. Raise the store's errors."""
+        """Wait for this rank's work and for the other ranks to finish theirs. Raise the store's errors."""
         wait(tuple(self._pending))
         self._meet("finished")
 
     def close(self) -> None:
-        """Close the NIC at once. Sums and messages that are not done fail with GroupError."""
+        """Close the NIC at once. Unfinished sums and messages fail with GroupError."""
         self._fail(GroupError("the group was closed"))
         if self._thread.is_alive():
             os.eventfd_write(self._bell, 1)
@@ -204,7 +205,7 @@ class Group:
             self.close()
 
     def _meet(self, where: str) -> None:
-        """Wait until every rank has come to this place."""
+        """Wait until every rank has reached the place with this name."""
         assert self._store is not None
         self._store.set(f"{self._name}/{where}/{self.rank}", "here")
         for rank in range(self.size):
@@ -229,7 +230,7 @@ class Group:
         self._messages.fail(GroupError(str(self._problem)))
 
     def _begin(self) -> None:
-        """Begin the messages that the program has given since the last time."""
+        """Start the messages that the program has added since the last call."""
         while True:
             with self._lock:
                 if not self._requests or self._problem is not None:
@@ -251,8 +252,8 @@ class Group:
     def _sum(self, values: Array) -> Steps[None]:
         """Sum an array, piece by piece.
 
-        The ring needs no barrier between two sums: if a rank has all chunks of one sum, every rank has read
-        its SCRATCH, and nothing is put into DATA before all ranks have brought their next piece.
+        The ring needs no barrier between two sums. If a rank has all chunks of a sum, every rank has read its
+        SCRATCH. And nothing is put into DATA before all ranks have started the next piece.
         """
         most = self._capacity_bytes // values.itemsize
         for start in range(0, len(values), most):
@@ -263,7 +264,7 @@ class Group:
             piece[:] = data
 
     def _fail(self, problem: Exception) -> None:
-        """Let every operation fail that the thread has not begun. Only the first problem counts."""
+        """Fail every operation that the thread has not started. Only the first problem is reported."""
         with self._lock:
             if self._problem is not None:
                 return

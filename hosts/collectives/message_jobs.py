@@ -1,8 +1,8 @@
 """Jobs of checked messages: flows from one rank to another, and requests with responses.
 
-A flow is paced, or as fast as a window allows. The receiver checks the content of every message
-(`mrclab.hosts.streams.messages`). Sender and receiver timestamp each message on the clock that all hosts
-share, so that latency is measured one way. For requests, rank 0 asks and rank 1 answers, one at a time.
+A flow has a fixed rate, or sends as fast as a window allows. The receiver checks the content of every message
+(`mrclab.hosts.streams.messages`). All hosts share one clock, and sender and receiver record the time of each
+message, so latency is measured one way. For requests, rank 0 sends one request at a time and rank 1 answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mrclab.hosts.streams.messages import MessageFactory
 FLOW_BITS = 8
 NUMBER_BITS = TAG_BITS - FLOW_BITS
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
-END = NUMBER_MASK  # in place of a number: the flow is over; the payload is its number of messages
+END = NUMBER_MASK  # marks a flow's last put, whose payload is the number of messages
 MAX_FLOWS = 1 << FLOW_BITS
 END_BYTES = 8
 DATA = 0
@@ -27,9 +27,9 @@ DATA = 0
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One flow. ``rate_bps`` counts payload; 0 means as fast as ``depth`` messages in flight allow.
+    """One flow. ``rate_bps`` counts payload. If it is 0, the only limit is ``depth`` messages in flight.
 
-    The flow begins ``after_ns`` after the start of the measurement, or with the job if that is None.
+    The flow begins ``after_ns`` after the start of the measurement. If this is None, it begins with the job.
     """
 
     src: int
@@ -43,12 +43,12 @@ class Flow:
 
     @property
     def interval_ns(self) -> int:
-        """The time from one message to the next, or 0 if the flow is not paced."""
+        """The time from one message to the next, or 0 if the flow has no fixed rate."""
         return round(self.message_bytes * 8 * 1e9 / self.rate_bps) if self.rate_bps else 0
 
     @property
     def region_bytes(self) -> int:
-        """The memory that the receiver needs: a slot for each message in flight, and one for the end."""
+        """The memory that the receiver needs: a slot for each message in flight, and a slot for the end."""
         return self.message_bytes * self.depth + END_BYTES
 
 
@@ -75,13 +75,13 @@ class Sender:
         self._forgotten = 0
 
     def start(self, times: Times) -> None:
-        """Set when to send the first message and when to stop."""
+        """Set the times at which to send the first message and to stop."""
         after_ns = self.flow.after_ns
         self._next_ns = times.start_ns if after_ns is None else times.measure_ns + after_ns
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
     def due_ns(self, now_ns: int) -> int | None:
-        """Return when to call ``work``, or None if it can only continue after a put is done."""
+        """Return the time at which to call ``work``, or None if the flow must first wait for a put."""
         under_way = self._posted - self._low
         if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None
@@ -90,7 +90,7 @@ class Sender:
         return min(self._next_ns, self._stop_ns)
 
     def work(self) -> None:
-        """Post the messages that are due. A flow that was delayed does not catch up: its schedule shifts."""
+        """Post the messages that are due. A delay shifts the schedule: the flow does not catch up."""
         now = self._comm.now()
         flow = self.flow
         while self._next_ns <= now < self._stop_ns and self._posted - self._low < flow.depth:
@@ -114,7 +114,7 @@ class Sender:
         self._tickets[self._comm.put(self.flow.dst, DATA, self._offset + at, local, tag)] = number
 
     def done(self, event: Done) -> bool:
-        """Process a put that is done. Return True if it belongs to this flow."""
+        """Process a put that is done. Return True if the put belongs to this flow."""
         if event.ticket == self._end_ticket:
             self.over = True
             return True
@@ -129,7 +129,7 @@ class Sender:
         return True
 
     def forget(self) -> None:
-        """Drop the times of messages that are done."""
+        """Delete the times of messages that are done."""
         done = self._low - self._forgotten
         del self.posted_ns[:done], self.done_ns[:done]
         self._forgotten = self._low
@@ -153,11 +153,11 @@ class Receiver:
 
     @property
     def over(self) -> bool:
-        """True if the sender's last message has arrived."""
+        """True if all messages of the sender have arrived."""
         return self._total is not None and self._arrived >= self._total
 
     def arrived(self, event: Arrived, low_number: int) -> None:
-        """Check a message; ``low_number`` is the part of its number that the tag carries."""
+        """Check a message. ``low_number`` is the part of its number that is in the tag."""
         size, depth = self.flow.message_bytes, self.flow.depth
         region = self._comm.regions[DATA]
         if low_number == END:
@@ -180,7 +180,7 @@ class Receiver:
             self._low += 1
 
     def forget(self) -> None:
-        """Drop the times of messages that have arrived."""
+        """Delete the times of messages that have arrived."""
         del self.numbers[:], self.arrived_ns[:]
 
     def _complain(self, problem: str | None) -> None:
@@ -251,14 +251,14 @@ class FlowsJob:
             yield Wait(ready, due)
 
     def forget(self) -> None:
-        """Keep no samples of messages that are over: nobody will ask for them."""
+        """Delete the samples of completed messages, so that the memory of a long job does not grow."""
         for sender in self._senders.values():
             sender.forget()
         for receiver in self._receivers.values():
             receiver.forget()
 
     def samples(self) -> Samples:
-        """See Job: for each flow, when each message was posted and done, and which ones arrived when."""
+        """See Job. For each flow: when each message was posted and done, and when each number arrived."""
         found: Samples = {}
         for number, sender in self._senders.items():
             found[f"flow{number}_posted_ns"] = as_int64(sender.posted_ns)
@@ -270,11 +270,11 @@ class FlowsJob:
 
 
 REQUESTS_DATA = 0
-LAST_REQUEST = (1 << 26) - 1  # the tag that ends the job: no more requests
+LAST_REQUEST = (1 << 26) - 1  # this tag ends the job
 
 
 class RequestsJob:
-    """The requesting or the answering half, by rank. Both check every message that they receive."""
+    """Rank 0 sends requests and rank 1 answers. Both check every message that they receive."""
 
     def __init__(self, params: Mapping[str, Any], rank: int) -> None:
         self.problem: str | None = None
@@ -310,7 +310,7 @@ class RequestsJob:
             self._answered_ns.append(arrived.t_ns)
             self._check(comm, number)
             number += 1
-            # The answer proves that the request arrived, but the put's own Done may come later.
+            # The response may arrive before the request's put is reported as done, so wait for that, too.
             yield from comm.all_put()
         comm.put(1, REQUESTS_DATA, 0, local[:0], LAST_REQUEST)
         yield from comm.all_put()
@@ -336,5 +336,5 @@ class RequestsJob:
         self.problem = self.problem or self._theirs.problem(number, region[: self._theirs.length_bytes])
 
     def samples(self) -> Samples:
-        """See Job: when each request was sent and when its answer arrived (rank 0)."""
+        """See Job. On rank 0: the times at which each request was sent and its response arrived."""
         return {"sent_ns": as_int64(self._sent_ns), "answered_ns": as_int64(self._answered_ns)}

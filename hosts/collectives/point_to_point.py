@@ -1,12 +1,12 @@
 """Messages from one rank of a group to another: send and receive, matched by rank and tag, in order.
 
-Every rank has a row of slots for each peer in its region ``MAIL``. A message is cut into pieces of a slot,
-and the sender puts piece after piece, for as long as it has a free slot at the receiver. The receiver copies
-a piece out at once: into the program's memory if the program has asked for this message, else into memory of
-its own. It returns slots by a put without meaning to the sender, half of the row at a time.
+Every rank has a region ``MAIL`` with some slots for each peer. The sender cuts a message into pieces of the
+size of a slot, and puts a piece whenever it has a free slot at the receiver. The receiver copies each piece
+out at once: into the program's memory if the program has called `receive` for this message, otherwise into a
+buffer. Then it returns slots to the sender by a put without data, half of the slots at a time.
 
-So a send is done when the message is in the receiver's memory, whether it has been asked for or not. A peer
-may be ``AHEAD_BYTES`` ahead of the program in this way; beyond that it gets no slots back.
+So a send is done when the message is in the receiver's memory, even if the program has not called `receive`.
+A peer may send ``AHEAD_BYTES`` in advance of `receive` in this way. Above this limit no slots are returned.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from mrclab.hosts.collectives.collective_operations import FLAG_BYTES, FLAGS
 from mrclab.hosts.collectives.communicator import Communicator, PutError
 
 MAIL: Final = 3
-"""The number of the region with the slots, after those of the collectives."""
+"""The number of the region with the slots. The regions of the collectives have lower numbers."""
 SLOTS: Final = 16
 SLOT_BYTES: Final = 1 << 16
 HALF: Final = SLOTS // 2
 AHEAD_BYTES: Final = 64 << 20
 HEADER: Final = struct.Struct("<qQ")
-"""In front of each piece: the message's tag, and its length in bytes."""
+"""The header before each piece: the message's tag, and its length in bytes."""
 PIECE_BYTES: Final = SLOT_BYTES - HEADER.size
 FIRST_TAG: Final = (1 << TAG_BITS) - SLOTS - 2
-"""Tags of puts from here on belong to messages: one for each slot, then two for slots that are returned."""
+"""The first tag for messages. Each slot has one tag; two more tags are for returned slots."""
 RETURNED: Final = FIRST_TAG + SLOTS
 
 
@@ -40,7 +40,7 @@ class _Sending:
     tag: int
     data: memoryview
     done: Future[None]
-    posted_bytes: int = -1  # a message without bytes has one piece too
+    posted_bytes: int = -1  # -1: no piece yet; a message of 0 bytes also has one piece
     under_way: int = 0
 
     @property
@@ -58,7 +58,7 @@ class _Receiving:
 
 @dataclass(slots=True, eq=False)
 class _Message:
-    """A message that has begun to arrive."""
+    """A message of which at least one piece has arrived."""
 
     peer: int
     tag: int
@@ -75,21 +75,21 @@ class _Peer:
     queue: deque[_Sending] = field(default_factory=deque)
     free: int = SLOTS
     sent: int = 0
-    """Pieces put to this peer."""
+    """Number of pieces put to this peer."""
     read: int = 0
-    """Pieces of this peer that were copied out, in order."""
+    """Number of pieces from this peer that were copied out, in order."""
     early: set[int] = field(default_factory=set)
-    """Slots of pieces that overtook others."""
+    """Slots whose pieces arrived before an earlier piece."""
     returned: int = 0
     message: _Message | None = None
-    """The message whose pieces arrive."""
+    """The message whose pieces are arriving."""
 
 
 class PointToPoint:
     """The messages of one rank. Not safe for use from more than one thread."""
 
     def __init__(self, comm: Communicator) -> None:
-        """Expose the slots: the region after those of the collectives."""
+        """Expose the slots. Call this after the regions of the collectives are exposed."""
         self._comm = comm
         comm.expose(comm.size * SLOTS * SLOT_BYTES)
         self._peers = [_Peer() for _ in range(comm.size)]
@@ -98,14 +98,14 @@ class PointToPoint:
         self._unclaimed: list[_Message] = []
 
     def send(self, peer: int, tag: int, data: memoryview, done: Future[None]) -> None:
-        """Send bytes, which may change once ``done`` is."""
+        """Send bytes. They must not change until ``done`` is done."""
         self._peers[peer].queue.append(_Sending(tag, data, done))
         self._post(peer)
 
     def receive(self, peer: int | None, tag: int, place: memoryview, done: Future[int]) -> None:
-        """Place the next message of a peer (None: any) with this tag; ``done`` gets the peer's rank.
+        """Place the next message with this tag from a peer, or from any peer if ``peer`` is None.
 
-        It fails with ValueError if the message has another length.
+        The result of ``done`` is the peer's rank. It fails with ValueError if the message has another length.
         """
         receiving = _Receiving(peer, tag, place, done)
         for message in self._unclaimed:
@@ -118,7 +118,7 @@ class PointToPoint:
         self._receiving.append(receiving)
 
     def take(self, event: ChannelEvent) -> bool:
-        """Process an event. Return False if it has nothing to do with messages. Raise PutError."""
+        """Process an event. Return False if it is not for messages. Raise PutError if a put failed."""
         if isinstance(event, Done):
             if event.ticket not in self._tickets:
                 return False
@@ -140,7 +140,7 @@ class PointToPoint:
         return True
 
     def fail(self, problem: Exception) -> None:
-        """Let all messages fail that are not done."""
+        """Fail all messages that are not done."""
         sending = {each.done for each in self._tickets.values() if each is not None}
         sending |= {each.done for peer in self._peers for each in peer.queue}
         claimed = [p.message.receiving for p in self._peers if p.message and p.message.receiving]
@@ -154,7 +154,7 @@ class PointToPoint:
             future.set_exception(problem)
 
     def _post(self, number: int) -> None:
-        """Put the pieces to a peer for which it has slots."""
+        """Put pieces to a peer for as long as it has free slots."""
         peer = self._peers[number]
         while peer.queue and peer.free:
             sending = peer.queue[0]
@@ -185,7 +185,7 @@ class PointToPoint:
         self._return_slots(event.peer)
 
     def _read(self, number: int, piece: memoryview) -> None:
-        """Copy a piece out: the next one of this peer's."""
+        """Copy the next piece of a peer out of its slot."""
         peer = self._peers[number]
         message = peer.message or self._begin(number, *HEADER.unpack_from(piece))
         at = message.arrived_bytes
@@ -220,7 +220,7 @@ class PointToPoint:
         while peer.read - peer.returned >= HALF and self._ahead_bytes(number) <= AHEAD_BYTES:
             tag = RETURNED + peer.returned // HALF % 2
             peer.returned += HALF
-            nothing = memoryview(bytes(FLAG_BYTES))  # what lands in FLAGS is never read
+            nothing = memoryview(bytes(FLAG_BYTES))  # the content has no meaning, only the tag
             self._tickets[self._comm.channel.put(number, FLAGS, 0, nothing, tag)] = None
 
     def _ahead_bytes(self, number: int) -> int:

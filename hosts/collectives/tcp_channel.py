@@ -1,8 +1,8 @@
-"""The channel over the kernel's TCP or MPTCP: the same jobs without RDMA, over the same links.
+"""The channel over the kernel's TCP or MPTCP: the same jobs over the same links, without RDMA.
 
-Two ranks share ``streams`` connections, spread over the planes; with MPTCP the kernel adds a subflow per
-plane to each. A put is split into records, one per stream, which are received directly into the region. The
-peer answers with a record when the put is complete.
+Two ranks share ``streams`` connections, which are distributed over the planes. With MPTCP the kernel adds a
+subflow in each plane to each connection. A put is split into records, one for each stream. The receiver reads
+them directly into the region, and answers with a record when the put is complete.
 
     | kind (1) | 0 (1) | region (2) | tag (4) | offset (8) | length (8) | ticket (4) | parts (4) | payload |
 
@@ -33,12 +33,12 @@ SOL_MPTCP = 284
 MPTCP_INFO = 1
 MAX_STREAMS = 64
 MIN_PART_BYTES = 16384
-"""The smallest part of a put: below this another stream costs more than it gains."""
+"""The smallest part of a put. Smaller parts cost more time than a further stream saves."""
 
 _RECORD = struct.Struct(">BBHIQQII")
 _HELLO, _PUT, _THERE = 1, 2, 3
 _ROUND_BYTES = 1 << 20
-"""How much to receive from one stream before the next has its turn."""
+"""The number of bytes to receive from one stream before the next stream is read."""
 _MAX_BUFFERS = 16
 # Fields of struct tcp_info: total retransmissions, segments sent.
 _TCP_INFO = struct.Struct("=100xI32xI")
@@ -47,11 +47,11 @@ _MPTCP_INFO = struct.Struct("=B")
 
 
 class StreamError(Exception):
-    """A peer's stream has an invalid record, or has ended."""
+    """A peer's stream has an invalid record, or it has ended."""
 
 
 class MptcpMissingError(OSError):
-    """The kernel has no MPTCP; the message says what to do."""
+    """The kernel has no MPTCP. The message says what to do."""
 
 
 def open_socket(mptcp: bool) -> socket.socket:
@@ -68,7 +68,7 @@ def open_socket(mptcp: bool) -> socket.socket:
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank: its streams by number, and what waits for streams that are not established yet."""
+    """Another rank: its streams by number, and the data for streams that are not established yet."""
 
     host: str
     streams: dict[int, Stream] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class _Peer:
 
 
 class Stream:
-    """One connection: records out, records in."""
+    """One connection, which sends and receives records."""
 
     def __init__(self, connection: socket.socket, channel: TcpChannel, *, connected: bool) -> None:
         self.socket = connection
@@ -97,16 +97,16 @@ class Stream:
 
     @property
     def wants_to_send(self) -> bool:
-        """True if there is work once the socket is writable."""
+        """True if the stream has work to do when the socket is writable."""
         return bool(self._out) or not self._connected
 
     def queue(self, buffers: Sequence[memoryview]) -> None:
-        """Send these buffers as soon as the kernel takes them."""
+        """Send these buffers as soon as the kernel accepts them."""
         self._out.extend(buffer for buffer in buffers if len(buffer))
         self.send()
 
     def send(self) -> None:
-        """Send as much as the kernel takes. Raise StreamError if the connection is gone."""
+        """Send as much as the kernel accepts. Raise StreamError if the connection has failed."""
         if not self._connected:
             failed = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if failed:
@@ -132,10 +132,7 @@ class Stream:
                 self._out.popleft()
 
     def receive(self) -> None:
-        """Receive the bytes that are here.
-
-        Raise StreamError for an invalid record, or if the connection is gone.
-        """
+        """Receive the bytes that have arrived. Raise StreamError for a bad record or a failed connection."""
         budget = _ROUND_BYTES
         while budget > 0:
             target = self._rest if self._record is not None else self._head[self._head_bytes :]
@@ -177,10 +174,10 @@ class Stream:
 
 
 class TcpChannel:
-    """One rank's end of TCP connections to its peers. See Channel.
+    """One rank's side of TCP connections to its peers. See Channel.
 
-    The kernel must have the host's addresses and routes (mrclab.testbed.kernel_ip), and the calling thread
-    must be in the host's namespace.
+    The kernel must have the host's addresses and routes (mrclab.testbed.kernel_ip). The calling thread must
+    be in the host's namespace.
     """
 
     def __init__(
@@ -188,8 +185,8 @@ class TcpChannel:
     ) -> None:
         """Open a listening socket.
 
-        Raise ValueError for a bad number of streams, MptcpMissingError if ``mptcp`` is set and the kernel has
-        none.
+        Raise ValueError for a bad number of streams. Raise MptcpMissingError if ``mptcp`` is set and the
+        kernel has no MPTCP.
         """
         if not 1 <= streams <= MAX_STREAMS:
             raise ValueError(f"streams to a peer: 1 to {MAX_STREAMS}, not {streams}")
@@ -227,8 +224,8 @@ class TcpChannel:
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
         """See Channel.
 
-        Raise KeyError, TypeError or ValueError if these are no attributes, OSError if the kernel has no
-        address or no route to the peer.
+        Raise KeyError, TypeError or ValueError if ``attributes`` is not valid. Raise OSError if the kernel
+        has no address or no route to the peer.
         """
         if attributes["streams"] != self._count:
             raise ValueError(f"rank {peer} has {attributes['streams']} streams to a peer, we {self._count}")
@@ -242,7 +239,7 @@ class TcpChannel:
             self._start(peer, known, number, ours, (str(theirs), int(attributes["port"])))
 
     def _plane(self, peer: int, number: int) -> int:
-        """Return the plane of a connection: the planes in turn, or the first one with MPTCP."""
+        """Return the plane of a connection: round robin over the planes, or always the first with MPTCP."""
         return 0 if self._mptcp else (self._rank + peer + number) % self._fabric.planes
 
     def _start(
@@ -331,7 +328,7 @@ class TcpChannel:
             connection.setblocking(False)
             self._streams.add(Stream(connection, self, connected=True))
 
-    # Called by streams
+    # The streams of this channel call the next three methods.
 
     def place(self, region: int, offset: int, length: int) -> memoryview:
         """Return the memory that a put writes to. Raise StreamError if it is outside the region."""
@@ -366,9 +363,10 @@ class TcpChannel:
         self._answers.append((stream, ticket))
 
     def _answer(self) -> None:
-        """Acknowledge to the peers those of their puts that have arrived.
+        """Acknowledge the peers' puts that have arrived.
 
-        Our own rank must have seen them before: a peer with an answer may overwrite them.
+        Call this only after this rank has processed the puts, because a peer may overwrite the data after the
+        answer.
         """
         answers, self._answers = self._answers, []
         for stream, ticket in answers:
@@ -384,7 +382,7 @@ class TcpChannel:
         self._queue(stream, known.waiting.pop(number, []))
 
     def _lose(self, stream: Stream, why: str) -> None:
-        """Drop a connection that is gone, and fail all puts to that peer."""
+        """Remove a failed connection, and fail all puts to that peer."""
         if stream not in self._streams:
             return
         self._streams.remove(stream)
@@ -409,7 +407,7 @@ class TcpChannel:
         return self._delivered
 
     def counters(self) -> dict[str, int]:
-        """See Channel. For MPTCP the kernel only reports how many subflows there are besides the first."""
+        """See Channel. For MPTCP the kernel reports only the number of subflows."""
         if self._mptcp:
             info = [s.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, _MPTCP_INFO.size) for s in self._streams]
             return {"subflows": sum(1 + _MPTCP_INFO.unpack(found)[0] for found in info)}
@@ -421,7 +419,7 @@ class TcpChannel:
         return {"sent_packets": sent, "retransmitted_packets": retransmitted}
 
     def event_columns(self) -> dict[str, list[int]]:
-        """See Channel: the kernel reports no events."""
+        """See Channel. The kernel reports no events."""
         return {}
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
@@ -430,10 +428,10 @@ class TcpChannel:
         return {"placed": placed, "events": [], "paths": []}
 
     def deny(self, links: Collection[str]) -> None:
-        """See Channel: the fabric chooses the kernel's paths."""
+        """See Channel. This does nothing, because the fabric chooses the paths."""
 
     def save_log(self, path: Path) -> int:
-        """See Channel. The log has lost connections and counters: the kernel reports no single packets."""
+        """See Channel. The log has only lost connections and counters, no single packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
         return len(lines)
@@ -447,12 +445,12 @@ class TcpChannel:
 
 
 def _cut(length: int, streams: int) -> list[tuple[int, int]]:
-    """Return start and end of each part of a put: one per stream, unless they would be too small."""
+    """Return start and end of each part of a put: one part for each stream, but no part that is too small."""
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]
 
 
 def mptcp_channel(fabric: Fabric, host: str, rank: int, *, streams: int = 1) -> TcpChannel:
-    """Open a channel over MPTCP, with a subflow for each plane. Raise as `TcpChannel` does."""
+    """Open a channel over MPTCP, with a subflow in each plane. Raise the errors of `TcpChannel`."""
     return TcpChannel(fabric, host, rank, streams=streams, mptcp=True)

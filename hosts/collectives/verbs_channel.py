@@ -1,9 +1,9 @@
-"""The channel over the verbs API, and the opening of any transport's channels on a host.
+"""The channel over the verbs API, and a function that opens the channels of any transport on a host.
 
-Puts are RDMA WRITEs with immediate data. With several queue pairs to a peer, each put is split into that many
-parts, as in collective libraries, and the peer counts them. The immediate holds the tag and the number of
-parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options, also
-those over the kernel's sockets.
+Puts are RDMA WRITEs with immediate data. If there are several queue pairs to a peer, each put is split into
+that many parts, as in collective libraries, and the peer counts them. The immediate holds the tag and the
+number of parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options,
+including channels over the kernel's sockets.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _EV_EVENTS: dict[str, type[EvRetired | EvReplaced | EvRestored | EvSkipped]] = {
 
 @dataclass(slots=True)
 class _Put:
-    """A put in flight, and how many of its parts are not acknowledged yet."""
+    """A put in flight, and the number of its parts that are not acknowledged yet."""
 
     peer: int
     left: int
 
 
 class VerbsChannel:
-    """Puts over queue pairs of a context, ``qps`` to each peer."""
+    """A channel that puts over the queue pairs of a context, ``qps`` queue pairs to each peer."""
 
     def __init__(self, context: Context, rank: int, qps: int = 1) -> None:
         if not 1 <= qps <= MAX_QPS:
@@ -68,7 +68,7 @@ class VerbsChannel:
         self._ready: deque[ChannelEvent] = deque()
         self._log: list[Event] = []
         self._told = 0
-        """How many of these events `news` has returned."""
+        """The number of events in ``_log`` that `news` has returned."""
 
     def expose(self, buffer: memoryview) -> int:
         """See Channel."""
@@ -86,7 +86,7 @@ class VerbsChannel:
         }
 
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
-        """See Channel. Raise KeyError, TypeError or ValueError if these are no attributes."""
+        """See Channel. Raise KeyError, TypeError or ValueError if ``attributes`` is not valid."""
         for qp, remote in zip(self._qps[peer], attributes["qps"], strict=True):
             qp.connect(remote)
         self._hosts[peer] = attributes["qps"][0]["host"]
@@ -100,7 +100,8 @@ class VerbsChannel:
         self._tickets += 1
         self._puts[ticket] = _Put(peer, len(parts))
         imm = (len(parts) - 1) << TAG_BITS | tag & TAG_MASK
-        # The tag selects the first queue pair, so that small puts (one part) are spread over all of them.
+        # The tag selects the first queue pair. So small puts, which have one part, are spread over all of
+        # them.
         qps = self._qps[peer]
         for number, (start, end) in enumerate(parts):
             qp = qps[(tag + number) % len(qps)]
@@ -114,9 +115,9 @@ class VerbsChannel:
         return readable
 
     def collect(self) -> None:
-        """Process what happened at the NIC during another channel's turn.
+        """Process the NIC's completions and events. They may have occurred during another channel's turn.
 
-        Of several channels over one NIC, the first to collect logs the events that are not completions.
+        If several channels share the NIC, the first call logs all events that are not completions.
         """
         while len(self._cq):
             for completion in self._cq.take():
@@ -130,7 +131,7 @@ class VerbsChannel:
         if completion.opcode is Opcode.RDMA_WRITE:
             assert completion.wr_id is not None
             put = self._puts.get(completion.wr_id)
-            if put is None:  # another part has failed already
+            if put is None:  # an earlier part of this put has failed
                 return
             put.left -= 1
             if not completion.ok or put.left == 0:
@@ -157,7 +158,7 @@ class VerbsChannel:
 
     def bytes_delivered(self) -> int:
         """See Channel."""
-        # Called many times a second, in what may be a process with hundreds of queue pairs.
+        # This must be fast, because it is called many times a second, for up to hundreds of queue pairs.
         return sum(map(self._context.device.endpoint.bytes_placed, self._peer_of))
 
     def counters(self) -> dict[str, int]:
@@ -207,7 +208,7 @@ class VerbsChannel:
         }
 
     def deny(self, links: Collection[str]) -> None:
-        """See Channel. Do nothing on a transport without EVs."""
+        """See Channel. On a transport without EVs this does nothing."""
         context = self._context
         for peer, qps in self._qps.items():
             for qp in qps if peer in self._hosts else ():
@@ -227,7 +228,7 @@ class VerbsChannel:
 
 
 def _cut(length: int, parts: int) -> list[tuple[int, int]]:
-    """Return start and end of each part of a put: at least one part, multiples of MIN_PART_BYTES."""
+    """Return start and end of each part of a put. Parts begin at multiples of MIN_PART_BYTES."""
     parts = max(1, min(parts, length // MIN_PART_BYTES))
     step = -(-length // parts)
     step = -(-step // MIN_PART_BYTES) * MIN_PART_BYTES if parts > 1 else step
@@ -248,7 +249,7 @@ def open_channels(
 
     The calling thread must be in the host's network namespace. The NIC delays all received frames by
     ``propagation_ns``. Raise ValueError for a kind that does not exist, TypeError or ValueError for an
-    unknown option or a bad value, ValueError for several ranks on the kernel's NIC.
+    unknown option or a bad value, ValueError if there are several ranks and the kernel's NIC is used.
     """
     core = find_kind(kind)
     if core.config is None:
@@ -273,17 +274,18 @@ def open_channels(
 
 
 def channel_qps(kind: str, options: Mapping[str, Any]) -> int:
-    """Return over how many queue pairs a channel splits each put.
+    """Return the number of queue pairs over which a channel splits each put.
 
-    RoCEv2's `qps` is an option of its endpoint, which stripes messages over queue pairs itself.
+    For RoCEv2 it is 1, because the endpoint has the option `qps` and distributes messages over queue pairs
+    itself.
     """
     return int(options.get("qps", 1)) if find_kind(kind).stripes else 1
 
 
 def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None:
-    """Raise ValueError, with one line, for an option that the transport does not have or a bad value.
+    """Raise ValueError, with a message of one line, for an unknown option or a bad value.
 
-    This opens nothing and needs no namespace.
+    This function opens no NIC and needs no namespace.
     """
     host, core = fabric.hosts[0].name, find_kind(kind)
     try:
@@ -299,5 +301,5 @@ def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None
 
 
 def _opener(name: str) -> Any:
-    """Return the function that opens a channel over the kernel's sockets."""
+    """Return the function with this name, which opens a channel over the kernel's sockets."""
     return find_object(name, "")

@@ -1,1 +1,1 @@
-"""The NIC service of a host: programs in C reach the NIC through it (`native/` is their side)."""
+"""The NIC service of a host, through which programs in C use the NIC. `native/` has the programs' side."""

@@ -1,8 +1,8 @@
 """``python -m mrclab.hosts.service``: the NIC service of a host, in the host's network namespace.
 
-A JSON object on standard input has the ``fabric`` (text), the ``host``, the path of the ``socket`` to listen
-on, the path of the event ``log``, the ``options`` of MRC and the ``linger_s`` time. ``ready`` on standard
-output says that programs may attach.
+Standard input has a JSON object: the ``fabric`` (text), the ``host``, the path of the ``socket`` to listen
+on, the path of the event ``log``, the ``options`` of MRC and the ``linger_s`` time. The word ``ready`` on
+standard output means that programs may attach.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOG_BYTES = 64 << 20
 
 
 def main() -> None:
-    """Serve until no program has been here for the linger time."""
+    """Serve programs. End when no program has been attached for the linger time."""
     if os.fork():
-        os._exit(0)  # a program must not find a child that it did not start
+        os._exit(0)  # the service must not be a child process of the program that starts it
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     settings = json.loads(sys.stdin.readline())
     fabric = fabric_from_text(settings["fabric"])
@@ -48,13 +48,13 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
         own = os.stat(path)
-        path.chmod(0o666)  # the service itself looks at who connects
+        path.chmod(0o666)  # the service checks the user of each connection
         listener.listen(64)
         listener.setblocking(False)
         service = NicService(device, endpoint, fabric, host, listener, log, round(settings["linger_s"] * 1e9))
         take_cpu(None)
         begin_collecting()
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the log is completed
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # SystemExit, so that the log is completed
         print("ready", flush=True)
         sys.stdout = None
         os.close(1)
@@ -70,10 +70,10 @@ def main() -> None:
 
 
 def begin_collecting() -> None:
-    """Exempt all present objects from garbage collection, and count later ones from zero.
+    """Exclude all present objects from garbage collection, and begin to count new objects.
 
-    Python runs a full collection when the heap has grown by a quarter of its size at the last one. That size
-    would include the frozen objects, so that some megabytes of destroyed queue pairs would wait.
+    Python runs a full collection when the heap has grown by a quarter since the last one. Without the
+    exclusion, many megabytes of destroyed queue pairs would stay in memory until then.
     """
     freeze_heap()
     gc.collect()

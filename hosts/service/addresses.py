@@ -1,8 +1,9 @@
-"""The addresses of hosts that programs use: on the management network, and the GIDs of `mrc0`.
+"""The addresses of hosts for programs: on the management network, and the GIDs of the device `mrc0`.
 
-Host number n, counted from 1 in the order of the fabric, is 10.99.x.y and fd99::n on the management
-network. GIDs: 0 link-local (RoCE v1), 1 the IPv6 address of the NIC's first port (RoCE v2), 2 and 3 the IPv4
-address of the management network (RoCE v1 and v2). A GID names the host; data always uses all planes.
+Hosts are numbered from 1 in the order of the fabric. Host n has 10.99.x.y and fd99::n on the management
+network. GIDs: 0 is link-local (RoCE v1), 1 the IPv6 address of the NIC's first port (RoCE v2), 2 and 3 the
+IPv4 address on the management network (RoCE v1 and v2). A GID only names the host: data always uses all
+planes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ FIRST_IPV4 = IPv4Address("10.99.0.0")
 FIRST_IPV6 = IPv6Address("fd99::")
 MOST_HOSTS = (1 << 32 - IPV4_BITS) - 2
 ROCE_V1, ROCE_V2 = 1, 2
-"""The types of GIDs, by their numbers in libibverbs plus one."""
+"""The types of GIDs. The numbers are those of libibverbs plus one."""
 GID_TYPES = (ROCE_V1, ROCE_V2, ROCE_V1, ROCE_V2)
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def host_number(fabric: Fabric, host: str) -> int:
-    """Return a host's number, from 1. Raise KeyError for one that is not in the fabric."""
+    """Return a host's number, from 1. Raise KeyError for a host that is not in the fabric."""
     return fabric.hosts.index(fabric.host(host)) + 1
 
 
@@ -38,7 +39,7 @@ def ipv6(fabric: Fabric, host: str) -> IPv6Address:
 
 
 def guid(fabric: Fabric, host: str) -> bytes:
-    """Return the GUID of a host's NIC, from the MAC of its first port (EUI-64)."""
+    """Return the GUID of a host's NIC. It is made from the MAC of the first port (EUI-64)."""
     mac = fabric.host(host).ports[0].mac
     return bytes([mac[0] ^ 2, *mac[1:3], 0xFF, 0xFE, *mac[3:6]])
 
@@ -51,5 +52,5 @@ def gids(fabric: Fabric, host: str) -> tuple[bytes, ...]:
 
 
 def host_of_gid(fabric: Fabric, gid: bytes) -> str | None:
-    """Return the host that a GID names, or None."""
+    """Return the host that has this GID, or None."""
     return next((host.name for host in fabric.hosts if gid in gids(fabric, host.name)), None)

@@ -1,8 +1,8 @@
 """The NIC service: one NIC, the sessions of all programs on its host, and the loop that serves them.
 
-It sleeps in one ``select`` (`mrclab.hosts.nic.device`), and programs ring a doorbell only while it does.
-After work it looks at the rings for a short time longer, so that a burst of requests costs one doorbell. It
-ends once no program has been there for a while.
+The loop waits in one ``select`` (`mrclab.hosts.nic.device`). Only during this wait programs must ring a
+doorbell. After work the loop polls the rings for a short time before it waits, so that a burst of requests
+needs one doorbell. The service ends if no program has been attached for the linger time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mrclab.topologies import Fabric
 LOGGER = logging.getLogger(__name__)
 MOST_SESSIONS = 256
 SPIN_NS = 50_000
-"""How long it goes on looking at the rings after the last work."""
+"""The time for which the loop polls the rings after the last work."""
 LINGER_NS = 30_000_000_000
-"""How long it waits for the next program before it ends."""
+"""The time for which the service waits for the next program before it ends."""
 SO_PEERPIDFD = 77
 PORT_ACTIVE, PORT_ERR = 9, 10
 _CREDENTIALS = struct.Struct("=iII")
@@ -38,7 +38,7 @@ _REQUEST = record("request")
 
 
 class NicService:
-    """The service of one host. ``run`` returns when it has been idle for long enough."""
+    """The service of one host. ``run`` returns when no program has been attached for the linger time."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class NicService:
         self._control = Control(endpoint, fabric, host)
         self._recordings = Recordings(device.now)
         self._sessions: dict[int, Session] = {}
-        """By the descriptor of their connection."""
+        """Sessions, by the descriptor of their connection."""
         self._allowed = {os.geteuid()}
-        """Users whose programs may attach."""
+        """IDs of the users whose programs may attach."""
         self._waits: dict[int, Callable[[], None]] = {listener.fileno(): self._accept}
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
@@ -68,7 +68,7 @@ class NicService:
         self._idle_since_ns = device.now()
 
     def run(self) -> None:
-        """Serve programs until none has been here for the linger time."""
+        """Serve programs. Return when no program has been attached for the linger time."""
         device = self._device
         spin_until_ns = 0
         while True:
@@ -99,21 +99,21 @@ class NicService:
                 self._log.hand_over(now)
 
     def _until_ns(self, now: int) -> int | None:
-        """Return when to wake up apart from frames, timers and programs."""
+        """Return the time of the next work besides frames, timers and programs, or None."""
         due = [] if self._sessions else [self._idle_since_ns + self._linger_ns]
         if self._log is not None and (flush := self._log.next_due()) is not None:
             due.append(max(flush, now + 1))
         return min(due, default=None)
 
     def _falls_asleep(self) -> bool:
-        """Note that programs must ring. Return True if one has posted something since."""
+        """Set the flag that programs must ring the doorbell. Return True if a program has just posted."""
         for session in self._sessions.values():
             session.set_asleep(1)
         fence()
         return any(session.has_posted() for session in self._sessions.values())
 
     def _take(self) -> int:
-        """Take what programs posted, and hand out completions. Return how many requests were taken."""
+        """Take the programs' requests, and distribute completions. Return the number of requests."""
         taken = 0
         over = []
         for session in self._sessions.values():
@@ -153,13 +153,11 @@ class NicService:
                 self._log.add(event, event.t_ns)
 
     def _ports_changed(self) -> None:
-        """Report that the NIC has lost its last port, or has one again."""
+        """Report to programs that the NIC has lost its last working port, or has a working port again."""
         before, self._port_mask = self._port_mask, self._endpoint.port_mask()
         if bool(before) != bool(self._port_mask):
             for session in self._sessions.values():
                 session.raise_event(PORT_ACTIVE if self._port_mask else PORT_ERR, 1)
-
-    # Sessions come and go
 
     def _serve(self) -> None:
         for fd, _ in self._poll.poll(0):
@@ -183,7 +181,7 @@ class NicService:
             try:
                 pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
             except OSError:
-                pidfd = os.pidfd_open(pid)  # a kernel before 6.5
+                pidfd = os.pidfd_open(pid)  # before Linux 6.5
         except OSError:
             connection.close()
             return
@@ -215,10 +213,10 @@ class NicService:
             self._end(session)
 
     def _administer(self, session: Session) -> bool:
-        """Carry out the request of a connection that is no program's. Return whether it is one.
+        """Carry out a request of the administrator. Return False if the connection is a program's.
 
-        ALLOW lets programs of another user attach; RECORD passes a file, into which the programs' requests
-        are recorded until the connection's other side is closed.
+        ALLOW lets programs of another user attach. RECORD passes a file; the programs' requests are recorded
+        into it until the connection is closed.
         """
         try:
             message = session.connection.recv(_REQUEST.size, socket.MSG_PEEK)

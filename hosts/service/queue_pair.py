@@ -1,8 +1,8 @@
-"""A queue pair of a program: its rings on one side, the queue pair of the MRC core on the other.
+"""A queue pair of a program: shared-memory rings on one side, a queue pair of the MRC endpoint on the other.
 
-Rules are those of verbs: completions in the order of posting; a request that is not signalled completes
-silently unless it fails; after a failure all later requests and all posted receives are flushed. A WRITE with
-immediate consumes a posted receive; one that finds none ends both queue pairs [API].
+The rules are those of verbs. Completions are in the order of posting. An unsignalled request has a completion
+only if it fails. After a failure all later requests and all posted receives are flushed. A WRITE with
+immediate consumes a posted receive; without one, both queue pairs fail [API].
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEXT_STATES: Mapping[int, tuple[int, ...]] = {
     RTS: (RTS, ERR),
     ERR: (ERR,),
 }
-"""By state, the states that a program may choose. One that was connected cannot be reset."""
+"""The states that a program may choose, by the present state. A connected queue pair cannot be reset."""
 STATUS_CODES: Mapping[Status, int] = {
     Status.SUCCESS: 0,
     Status.FLUSHED: 5,
@@ -60,15 +60,15 @@ EVENTS: Mapping[Status, int] = {
     Status.REMOTE_INVALID_REQUEST_ERROR: QP_REQ_ERR,
     Status.REMOTE_OPERATION_ERROR: QP_FATAL,
 }
-"""The asynchronous event of a failure on the receiving side."""
+"""The asynchronous event for each failure on the receiving side."""
 HELD_BYTES = 64 << 20
-"""Copies of payloads that a session may hold before its other requests have to wait."""
+"""The most bytes of payload copies in a session. Above this limit further requests wait."""
 QP_HELD_BYTES = 1 << 20
-"""The same of one queue pair: some windows. More would only push the copies out of the CPU's cache."""
+"""The limit for one queue pair: a few windows. More copies would not fit into the CPU's cache."""
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
-"""Of the ACK timer; 25 exponential retries never end [SPEC Table 7-1]."""
+"""Limits for the ACK timer. 25 exponential retries mean: without end [SPEC Table 7-1]."""
 PER_TURN = 64
-"""Requests that one queue pair may pass on before the next one has its turn."""
+"""Most requests that one queue pair passes on before the next queue pair gets its turn."""
 _SGE = record("sge")
 MOST_INLINE, MOST_PIECES, MOST_BYTES = LIMITS["MAX_INLINE"], LIMITS["MAX_SGE"], LIMITS["MAX_MESSAGE"]
 _SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]
@@ -78,7 +78,7 @@ _STATE = WORDS["QP_STATE"]
 
 @dataclass(slots=True)
 class Posted:
-    """A send request that is not completed. ``status`` is 0 while the core has it, else why it has not."""
+    """A send request that is not completed. ``status`` is 0 if the endpoint has it, else its error code."""
 
     wr_id: int
     signaled: bool
@@ -86,12 +86,12 @@ class Posted:
     status: int
     imm: bool = False
     posted_ns: int = 0
-    """When it was taken, if a recording was under way then."""
+    """The time at which the request was taken, if it is being recorded."""
 
 
 @dataclass(slots=True)
 class Copies:
-    """The bytes of payloads that all queue pairs of a session hold."""
+    """The number of payload bytes of which all queue pairs of a session hold copies."""
 
     held_bytes: int = 0
 
@@ -113,11 +113,11 @@ class ServiceQp:
         cookie: int,
         recordings: Recordings,
     ) -> None:
-        """Create the queue pair in the core.
+        """Create the queue pair in the endpoint.
 
-        ``cqs`` are for sends and for receives; ``read(lkey, address, length)`` returns the program's bytes or
-        raises MemoryFaultError; completions carry the program's ``cookie``;
-        ``raise_event(type, qpn)`` reports an asynchronous event; ``copies`` counts for the whole session.
+        ``cqs`` are the completion queues for sends and for receives. ``read(lkey, address, length)`` returns
+        the program's bytes or raises MemoryFaultError. Completions carry the program's ``cookie``.
+        ``raise_event(type, qpn)`` reports an asynchronous event. ``copies`` is shared by the whole session.
         """
         self._endpoint, self._profiles = endpoint, profiles
         self._ev_profile = 0
@@ -136,7 +136,7 @@ class ServiceQp:
         self._sent = self._received = self._passed = 0
         self._failing = self._blamed = False
         self.held_bytes = 0
-        """Bytes of copies that the core has not sent and had acknowledged yet."""
+        """Bytes of copies that the endpoint still needs, because they are not acknowledged."""
         self._set_state(RESET)
 
     def _set_state(self, state: int) -> None:
@@ -149,14 +149,13 @@ class ServiceQp:
         self._endpoint.destroy_qp(self.qpn)
         self.rings.memory.close()
 
-    # Connecting
-
     def modify(
         self, state: int, fabric: Fabric, host: str, peer: str | None, values: Mapping[str, int]
     ) -> None:
         """Change the state. Raise OSError with the reason as errno.
 
-        To RTR, ``values`` has ``dest_qpn``, ``rq_psn`` and ``mtu_bytes`` (0: ours), to RTS ``sq_psn``.
+        For RTR, ``values`` has ``dest_qpn``, ``rq_psn`` and ``mtu_bytes`` (0: the NIC's MTU). For RTS it has
+        ``sq_psn``.
         """
         if state not in NEXT_STATES[self.state]:
             raise OSError(errno.EINVAL, "no such change of state")
@@ -184,9 +183,9 @@ class ServiceQp:
         self._peer = (peer, remote.qpn)
 
     def choose_profiles(self, ev_profile: int, cc_profile: int) -> None:
-        """Choose profiles by their numbers, 0 for the NIC's own, before the queue pair is connected.
+        """Choose profiles by number before the queue pair is connected; 0 is the NIC's default.
 
-        Raise OSError if it is connected, or if a profile is not ONLINE.
+        Raise OSError if the queue pair is connected, or if a profile is not ONLINE.
         """
         known = ev_profile in self._profiles.evs and (not cc_profile or cc_profile in self._profiles.ccs)
         if self.state not in (RESET, INIT) or not known:
@@ -194,9 +193,9 @@ class ServiceQp:
         self._ev_profile, self._cc_profile = ev_profile, cc_profile or None
 
     def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
-        """Bound what may be open, and set the ACK timer: exponent, linear and exponential retries.
+        """Limit the open requests, and set the ACK timer: exponent, linear and exponential retries.
 
-        0 leaves a bound as it is. Raise OSError if the queue pair is not connected or a number is too large.
+        0 means the NIC's limit. Raise OSError if the queue pair is not connected or a number is too large.
         """
         if self.state not in (RTR, RTS):
             raise OSError(errno.EINVAL, "limits belong to a connected queue pair")
@@ -214,12 +213,10 @@ class ServiceQp:
             self._endpoint.fail_qp(self.qpn, status, detail, self._endpoint.now_ns)
         self._set_state(ERR)
 
-    # Requests
-
     def take(self) -> int:
-        """Pass posted requests on, while there is room for copies of them; on an error flush receives, too.
+        """Pass posted requests on while there is room for copies. In the error state, flush receives as well.
 
-        Return how many were passed on. Raise RingError if the ring's counters make no sense.
+        Return the number of requests. Raise RingError if the ring's counters are invalid.
         """
         flushed = self._pass_receives() if self.state == ERR else 0
         if self.state not in (RTS, ERR):
@@ -254,7 +251,7 @@ class ServiceQp:
             posted.length = len(payload)
             value = imm if opcode == _WRITE_IMM else None
             if remote_addr + len(payload) > 1 << 64:
-                posted.status = STATUS_CODES[Status.REMOTE_ACCESS_ERROR]  # no peer has such memory
+                posted.status = STATUS_CODES[Status.REMOTE_ACCESS_ERROR]  # the range ends above 2^64
             else:
                 self._endpoint.post_write(self.qpn, wr_id, payload, remote_addr, rkey, value)
         except MemoryFaultError:
@@ -274,10 +271,8 @@ class ServiceQp:
             return self._read(lkey, address, length)
         return b"".join(self._read(lkey, address, length) for address, length, lkey in pieces)
 
-    # Completions
-
     def on_sent(self, event: SendCompleted) -> None:
-        """Complete the oldest request that the core had."""
+        """Complete the oldest request that was passed to the endpoint."""
         if self._pending and not self._pending[0].status:
             posted = self._pending.popleft()
             self._hold(-posted.length)
@@ -286,7 +281,7 @@ class ServiceQp:
             self._settle()
 
     def _settle(self) -> None:
-        """Complete requests that the core never had, once all before them are complete."""
+        """Complete requests that were never passed to the endpoint, if all earlier ones are complete."""
         while self._pending and (status := self._pending[0].status):
             if status != WR_FLUSH and self.state != ERR:
                 self._blamed = True
@@ -330,14 +325,14 @@ class ServiceQp:
             cq.overrun_told = True
             self._raise_event(CQ_ERR, cq.number)
 
-    # Receives: the core calls `_refill` when too few are posted
+    # The endpoint calls `_refill` when too few receives are posted.
 
     def _refill(self) -> None:
-        with suppress(RingError):  # the session ends when it is served next
+        with suppress(RingError):  # ignored here; the session ends when it is served again
             self._pass_receives()
 
     def _pass_receives(self) -> int:
-        """Pass posted receives on, which flushes them on an error; return how many."""
+        """Pass posted receives on and return their number. In the error state this flushes them."""
         before = self._passed
         connected = self._endpoint.qps[self.qpn].connected
         while self._passed - self._received < self.rings.receive_slots:
@@ -352,7 +347,7 @@ class ServiceQp:
         return self._passed - before
 
     def on_received(self, event: ReceiveCompleted) -> None:
-        """Complete the receive that a message consumed or an error flushed."""
+        """Complete a receive: a message consumed it, or an error flushed it."""
         assert event.wr_id is not None
         if event.status is Status.SUCCESS:
             if self._recordings.active:

@@ -1,7 +1,7 @@
-"""Recordings of what programs request of a NIC: a JSON line for each request and each received immediate.
+"""Recordings of programs' requests to a NIC: a JSON line for each request and each received immediate.
 
-`mrclab exec --record` asks for one and passes the file, whose header it has written itself. docs/programs.md
-has the form, and `mrclab.hosts.workloads.recorded` reads it.
+`mrclab exec --record` writes the header of a file and passes the file to the service. docs/programs.md has
+the format; `mrclab.hosts.workloads.recorded` reads it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import IO
 
 MOST_LINES = 1_000_000
-"""Of a recording; its last line counts those beyond."""
+"""The most lines of a recording. A last line has the number of those that were left out."""
 BUFFER_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class _File:
-    """A file under way; ``lines`` also counts those beyond ``MOST_LINES``."""
+    """A file that is being written. ``lines`` also counts lines that were left out."""
 
     out: IO[str]
     lines: int = 0
@@ -27,28 +27,28 @@ class _File:
 
 @dataclass(slots=True)
 class Recordings:
-    """The recordings of a NIC's programs that are under way. ``now`` is the clock, ns."""
+    """The unfinished recordings of a NIC's programs. ``now`` is the clock, ns."""
 
     now: Callable[[], int]
     _files: dict[int, _File] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
-        """Return True if a recording is under way."""
+        """Return True if anything is being recorded."""
         return bool(self._files)
 
     def begin(self, key: int, fd: int) -> None:
-        """Begin to write to a descriptor, which is this object's from now on."""
+        """Begin to write to a descriptor. This object closes the descriptor."""
         self._files[key] = _File(os.fdopen(fd, "w", BUFFER_BYTES, encoding="ascii"))
 
     def end(self, key: int) -> None:
-        """Complete the recording of that key, if there is one."""
+        """Complete the recording with this key, if there is one."""
         found = self._files.pop(key, None)
         if found is None:
             return
         if (left_out := found.lines - MOST_LINES) > 0:
             self._write(found, f'{{"left_out":{left_out}}}\n')
-        with suppress(OSError):  # the disk is full: the file ends in the middle of a line
+        with suppress(OSError):  # if the disk is full, the last line is incomplete
             found.out.close()
 
     def sent(
@@ -62,7 +62,7 @@ class Recordings:
         imm: bool,
         signaled: bool,
     ) -> None:
-        """Record a request that is complete; ``peer`` is the host and the queue pair at the other end."""
+        """Record a request that is complete. ``peer`` is the host and the queue pair of the other end."""
         host, peer_qpn = peer
         self._line(
             f'{{"posted_ns":{posted_ns},"completed_ns":{self.now()},"qpn":{qpn},"peer":"{host}",'
@@ -84,4 +84,4 @@ class Recordings:
         try:
             found.out.write(text)
         except OSError:
-            found.lines = MOST_LINES + 1  # nothing more of it
+            found.lines = MOST_LINES + 1  # no further line is written

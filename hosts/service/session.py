@@ -1,7 +1,7 @@
 """A session: one program and its objects in this NIC. It ends with the program.
 
-A program's nonsense can only end its own session: requests have one size and are checked,
-numbers are looked up in the session's own tables, and every table has a limit.
+Invalid input from a program can end only its own session. For this, requests have one size and are checked,
+numbers are looked up in tables of the session, and every table has a limit.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from mrclab.hosts.service.shared_memory import (
 from mrclab.topologies import Fabric
 
 RING_BYTES = 256 << 20
-"""Shared memory of a session."""
+"""Limit for the shared memory of a session."""
 ACCESS_FLAGS = 0x10000F
-"""LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC and RELAXED_ORDERING are accepted."""
+"""A program may request LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC and RELAXED_ORDERING."""
 MTU_BYTES = (0, 256, 512, 1024, 2048, 4096)
-"""By the number of verbs' enum ibv_mtu; number 0 stands for no choice."""
+"""MTUs by the number in verbs' enum ibv_mtu. Number 0 means that the program made no choice."""
 _REQUEST, _REPLY, _EVENT = record("request"), record("reply"), record("event")
 _POSTED, _ASLEEP, _NAPS = WORDS["SESSION_POSTED"], WORDS["SESSION_ASLEEP"], WORDS["SESSION_NAPS"]
 
@@ -60,7 +60,7 @@ class Region:
 
 
 class SessionOverError(Exception):
-    """The program has ended its session, or broke a rule so that it has to end."""
+    """The program has ended its session, or has broken a rule that ends the session."""
 
 
 class Session:
@@ -134,10 +134,8 @@ class Session:
             os.close(self._events)
         self.connection.close()
 
-    # Requests
-
     def serve(self) -> None:
-        """Carry out one request. Raise SessionOverError at the end of the connection, or on nonsense."""
+        """Carry out one request. Raise SessionOverError if the connection is closed or the request bad."""
         try:
             message, fds, flags, _ = socket.recv_fds(self.connection, _REQUEST.size + 1, 2)
         except BlockingIOError:
@@ -203,7 +201,7 @@ class Session:
         return values, gids + self._host.encode(), (fds[0], self.doorbell, self._wake, fds[1])
 
     def hello_done(self) -> bool:
-        """Return whether the program has introduced itself."""
+        """Return whether the program has sent HELLO."""
         return self._page is not None
 
     def _query_port(self, _a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
@@ -233,7 +231,7 @@ class Session:
         return (), b"", ()
 
     def _read(self, pd: int, lkey: int, address: int, length: int) -> bytes:
-        """Return a program's bytes. Raise MemoryFaultError if they are not in a region of this domain."""
+        """Return a program's bytes. Raise MemoryFaultError if no region of this domain has them."""
         region = self._regions.get(lkey)
         assert self._memory is not None
         if not length:
@@ -256,7 +254,7 @@ class Session:
         os.set_blocking(ours, False)
         number = self._new_id()
         self._channels[number] = ours
-        fds.append(theirs)  # closed once it is sent
+        fds.append(theirs)  # `serve` closes it after the reply
         return (number,), b"", (theirs,)
 
     def _destroy_channel(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
@@ -352,10 +350,8 @@ class Session:
         qp.close()
         return (), b"", ()
 
-    # The data path
-
     def take(self) -> int:
-        """Pass posted requests on. Return their number. Raise RingError on nonsense in a ring."""
+        """Pass posted requests on, and return their number. Raise RingError if a ring is invalid."""
         if self._page is None:
             return 0
         posted = self._page.words[_POSTED]
@@ -372,7 +368,7 @@ class Session:
         return taken
 
     def set_asleep(self, asleep: int) -> None:
-        """Note for the program whether it must ring the doorbell."""
+        """Store for the program whether it must ring the doorbell."""
         if self._page is not None:
             self._page.words[_ASLEEP] = asleep
 
@@ -381,11 +377,11 @@ class Session:
         return self._page is not None and self._page.words[_POSTED] != self._seen
 
     def notify(self) -> None:
-        """Wake the program if it sleeps on a completion queue, and write the events that it asked for."""
+        """Wake the program if it sleeps on a completion queue, and write the requested events."""
         pushed = [cq for cq in self._cqs.values() if cq.pushed]
         for cq in pushed:
             if cq.event_due() and cq.channel is not None:
-                with suppress(OSError):  # a full channel has events enough
+                with suppress(OSError):  # if the channel is full, the program has other events to read
                     os.write(cq.channel, _EVENT.pack(0, cq.number))
         if pushed and self._page is not None and self._page.words[_NAPS]:
             self._page.words[_NAPS] = 0

@@ -1,16 +1,16 @@
-"""What the NIC service and a program share: the layout of records, rings, and the program's memory.
+"""Memory that the NIC service and a program share: the layout of records, the rings, the program's memory.
 
 The layout is the interface between the service and the C libraries: records, requests and limits, in one
-table. `header` writes the table as C, which `native/` is compiled with; `record` makes Python's side of it.
-All numbers are in the byte order of the machine, and every record has a size that is a multiple of 8.
+table. `header` writes the table as a C header for `native/`; `record` returns the same layout for Python. All
+numbers are in the byte order of the machine. The size of every record is a multiple of 8.
 
-Rings have the requests that a program posts, and the completions that the service returns. The service makes
-each memory object and seals its size: a program cannot truncate it under the service. A request is copied
-before it is checked, and its counters are bounded. Counters run modulo 2^32.
+Rings hold the requests that a program posts, and the completions that the service returns. The service
+creates each memory object and seals its size, so that a program cannot truncate it. A request is copied
+before it is checked. The service checks the program's counters, which run modulo 2^32.
 
-The memory of a program is reached through descriptors of /proc/PID/mem and /proc/PID/maps that it opened
-itself. Opening its own needs no privilege; the descriptors end with the program's address space, so that they
-never reach another process of the same pid.
+The service accesses a program's memory through descriptors of /proc/PID/mem and /proc/PID/maps. The program
+opens these files itself, because this needs no privilege. The descriptors become invalid with the program's
+address space, so they never refer to another process with the same pid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import cache
 from typing import Any, Final
 
 VERSION: Final = 2
-"""Of this layout: the service refuses a library of another version."""
+"""The version of this layout. The service refuses a library of another version."""
 
 LIMITS: Final[Mapping[str, int]] = {
     "MAX_SGE": 16,
@@ -41,7 +41,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "MAX_MESSAGE": 1 << 28,
     "GIDS": 4,
 }
-"""Per program; MAX_MESSAGE is in bytes."""
+"""Limits for each program. MAX_MESSAGE is in bytes."""
 
 RECORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "request": (("op", "I"), ("version", "I"), *((f"a{n}", "Q") for n in range(8)), ("gid", "16s")),
@@ -58,7 +58,7 @@ RECORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "event": (("type", "I"), ("id", "I")),
 }
-"""Fields by record, each with its code in Python's `struct`."""
+"""The fields of each record, with their codes in Python's `struct`."""
 
 OPS: Final = (
     *("HELLO", "QUERY_PORT", "REG_MR", "DEREG_MR", "CREATE_CHANNEL", "DESTROY_CHANNEL"),
@@ -74,7 +74,8 @@ CONTROLS: Final = (
 """Requests of a controller: the first argument of CONTROL, numbered from 1."""
 
 WORDS: Final[Mapping[str, int]] = {
-    # The page of a session: a counter of posts, and whether the service and the program sleep.
+    # The page of a session: a counter of posted requests, and two flags: the service sleeps, the program
+    # sleeps.
     "SESSION_POSTED": 0,
     "SESSION_ASLEEP": 16,
     "SESSION_NAPS": 32,
@@ -93,9 +94,9 @@ WORDS: Final[Mapping[str, int]] = {
     "CQ_OVERRUN": 48,
     "CQ_RING_OFFSET": 256,
 }
-"""Places of 32-bit words, counted in words; `_BYTES` and `_OFFSET` are in bytes.
+"""Offsets of 32-bit words, counted in words. Names with `_BYTES` and `_OFFSET` are in bytes.
 
-No cache line is written by both sides.
+The service and the program write to different cache lines.
 """
 
 OPCODES: Final[Mapping[str, int]] = {"WORK_WRITE": 0, "WORK_WRITE_IMM": 1}
@@ -106,7 +107,7 @@ _C_TYPES = {"I": "uint32_t", "i": "int32_t", "Q": "uint64_t", "H": "uint16_t", "
 
 @cache
 def record(name: str) -> struct.Struct:
-    """Return how a record is packed. Raise KeyError for one that does not exist."""
+    """Return the packing of a record. Raise KeyError for a record that does not exist."""
     return struct.Struct("=" + "".join(code for _, code in RECORDS[name]))
 
 
@@ -150,22 +151,22 @@ _BARRIER = threading.Lock()
 
 
 class RingError(ValueError):
-    """A program's counters make no sense."""
+    """A program's counters are invalid."""
 
 
 def fence() -> None:
-    """Order all earlier stores before all later loads, by a lock's atomic operations."""
+    """Order all earlier stores before all later loads. A lock's atomic operations do this."""
     _BARRIER.acquire()
     _BARRIER.release()
 
 
 def power_of_two(count: int) -> int:
-    """Return the smallest power of two that is not below a positive number."""
+    """Return the smallest power of two that is at least ``count``."""
     return 1 << max(0, count - 1).bit_length()
 
 
 class SharedMemory:
-    """A sealed memory object, mapped here and passed to the program by descriptor."""
+    """A sealed memory object. It is mapped here, and the program gets its descriptor."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -180,12 +181,12 @@ class SharedMemory:
         self.words = memoryview(self.map).cast("I")
 
     def release_fd(self) -> int:
-        """Return the descriptor, which is the caller's from now on; the mapping stays."""
+        """Return the descriptor, which the caller must close. The mapping stays."""
         fd, self.fd = self.fd, -1
         return fd
 
     def close(self) -> None:
-        """Unmap it here; the program's mapping stays."""
+        """Unmap the object in this process. The program's mapping stays."""
         self.words.release()
         self.map.close()
         if self.fd >= 0:
@@ -204,21 +205,21 @@ class WorkRings:
         self._sent = self._received = 0
 
     def posted(self) -> int:
-        """Return how many send requests wait. Raise RingError if the program claims more than fit."""
+        """Return the number of waiting send requests. Raise RingError if the counters claim more than fit."""
         count = self._words[_SQ_PROD] - self._sent & _MASK
         if count > self.send_slots:
             raise RingError(f"{count} requests in a ring of {self.send_slots}")
         return count
 
     def take(self) -> tuple[Any, ...]:
-        """Take the oldest send request, as a copy; one must wait."""
+        """Remove and return a copy of the oldest send request. There must be one."""
         slot = self._sent & self.send_slots - 1
         work = _WORK.unpack_from(self.memory.map, self._send_at + slot * _WORK.size)
         self._sent = self._words[_SQ_CONS] = self._sent + 1 & _MASK
         return work
 
     def take_receive(self) -> int | None:
-        """Take the oldest posted receive and return its ``wr_id``; None if there is none."""
+        """Remove the oldest posted receive and return its ``wr_id``, or None if there is none."""
         count = self._words[_RQ_PROD] - self._received & _MASK
         if not count:
             return None
@@ -236,17 +237,17 @@ class CompletionRing:
     def __init__(self, number: int, slots: int, channel: int | None) -> None:
         self.number = number
         self.channel = channel
-        """The descriptor that events are written to, or None."""
+        """The descriptor to which events are written, or None."""
         self.slots = power_of_two(slots)
         self.memory = SharedMemory(WORDS["CQ_RING_OFFSET"] + self.slots * _COMPLETION.size)
         self._words = self.memory.words
         self._prod = 0
         self.pushed = False
-        """Something was added since the last ``event_due``."""
+        """True if a completion was added since the last ``event_due``."""
         self.overrun_told = False
-        """The overrun of the queue was reported."""
+        """True if the overrun of the queue was reported."""
         self.users = 0
-        """Queue pairs that complete here."""
+        """Number of queue pairs that use this completion queue."""
         self._solicited = False
 
     def push(
@@ -263,7 +264,7 @@ class CompletionRing:
         *,
         solicited: bool = False,
     ) -> bool:
-        """Add a completion. Return False if there is no room: the queue is overrun."""
+        """Add a completion. Return False if there is no room: then the queue is overrun."""
         words = self._words
         if self._prod - words[_CQ_CONS] & _MASK >= self.slots:
             words[_CQ_OVERRUN] = 1
@@ -278,7 +279,7 @@ class CompletionRing:
         return True
 
     def event_due(self) -> bool:
-        """Return whether the program asked for an event and one is due; call after a fence."""
+        """Return True if the program requested an event and the event is due. Call this after a fence."""
         armed = self._words[_CQ_ARMED]
         due = armed == 1 or (armed == 2 and self._solicited)
         if due:
@@ -293,17 +294,17 @@ LOCAL_WRITE, REMOTE_WRITE = 1, 2
 
 
 class MemoryFaultError(OSError):
-    """The program has no such memory."""
+    """The program has no memory at this address, or no right to use it."""
 
 
 class ProgramMemory:
     """Reads and writes of one program's memory."""
 
     def __init__(self, mem_fd: int, maps_fd: int, pid: int) -> None:
-        """Take both descriptors. Raise PermissionError if they are not those of process ``pid``.
+        """Use both descriptors. Raise PermissionError if they are not those of process ``pid``.
 
-        Files are compared, not their paths: a program in a mount namespace of its own below a chroot has
-        paths that begin outside of this process's root.
+        The files are compared, not their paths. A program may have another root directory, for instance after
+        a chroot; its paths are then different.
         """
         self._mem, self._maps = mem_fd, maps_fd
         for fd, name in ((mem_fd, "mem"), (maps_fd, "maps")):
@@ -320,7 +321,7 @@ class ProgramMemory:
         os.close(self._maps)
 
     def read(self, address: int, length: int) -> bytes:
-        """Return bytes of the program. Raise MemoryFaultError if it does not have them all."""
+        """Return bytes of the program. Raise MemoryFaultError if not all of them exist."""
         try:
             data = os.pread(self._mem, length, address)
         except (OSError, OverflowError) as error:
@@ -330,9 +331,9 @@ class ProgramMemory:
         return data
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        """Write into the program's memory. Raise MemoryFaultError if it has none there.
+        """Write into the program's memory. Raise MemoryFaultError if the program has none there.
 
-        The last bytes of a small write come last: a program may poll them.
+        A small write writes its last bytes last, because a program may poll them.
         """
         length = len(data)
         try:
@@ -350,7 +351,7 @@ class ProgramMemory:
     def allows(self, address: int, length: int, *, writable: bool) -> bool:
         """Return whether the program itself may read, or also write, all of these bytes.
 
-        Call it when memory is registered: the kernel lets us write even to read-only memory.
+        Call this when memory is registered. The kernel lets this process write even to read-only memory.
         """
         end = address + length
         os.lseek(self._maps, 0, os.SEEK_SET)
@@ -370,7 +371,7 @@ class ProgramMemory:
 
 
 class RegionPlace:
-    """The memory of a region, as the core writes into it (`mrclab.hosts.rdma.memory.Place`)."""
+    """The memory of a region, into which the endpoint writes (`mrclab.hosts.rdma.memory.Place`)."""
 
     def __init__(self, memory: ProgramMemory, address: int) -> None:
         self._memory = memory

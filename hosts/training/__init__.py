@@ -1,1 +1,1 @@
-"""Training of a small transformer, data-parallel: the model, the accelerator of each rank, and the job."""
+"""Data-parallel training of a small transformer: the model, the accelerator of each rank, and the job."""

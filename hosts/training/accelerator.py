@@ -1,9 +1,9 @@
 """A rank's accelerator: a process that computes gradients next to the NIC's process, as a GPU does.
 
-The NIC must go on while a gradient is computed, since other ranks send at that time; so it has a separate
-process, and the accelerator gets a CPU only when no NIC wants it. Gradients change hands in shared memory.
-A job sees only ``Compute``, which may also be in its own process (``HereCompute``). How long to wait for an
-accelerator that compiles depends on the load of the machine, as it is while one waits.
+The NIC must work while a gradient is computed, because other ranks send at that time. So the accelerator is a
+separate process with the lowest priority: it gets a CPU only when no NIC needs it. Gradients are exchanged in
+shared memory. A job uses only the interface ``Compute``; ``HereCompute`` implements it in the job's own
+process. The time limit for an accelerator that compiles depends on the present load of the machine.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from mrclab.hosts.training.model import DIGEST_WORDS, Model, Settings, Text, Vec
 from mrclab.linux.system import end_with_parent
 
 START_TIMEOUT_S = 50.0
-"""Until an accelerator is ready, on a machine with nothing else on its CPUs: it compiles in that time."""
+"""Time limit until an accelerator has compiled and is ready, on a machine without other load."""
 LONGEST_START_S = 400.0
 LOOK_S = 5.0
-"""How often the load is read again."""
+"""Interval at which the load is read again."""
 
 
 def patience_s(load: float) -> float:
-    """Return how long to wait for an accelerator (s), by the number of programs that want each CPU.
+    """Return the time limit for an accelerator (s); ``load`` is the number of running programs per CPU.
 
-    It shares the CPUs with them while it compiles.
+    While the accelerator compiles, it shares the CPUs with these programs.
     """
     return min(START_TIMEOUT_S * max(1.0, load), LONGEST_START_S)
 
 
 def patience_now_s() -> float:
-    """Return `patience_s` for the machine's load of the last minute."""
+    """Return `patience_s` for the load of the machine in the last minute."""
     return patience_s(os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -52,9 +52,9 @@ def until_ready(
     clock: Callable[[], float] = time.monotonic,
     limit_s: Callable[[], float] = patience_now_s,
 ) -> bool:
-    """Wait for an accelerator, and return False if the limit of the present load has passed.
+    """Wait for an accelerator. Return False if the time limit for the present load has passed.
 
-    ``ready`` waits for so many seconds at most and returns whether the accelerator answered.
+    ``ready`` waits for at most the given number of seconds, and returns whether the accelerator answered.
     """
     begun_s = clock()
     while not ready(LOOK_S):
@@ -64,9 +64,9 @@ def until_ready(
 
 
 class Compute(Protocol):
-    """One rank's replica of the model. Steps are begun in order, and each is done before the next.
+    """One rank's replica of the model. Steps are begun in order; each must be done before the next begins.
 
-    ``vector`` is where gradients change hands: a step leaves the rank's own there, and the sum over all ranks
+    Gradients are exchanged in ``vector``. A step writes the rank's own gradient there. The sum over all ranks
     must be there when the next step begins.
     """
 
@@ -74,40 +74,37 @@ class Compute(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """Return a descriptor, readable once a step is done; None if steps are done as soon as they begin."""
+        """Return a descriptor that is readable when a step is done; None if ``begin`` completes the step."""
 
     def begin(self, step: int) -> None:
-        """Take the sum in ``vector`` into the parameters, then compute a gradient.
-
-        Step 0 starts from the beginning.
-        """
+        """Update the parameters by the sum in ``vector`` (step 0: reset them). Then compute a gradient."""
 
     def done(self) -> bool:
-        """Return True once the step is done. Raise RuntimeError if it never will be."""
+        """Return True if the step is done. Raise RuntimeError if it can no longer be done."""
 
     @property
     def loss(self) -> float:
-        """Return the loss of the step that is done, nats a character."""
+        """Return the loss of the last step that is done, nats per character."""
 
     @property
     def digest(self) -> npt.NDArray[np.int64]:
-        """Return the digest of the parameters that the step that is done began with."""
+        """Return the digest (hash) of the parameters at the beginning of the last step that is done."""
 
 
 class HereCompute:
-    """A replica in this process: a step is done as soon as it is begun."""
+    """A replica in this process: ``begin`` completes the step."""
 
     descriptor: int | None = None
 
     def __init__(self, settings: Settings, rank: int) -> None:
-        """Compile the model. Raise MachineError where JAX is not installed."""
+        """Load the model. Raise MachineError if JAX is not installed."""
         self._model = Model(settings, Text.shipped())
         self.rank = rank
         self._loss = 0.0
         self.vector: Vector = np.zeros(self._model.count, np.float32)
 
     def warm_up(self) -> None:
-        """Have everything compiled."""
+        """Compile the model's functions."""
         self._model.compile()
 
     def begin(self, step: int) -> None:
@@ -134,15 +131,15 @@ class HereCompute:
 
 
 ORDER = struct.Struct("=q")
-"""To the process: the number of a step."""
+"""Message to the process: the number of a step."""
 ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
-"""From it: the loss, and the digest of the parameters."""
+"""Message from the process: the loss, and the digest of the parameters."""
 LEAST_PRIORITY = 19
 MODULE = "mrclab.hosts.training.accelerator"
 
 
 class Accelerator:
-    """The process of a replica (see `mrclab.hosts.training.accelerator.Compute`)."""
+    """A replica in a separate process (see `Compute`)."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         """Start the process. It inherits this process's CPUs."""
@@ -163,11 +160,11 @@ class Accelerator:
 
     @property
     def pid(self) -> int:
-        """Return the process's number."""
+        """Return the ID of the process."""
         return self._process.pid
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled. Raise RuntimeError if that takes too long, or it ends."""
+        """Wait until everything is compiled. Raise RuntimeError if the process ends or takes too long."""
         if not until_ready(lambda left_s: bool(select.select([self._socket], [], [], left_s)[0])):
             raise RuntimeError(f"the accelerator is not ready after {patience_now_s():.0f} s")
         self._receive()
@@ -236,7 +233,7 @@ def main() -> None:
     shared = _mapped(int(sys.argv[2]))
     replica = HereCompute(Settings(**json.loads(sys.argv[4])), int(sys.argv[3]))
     replica.warm_up()
-    # Only from here on: nobody uses the network yet, and on a busy machine this would take minutes.
+    # Lower the priority only now: before, it would make the compilation take minutes on a busy machine.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, LEAST_PRIORITY)
     orders.sendall(ANSWER.pack(0.0, *replica.digest.tolist()))

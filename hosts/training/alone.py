@@ -1,6 +1,7 @@
-"""The same training by one process, without a network: what all ranks must come to, bit for bit.
+"""The same training by one process, without a network. All ranks must get the same parameters, bit for bit.
 
-``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON.
+``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON. A
+digest is a hash of all parameters.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from mrclab.hosts.training.model import Model, Settings, Text
 
 
 def digests_alone(settings: Settings, steps: int) -> list[str]:
-    """Return the digests (hexadecimal) of the parameters before the first step and after each.
+    """Return the digests (hexadecimal) of the parameters before the first step and after each step.
 
-    One process computes every rank's gradient, and adds them in the order of the ring. Raise MachineError
-    where JAX is not installed.
+    One process computes every rank's gradient, and adds them in the order of the ring. Raise MachineError if
+    JAX is not installed.
     """
     model = Model(settings, Text.shipped())
     found = [model.digest().tobytes().hex()]

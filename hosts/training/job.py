@@ -15,7 +15,7 @@ from mrclab.hosts.training.accelerator import Accelerator, Compute, HereCompute
 from mrclab.hosts.training.model import Settings
 
 LOSS_SCALE = 1e9
-"""Losses are noted in 1e-9 nats, as all samples are integers."""
+"""Losses are stored in units of 1e-9 nats, because all samples are integers."""
 DTYPE = np.dtype(np.float32)
 
 
@@ -23,13 +23,13 @@ class TransformerJob:
     """Steps of synchronous, data-parallel training of a transformer.
 
     Each step computes (for ``compute_ns`` at least), sums the gradients by a ring all-reduce, whose order of
-    additions is fixed, and waits for all ranks. With the parameter ``in_process`` the gradients are computed
-    in this process and take no time, as virtual time needs it; else by an accelerator (a second process).
-    With ``steps_file``, rank 0 writes a line of JSON there after each step, for viewers.
+    additions is fixed, and waits for all ranks. Usually an accelerator (a second process) computes the
+    gradients. With the parameter ``in_process`` this process computes them, for simulations in virtual time.
+    With ``steps_file``, rank 0 appends a line of JSON to that file after each step, for viewers.
     """
 
     def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
-        """Start the accelerator. Raise KeyError for a parameter that is missing, MachineError without JAX."""
+        """Start the accelerator. Raise KeyError for a missing parameter, MachineError without JAX."""
         self.problem: str | None = None
         self._rank = rank
         self._size = size
@@ -61,7 +61,7 @@ class TransformerJob:
         data = np.frombuffer(comm.regions[DATA], DTYPE, self._count)
         yield from comm.until(times.start_ns)
         yield from barrier(comm)
-        yield from all_reduce(comm, self._count, DTYPE)  # of zeros: every queue pair has sent once
+        yield from all_reduce(comm, self._count, DTYPE)  # of zeros: a first use of each queue pair
         yield from barrier(comm)
         yield from comm.until(times.measure_ns)
         yield from barrier(comm)
@@ -77,7 +77,7 @@ class TransformerJob:
             yield from barrier(comm)
             self._notes.append((started, computed, reduced, comm.now()))
             self._tell()
-        yield from self._begin(self._steps)  # takes the last sum in, and reports the digest after it
+        yield from self._begin(self._steps)  # adds the last sum to the parameters, and stores their digest
 
     def _tell(self) -> None:
         """Write the completed step to the viewers' file, if there is one."""
@@ -87,7 +87,7 @@ class TransformerJob:
             self._told.write(json.dumps({**step, "loss": self._losses[-1] / LOSS_SCALE}) + "\n")
 
     def _begin(self, step: int) -> Steps[None]:
-        """Begin a step, wait until its gradient is there, and note its loss and the parameters' digest."""
+        """Begin a step, wait until its gradient is computed, and store its loss and its digest."""
         self._compute.begin(step)
         if not self._compute.done():
             yield Wait(self._compute.done, None, self._compute.descriptor)
@@ -96,8 +96,7 @@ class TransformerJob:
             self._losses.append(round(self._compute.loss * LOSS_SCALE))
 
     def samples(self) -> Samples:
-        """See Job: start of each step, end of its computation, of its all-reduce and of its barrier; the
-        loss of each step that was computed, and the digest of the parameters before each and at the end."""
+        """See Job: the times of each step, its loss, and the digests before each step and at the end."""
         times = columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
         digests = np.array(self._digests, np.int64).reshape(-1)
         return {**times, "loss_e9": as_int64(self._losses), "digests": digests}

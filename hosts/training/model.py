@@ -1,13 +1,13 @@
 """A transformer that predicts the next character: its sizes, its text, gradient and optimizer, in JAX.
 
-All parameters are one vector of float32, as are the gradients: that is what ranks add up. The transformer is
-that of GPT-2 (layer norm before each part, GELU, learned positions), the optimizer Adam (Kingma and Ba,
-2015).
+All parameters are one vector of float32. A gradient is such a vector, too, and ranks sum gradients. The
+transformer is that of GPT-2 (layer norm before each part, GELU, learned positions). The optimizer is Adam
+(Kingma and Ba, 2015).
 
-JAX is set up so that the same input gives the same bits in every process of a machine. XLA splits work over
-the threads that it has, and a sum that is split differently is rounded differently. So all computing here is
-by one thread. The compiled code still depends on the CPU's instructions: bits can be compared between
-processes of one machine, and not between machines. JAX is imported only when a model is made.
+JAX must return the same bits for the same input in every process of a machine. XLA distributes a sum over its
+threads, and the rounding depends on that distribution. So only one thread computes. The compiled code also
+depends on the CPU's instructions, so bits can be compared only between processes of one machine. JAX is
+imported only when a model is made.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ Tokens = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides the parameters after a number of steps, besides the text."""
+    """The settings that, with the text, determine the parameters after a number of steps."""
 
     layers: int
     width: int
     heads: int
     context: int
-    """Characters that a prediction may look back at."""
+    """Number of earlier characters that a prediction may use."""
     batch: int
-    """Sequences of ``context`` characters that each rank learns from in a step."""
+    """Number of sequences of ``context`` characters that each rank learns from in a step."""
     ranks: int
     seed: int
     learning_rate: float = 3e-3
 
     @classmethod
     def of(cls, params: Mapping[str, Any], ranks: int, seed: int) -> Settings:
-        """Take the settings out of a workload's parameters. Raise KeyError if one is missing."""
+        """Return the settings from a workload's parameters. Raise KeyError if a setting is missing."""
         own = [field.name for field in fields(cls) if field.name in params]
         return cls(**{name: params[name] for name in own}, ranks=ranks, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text as numbers, one for each character: the place in the text's sorted alphabet."""
+    """A text as numbers, one for each character: its position in the sorted alphabet of the text."""
 
     tokens: Tokens
     alphabet: bytes
@@ -70,7 +70,8 @@ class Text:
 def batch_of(text: Text, settings: Settings, step: int, rank: int) -> Tokens:
     """Return a rank's training data for a step: ``batch`` rows of ``context + 1`` characters.
 
-    The places in the text are drawn by seed, step and rank alone: every rank can be computed anywhere.
+    The positions in the text depend only on seed, step and rank. So any process can compute the data of any
+    rank.
     """
     chooser = np.random.default_rng((settings.seed, step, rank))
     starts = chooser.integers(0, len(text.tokens) - settings.context, settings.batch)
@@ -80,11 +81,11 @@ def batch_of(text: Text, settings: Settings, step: int, rank: int) -> Tokens:
 
 NEEDED = ("jax", "jaxlib")
 THREADS = "NPROC"
-"""The variable from which XLA's client reads its number of threads; without it, one for each CPU."""
+"""The variable from which XLA's client reads its number of threads. The default is one for each CPU."""
 
 
 def require_jax() -> None:
-    """Raise MachineError, which names the mend, where JAX is not installed."""
+    """Raise MachineError, with the remedy, if JAX is not installed."""
     missing = next((name for name in NEEDED if find_spec(name) is None), None)
     if missing is not None:
         raise MachineError(f"training needs Python's '{missing}'", "pip install 'mrclab[training]'")
@@ -93,14 +94,14 @@ def require_jax() -> None:
 def load_jax() -> Any:
     """Import JAX and start its client, for the CPU and with one thread.
 
-    Raise MachineError if it is not installed.
+    Raise MachineError if JAX is not installed.
     """
     require_jax()
     with environment({THREADS: "1", "JAX_PLATFORMS": "cpu"}):
         import jax
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        jax.devices()  # starts the client, which reads the variables only once
+        jax.devices()  # starts JAX's client, which reads the environment only once
     return jax
 
 
@@ -108,14 +109,14 @@ Vector = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 FEED_FORWARD = 4
-"""The width of the feed-forward part over that of the model."""
+"""The width of the feed-forward part, divided by the width of the model."""
 INITIAL_SPREAD = 0.02
 DIGEST_WORDS = 4
-"""A digest is SHA-256: so many numbers of 64 bits."""
+"""Number of 64-bit words of a digest, which is SHA-256."""
 
 
 def shapes_of(settings: Settings, alphabet: int) -> Shapes:
-    """Return the model's tensors by name, in the order in which they lie in the vector."""
+    """Return the shapes of the model's tensors by name, in their order in the vector."""
     width, inner = settings.width, FEED_FORWARD * settings.width
     shapes: Shapes = {"embedding": (alphabet, width), "position": (settings.context, width)}
     for layer in range(settings.layers):
@@ -138,7 +139,7 @@ def count_of(settings: Settings, alphabet: int) -> int:
 
 
 def initial(settings: Settings, shapes: Shapes) -> Vector:
-    """Return the parameters before the first step: normally distributed, norms at scale 1 and offset 0."""
+    """Return the parameters before the first step: normally distributed; norms have scale 1, offset 0."""
     chooser = np.random.default_rng(settings.seed)
     parts = []
     for name, shape in shapes.items():
@@ -154,7 +155,7 @@ def initial(settings: Settings, shapes: Shapes) -> Vector:
 class Model:
     """One replica: its parameters, and the functions that XLA compiled for it.
 
-    Raise MachineError where JAX is not installed.
+    Raise MachineError if JAX is not installed.
     """
 
     def __init__(self, settings: Settings, text: Text) -> None:
@@ -167,24 +168,24 @@ class Model:
         self.restart()
 
     def restart(self) -> None:
-        """Go back to the parameters before the first step."""
+        """Reset the parameters to their values before the first step."""
         self._state = (self._start, np.zeros_like(self._start), np.zeros_like(self._start))
 
     def compile(self) -> None:
-        """Have XLA compile everything, which takes seconds, and restart."""
+        """Make XLA compile everything, which takes seconds. Then restart."""
         _, gradient = self.gradient(0, 0)
         self.update(0, gradient)
         self.restart()
 
     def gradient(self, step: int, rank: int) -> tuple[float, Vector]:
-        """Return the loss (nats a character) of a rank's batch, and its gradient."""
+        """Return the loss (nats per character) of a rank's batch, and its gradient."""
         tokens: Tokens = batch_of(self._text, self._settings, step, rank)
         loss, gradient = self._gradient(self._state[0], tokens)
         return float(loss), np.asarray(gradient)
 
     def update(self, step: int, total: Vector) -> None:
-        """Make a step of the optimizer, given the sum of all ranks' gradients."""
-        # A copy: JAX may keep the memory that it is given, and the caller changes that in the next step.
+        """Do a step of the optimizer. ``total`` is the sum of all ranks' gradients."""
+        # Pass a copy, because JAX may keep the memory, and the caller overwrites ``total`` in the next step.
         self._state = self._update(*self._state, np.array(total), np.float32(step + 1))
 
     def digest(self) -> npt.NDArray[np.int64]:
@@ -195,14 +196,14 @@ class Model:
 
 @cache
 def _functions(settings: Settings, alphabet: int) -> tuple[Any, Any]:
-    """Return the gradient and the optimizer's step, which all replicas of a process share once compiled."""
+    """Return the functions for the gradient and the optimizer. Replicas of a process share them."""
     jax = load_jax()
     loss = _loss(jax, settings, shapes_of(settings, alphabet))
     return jax.jit(jax.value_and_grad(loss)), jax.jit(_adam(jax, settings))
 
 
 def _loss(jax: Any, settings: Settings, shapes: Shapes) -> Any:
-    """Return the function of parameters and tokens whose gradient is wanted: the mean cross-entropy."""
+    """Return the function whose gradient is computed: the mean cross-entropy of parameters and tokens."""
     jnp = jax.numpy
     heads, width, context = settings.heads, settings.width, settings.context
     hidden_from = jnp.asarray(np.triu(np.full((context, context), -1e9, np.float32), 1))

@@ -1,1 +1,1 @@
-"""Workloads as graphs: operations of ranks that wait for one another, read from traces or generated."""
+"""Workloads as graphs: operations of ranks and the order between them, read from traces or generated."""

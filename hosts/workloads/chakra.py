@@ -2,11 +2,11 @@
 
 A trace has a file for each rank: `NAME.0.et`, `NAME.1.et` and so on. Both versions have the same messages
 (github.com/mlcommons/chakra, schema/protobuf/et_def.proto): a `GlobalMetadata`, then a `Node` for each
-operation. A node's meaning is in its attributes: `comm_type`, `comm_size` (bytes that each rank contributes),
-`comm_src`, `comm_dst`, `comm_tag`, `pg_name` (the process group), `is_cpu_op`.
+operation. The attributes of a node describe its operation: `comm_type`, `comm_size` (bytes that each rank
+contributes), `comm_src`, `comm_dst`, `comm_tag`, `pg_name` (the process group), `is_cpu_op`.
 
-Of Protocol Buffers' wire format this has the parts that traces need: fields of a message, and messages in a
-file, each behind its length. Source: protobuf.dev/programming-guides/encoding.
+This module implements only the parts of Protocol Buffers that traces need: the fields of a message, and a
+file of messages with a length before each. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _MAX_SHIFT: Final = 63
 _MASK64: Final = (1 << 64) - 1
 
 Field = tuple[int, int, int | bytes]
-"""A field's number, its wire type, and its value: bytes of type BYTES, else an unsigned integer."""
+"""A field's number, wire type and value. The value is bytes for type BYTES, otherwise an unsigned integer."""
 
 
 class WireError(ValueError):
-    """Bytes that are no message; the text names the error."""
+    """The bytes are not a valid message. The text names the error."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an integer and the place after it. Raise WireError if it does not end or is too long."""
+    """Return an integer and the offset after it. Raise WireError if it does not end or is too long."""
     value = shift = 0
     while True:
         if at >= len(data):
@@ -51,7 +51,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """Yield the fields of a message. Raise WireError for bytes that are none."""
+    """Yield the fields of a message. Raise WireError if the bytes are not a valid message."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -76,7 +76,7 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def packed(kind: int, value: int | bytes) -> Iterator[int]:
-    """Yield the integers of a repeated field, packed or one by one. Raise WireError for bad bytes."""
+    """Yield the integers of a repeated field, packed or single. Raise WireError for invalid bytes."""
     if isinstance(value, int):
         yield value
         return
@@ -89,7 +89,7 @@ def packed(kind: int, value: int | bytes) -> Iterator[int]:
 
 
 def messages(data: bytes) -> Iterator[bytes]:
-    """Yield the messages of a file, each of which follows its length. Raise WireError for bad bytes."""
+    """Yield the messages of a file, which has a length before each. Raise WireError for invalid bytes."""
     at = 0
     while at < len(data):
         length, at = varint(data, at)
@@ -100,27 +100,27 @@ def messages(data: bytes) -> Iterator[bytes]:
 
 
 def signed(value: int) -> int:
-    """Return the value of an int32 or int64, which are sent as 64 bits."""
+    """Return the value of an int32 or int64 field. Both types are sent as 64 bits."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def zigzag(value: int) -> int:
-    """Return the value of a sint32 or sint64."""
+    """Return the value of a sint32 or sint64 field from its zigzag code."""
     return (value >> 1) ^ -(value & 1)
 
 
 def double(value: int) -> float:
-    """Return the value of a double."""
+    """Return the value of a double field from its 64 bits."""
     return float(struct.unpack("<d", struct.pack("<Q", value))[0])
 
 
 def single(value: int) -> float:
-    """Return the value of a float."""
+    """Return the value of a float field from its 32 bits."""
     return float(struct.unpack("<f", struct.pack("<I", value))[0])
 
 
 def put_varint(value: int) -> bytes:
-    """Return the bytes of an integer; a negative one has 64 bits."""
+    """Return the bytes of an integer. A negative integer is sent as 64 bits."""
     value &= _MASK64
     out = bytearray()
     while value > 0x7F:
@@ -131,24 +131,24 @@ def put_varint(value: int) -> bytes:
 
 
 def put_int(number: int, value: int) -> bytes:
-    """Return a field with an integer."""
+    """Return the bytes of a field that holds an integer."""
     return put_varint(number << 3 | VARINT) + put_varint(value)
 
 
 def put_bytes(number: int, value: bytes | str) -> bytes:
-    """Return a field with bytes, text or a message."""
+    """Return the bytes of a field that holds bytes, text or a message."""
     raw = value.encode() if isinstance(value, str) else value
     return put_varint(number << 3 | BYTES) + put_varint(len(raw)) + raw
 
 
 def put_message(raw: bytes) -> bytes:
-    """Return a message of a file, behind its length."""
+    """Return a message for a file: its length, then its bytes."""
     return put_varint(len(raw)) + raw
 
 
 METADATA_NODE, COMPUTE_NODE, SEND_NODE, RECEIVE_NODE, COLLECTIVE_NODE = 1, 4, 5, 6, 7
 NO_TIME: Final = (0, METADATA_NODE, 2, 3)
-"""Kinds of nodes that take no time here: invalid, metadata, and loads and stores of memory."""
+"""Kinds of nodes that are played without a duration: invalid, metadata, and loads and stores of memory."""
 COLLECTIVE_TYPES: Final = (
     "all-reduce",
     "reduce",
@@ -158,13 +158,13 @@ COLLECTIVE_TYPES: Final = (
     "broadcast",
     "all-to-all",
     "reduce-scatter",
-    "reduce-scatter",  # REDUCE_SCATTER_BLOCK: equal blocks, as ours are
+    "reduce-scatter",  # REDUCE_SCATTER_BLOCK: a reduce-scatter with equal blocks
     "barrier",
 )
-"""The operations by their number in `CollectiveCommType`."""
+"""The collective operations, in the order of their numbers in `CollectiveCommType`."""
 MAX_NODES: Final = 1_000_000
 MAX_DEPENDENCIES: Final = 5_000_000
-"""Of a rank's file."""
+"""Most dependencies in one rank's file."""
 MAX_NAME: Final = 200
 VERSION: Final = "1.0.0"
 _US_NS: Final = 1000
@@ -175,7 +175,7 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the file has it."""
+    """A node with the values from the file."""
 
     number: int
     name: str
@@ -188,16 +188,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's file."""
+    """The contents of one rank's file."""
 
     version: str
     nodes: tuple[Node, ...]
     groups: Mapping[str, tuple[int, ...]]
-    """The process groups that the trace names, empty ones for all ranks."""
+    """The process groups that the trace names. An empty tuple means all ranks."""
 
 
 def read_rank(data: bytes, where: str) -> RankTrace:
-    """Return the trace of a rank from its file's bytes. Raise InputError for anything else."""
+    """Return the trace of a rank from its file's bytes. Raise InputError if they are not a trace."""
     try:
         version, listed = _from_json(data) if data.lstrip()[:1] == b"{" else _from_messages(data)
     except WireError as error:
@@ -243,7 +243,7 @@ def _node(raw: bytes, most: int) -> Node:
                 duration_us = value
         elif field == 2 and isinstance(value, bytes):
             name = value.decode(errors="replace")[:MAX_NAME]
-        elif field == 5:  # data_deps; ctrl_deps (4) name the caller, for which Chakra's feeder does not wait
+        elif field == 5:  # data_deps; ctrl_deps (field 4) are ignored, as in Chakra's feeder
             after += islice(packed(wire, value), most + 1 - min(most, len(after)))
             if len(after) > most:
                 raise WireError(f"more than {MAX_DEPENDENCIES} dependencies")
@@ -302,7 +302,7 @@ def _attribute(raw: bytes) -> tuple[str, Any]:
 
 
 def _from_json(data: bytes) -> tuple[str, list[Node]]:
-    """Return the nodes of the JSON form that Chakra's feeder reads: `{"workload_graph": [...]}`."""
+    """Return the version and the nodes of the JSON form of Chakra's feeder: `{"workload_graph": [...]}`."""
     document = json.loads(data)
     listed = document.get("workload_graph")
     if listed is None and "nodes" in document:
@@ -319,7 +319,7 @@ def _from_json(data: bytes) -> tuple[str, list[Node]]:
                 number=int(entry["Id"]),
                 name=str(entry.get("Name", ""))[:MAX_NAME],
                 kind=int(entry["NodeType"]),
-                # Excerpts name nodes that they do not hold; the feeder drops these, too.
+                # Leave out dependencies on nodes that are not in the file. Chakra's feeder does the same.
                 after=tuple(dict.fromkeys(n for n in map(int, entry.get("data_deps", ())) if n in known)),
                 duration_us=int(entry.get("runtime", 0)),
                 values="",
@@ -331,7 +331,7 @@ def _from_json(data: bytes) -> tuple[str, list[Node]]:
 
 
 def _groups(text: str, where: str) -> dict[str, tuple[int, ...]]:
-    """Return the process groups of PyTorch's metadata node: a list of JSON text, itself JSON."""
+    """Return the process groups of PyTorch's metadata node, which is JSON text inside a JSON list."""
     try:
         start, end = text.index("[", 1) if text.startswith(("['", '["')) else 0, text.rindex("]") + 1
         inner = text[start : text.rindex("]", 0, end - 1) + 1] if start else text
@@ -342,7 +342,7 @@ def _groups(text: str, where: str) -> dict[str, tuple[int, ...]]:
 
 
 def ops_of(trace: RankTrace, size: int, groups: Mapping[str, tuple[int, ...]], where: str) -> Iterator[Op]:
-    """Yield a rank's operations. ``groups`` has the ranks of process groups, over those of the trace.
+    """Yield a rank's operations. ``groups`` has the ranks of process groups and overrides the trace's groups.
 
     Raise InputError for a node that cannot be played.
     """
@@ -361,7 +361,8 @@ def _op(node: Node, size: int, groups: Mapping[str, tuple[int, ...]]) -> Op:
     if node.kind in NO_TIME:
         return op(kind="compute")
     if node.kind == COMPUTE_NODE or (on_cpu and node.kind in (SEND_NODE, RECEIVE_NODE, COLLECTIVE_NODE)):
-        # On the CPU a communication is its call; the node on the GPU carries the data.
+        # A communication node on the CPU is only a function call: play it as computing. A GPU node has the
+        # data.
         duration_ns = node.duration_us * _US_NS
         return op(kind="compute", duration_ns=duration_ns, stream=CPU if on_cpu else GPU)
     if node.kind in (SEND_NODE, RECEIVE_NODE):
@@ -390,8 +391,6 @@ def _op(node: Node, size: int, groups: Mapping[str, tuple[int, ...]]) -> Op:
     )
 
 
-# Writing
-
 _TYPES: Final = {
     "compute": COMPUTE_NODE,
     "send": SEND_NODE,
@@ -401,7 +400,7 @@ _TYPES: Final = {
 
 
 def write_rank(ops: tuple[Op, ...], groups: Mapping[tuple[int, ...], str], version: str = VERSION) -> bytes:
-    """Return a rank's file; ``groups`` has the name of each process group."""
+    """Return the bytes of a rank's file. ``groups`` has the name of each process group."""
     out = [put_message(put_bytes(1, version))]
     return b"".join(out + [put_message(_written(op, groups)) for op in ops])
 

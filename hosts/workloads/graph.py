@@ -1,8 +1,8 @@
-"""A workload as a graph: what each rank computes and sends, and what each operation waits for.
+"""A workload as a graph: the computations and messages of each rank, and their dependencies.
 
-A graph comes from an execution trace (`chakra`) or a generator (`training_steps`); `player` plays it.
-`matched` pairs the ends of every communication and proves that the graph comes to its end. Simple graphs are
-made here: one collective, or several jobs on one fabric.
+A graph comes from an execution trace (`chakra`) or a generator (`training_steps`); `player` runs it.
+`matched` pairs the ends of every communication and checks that all operations can complete. This module also
+makes simple graphs: one collective, or several jobs on one fabric.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ COLLECTIVES: Final = (
 MAX_RANKS: Final = 16_384
 MAX_OPS: Final = 1_000_000
 MAX_BYTES: Final = 1 << 36
-"""Of one operation: 64 GiB."""
+"""Most bytes of one operation: 64 GiB."""
 MAX_DURATION_NS: Final = 3600 * 10**9
 CPU, GPU, WAIT, AFTER = 0, 1, -1, -2
-"""A rank's streams: the first two compute one operation at a time; the others wait, all at once: WAIT from
-the beginning of the step, AFTER from the end of the operations before."""
+"""A rank's streams. CPU and GPU compute one operation at a time. The others only wait, in parallel.
+
+The time of WAIT counts from the beginning of the step, that of AFTER from the end of the operations before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation of a rank. It begins when all operations of ``after`` are over."""
+    """One operation of a rank. It begins when all operations whose numbers are in ``after`` have ended."""
 
     number: int
     kind: Kind
     name: str = ""
     after: tuple[int, ...] = ()
     duration_ns: int = 0
-    """Of an operation that computes."""
+    """Time of an operation of kind "compute"."""
     stream: int = GPU
-    """Where it computes."""
+    """The stream of an operation that computes."""
     size_bytes: int = 0
     """Size of a message, or of a rank's contribution to a collective."""
     peer: int = -1
@@ -55,7 +57,7 @@ class Op:
     tag: int = 0
     """Sends and receives of a pair with the same tag match in order."""
     collective: str = ""
-    """One of ``COLLECTIVES``."""
+    """The kind of a collective: one of ``COLLECTIVES``."""
     group: tuple[int, ...] = ()
     """The ranks of a collective, in order."""
 
@@ -67,7 +69,7 @@ class Graph:
     name: str
     ranks: tuple[tuple[Op, ...], ...]
     jobs: tuple[tuple[str, int], ...] = ()
-    """Names and numbers of ranks of the jobs that it has, in order; empty for one job."""
+    """Name and number of ranks of each job, in order. Empty if there is only one job."""
 
     @property
     def size(self) -> int:
@@ -76,15 +78,15 @@ class Graph:
 
 
 Key = tuple[int, int]
-"""A rank and an operation's number."""
+"""A rank and the number of one of its operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
     """A graph whose communications are paired.
 
-    ``instance`` has a number for each communicating operation, equal at all its ends, counted from 0; ``ops``
-    has, by that number, one operation of those.
+    ``instance`` numbers the communications from 0: all ends of a communication have the same number. ``ops``
+    has, by that number, one operation of each communication.
     """
 
     graph: Graph
@@ -95,9 +97,9 @@ class Matched:
 def matched(graph: Graph) -> Matched:
     """Pair the ends of every communication.
 
-    Collectives of a group match in the order in which each rank lists them, as calls on a communicator do;
-    sends and receives by pair and tag. Raise InputError if an end has no partner, if sizes differ, or if
-    operations wait for one another in a circle.
+    Collectives of a group match in the order in which each rank lists them, like calls on a communicator.
+    Sends and receives match by pair and tag. Raise InputError if an end has no partner, if sizes differ, or
+    if operations wait for one another in a circle.
     """
     _check_size(graph)
     found: dict[Key, int] = {}
@@ -189,11 +191,11 @@ def _check_group(graph: Graph, rank: int, op: Op) -> None:
 def chains(
     graph: Graph, instance: Mapping[Key, int]
 ) -> tuple[dict[Key, Hashable], dict[Hashable, list[Hashable]]]:
-    """Return a node for each operation, and for each node those before it.
+    """Return a node for each operation, and for each node the nodes before it.
 
-    A collective is one node on all its ranks, and waits for what any of them waits for. A receive waits for
-    its send; a send is over without its receive, as a put is. Raise InputError for an operation that waits
-    for one that does not exist.
+    A collective is one node for all its ranks. It waits for all operations for which any of its ranks waits.
+    A receive waits for its send. A send does not wait for its receive, as with a put. Raise InputError for an
+    operation that waits for an operation that does not exist.
     """
     node: dict[Key, Hashable] = {}
     before: dict[Hashable, list[Hashable]] = {}
@@ -214,14 +216,14 @@ def chains(
 
 
 def in_order(before: Mapping[Hashable, list[Hashable]]) -> list[Hashable]:
-    """Return nodes, each after those before it, without nodes on a circle and nodes that wait for one."""
+    """Return the nodes, each after the nodes before it. Leave out nodes in a circle or after a circle."""
     waits = {item: len(listed) for item, listed in before.items()}
     then: dict[Hashable, list[Hashable]] = defaultdict(list)
     for item, listed in before.items():
         for earlier in listed:
             then[earlier].append(item)
     found = [item for item, count in waits.items() if not count]
-    for item in found:  # it grows meanwhile
+    for item in found:  # the loop appends to this list
         for later in then[item]:
             waits[later] -= 1
             if not waits[later]:
@@ -245,7 +247,7 @@ def _wrong(graph: Graph, rank: int, op: Op, what: str) -> InputError:
 
 
 def groups_of(ops: Iterable[Op]) -> dict[tuple[int, ...], int]:
-    """Return the groups of collectives, and how many collectives each has."""
+    """Return the groups of collectives, and the number of collectives of each group."""
     found: dict[tuple[int, ...], int] = defaultdict(int)
     for op in ops:
         if op.kind == "collective":
@@ -254,7 +256,7 @@ def groups_of(ops: Iterable[Op]) -> dict[tuple[int, ...], int]:
 
 
 def collective_graph(operation: str, ranks: int, size_bytes: int) -> Graph:
-    """Return a graph of one collective of all ranks; each contributes ``size_bytes``."""
+    """Return a graph of one collective of all ranks. Each rank contributes ``size_bytes``."""
     if not 2 <= ranks <= MAX_RANKS:
         raise InputError(f"collective: {ranks} ranks: 2 to {MAX_RANKS}")
     op = Op(
@@ -264,9 +266,9 @@ def collective_graph(operation: str, ranks: int, size_bytes: int) -> Graph:
 
 
 def together(jobs: Mapping[str, Graph]) -> Graph:
-    """Return several jobs as one graph: the ranks of the first, then those of the second, and so on.
+    """Return several jobs as one graph: the ranks of the first job, then those of the second, and so on.
 
-    Nothing of one job waits for another.
+    No operation of one job waits for another job.
     """
     ranks: list[tuple[Op, ...]] = []
     for graph in jobs.values():
@@ -276,13 +278,13 @@ def together(jobs: Mapping[str, Graph]) -> Graph:
 
 
 def _moved(op: Op, by: int) -> Op:
-    """Return an operation whose ranks have numbers that much higher."""
+    """Return an operation whose rank numbers are increased by ``by``."""
     peer = op.peer + by if op.peer >= 0 else op.peer
     return replace(op, peer=peer, group=tuple(rank + by for rank in op.group))
 
 
 def job_of(jobs: Sequence[tuple[str, int]], rank: int) -> int:
-    """Return the number of a rank's job; 0 if there is only one."""
+    """Return the number of a rank's job, which is 0 if there is only one job."""
     last = 0
     for number, (_, size) in enumerate(jobs):
         last += size

@@ -1,9 +1,9 @@
-"""The job that plays a graph on a rank: operations begin as soon as those before them are over.
+"""The job that plays a graph on a rank: an operation begins when all operations before it have ended.
 
-Collectives and messages become puts of a fixed pattern, which receivers check. A rank computes one operation
-at a time on each of its two streams; communication goes on meanwhile, all that is ready at once. A barrier
-separates steps. ``summary_of`` gives a graph in numbers: operations, bytes, groups, and the time of computing
-alone.
+Collectives and messages become puts of a fixed pattern, which receivers check. Each of a rank's two streams
+computes one operation at a time. Communication runs at the same time, and all communications that are ready
+run together. A barrier separates steps. ``summary_of`` returns the numbers of a graph: operations, bytes,
+groups, and the time of a step without a network.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from mrclab.hosts.workloads.sources import source_of
 from mrclab.linux.errors import InputError
 
 PUT_BYTES: Final = 1 << 20
-"""Larger messages are cut into puts of this size, so that memory stays small."""
+"""Larger messages are cut into puts of this size, which limits the memory of a rank."""
 BARRIER_BYTES: Final = 8
 
 
 def buffer_bytes(op: Op) -> int:
-    """Return the bytes of the whole buffer of a collective, or of a message."""
+    """Return the size of the whole buffer of a collective, or of a message, bytes."""
     if op.collective in ("all-gather", "gather"):
         return op.size_bytes * len(op.group)
     return BARRIER_BYTES if op.collective == "barrier" else op.size_bytes
 
 
 def move_bytes(op: Op, schedule: Schedule, move: Move) -> int:
-    """Return the bytes of a move, at least one: an empty message still has to arrive."""
+    """Return the size of a move: at least one byte, because an empty message must also arrive."""
     return max(1, -(-buffer_bytes(op) // schedule.parts) * (move.last - move.first))
 
 
 def largest_move(op: Op, schedule: Schedule) -> int:
-    """Return the bytes that no move of a collective exceeds."""
+    """Return an upper limit for the bytes of any move of a collective."""
     return max(1, -(-buffer_bytes(op) // schedule.parts) * schedule.parts)
 
 
 class Plan:
-    """The tags of all communications, equal on all ranks."""
+    """The tags of all communications. They are equal on all ranks."""
 
     def __init__(self, graph: Matched, algorithms: Mapping[str, str], local: int) -> None:
-        """Raise InputError if the graph has more messages than tags."""
+        """Assign the tags. Raise InputError if the graph has more messages than tags."""
         self.graph = graph
         self._algorithms = algorithms
         self._local = local
@@ -66,19 +66,19 @@ class Plan:
         self._bases = [0, *accumulate(needed)]
         self.tags = self._bases[-1]
         self.put_bytes = min(PUT_BYTES, largest)
-        """The most that a put carries."""
+        """The largest size of a put."""
         if self.tags > (1 << TAG_BITS) - 2 * MAX_ROUNDS:
             raise InputError(f"{graph.graph.name}: {self.tags} messages in a step: {1 << TAG_BITS} at most")
 
     def schedule(self, op: Op, place: int) -> Schedule:
-        """Return the schedule of an operation for the rank at this place of its group."""
+        """Return the schedule of an operation for the rank at ``place`` in its group."""
         if op.kind != "collective":
             return Schedule(1, 1, ())
         algorithm = self._algorithms.get(op.collective, "")
         return schedule_of(op.collective, algorithm, place, len(op.group), self._local)
 
     def schedule_on(self, op: Op, rank: int) -> Schedule:
-        """Return a rank's schedule, with ranks for peers."""
+        """Return a rank's schedule, in which peers are ranks of the graph."""
         if op.kind == "send":
             return Schedule(1, 1, (Round(sends=(Move(op.peer, 0, 1, 0),)),))
         if op.kind == "receive":
@@ -92,7 +92,7 @@ class Plan:
         return Schedule(found.parts, found.steps, rounds)
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Return the pairs of ranks of which the first sends to the second."""
+        """Return all pairs of ranks in which the first sends to the second."""
         found = set()
         for op in self.graph.ops:
             for rank in op.group:
@@ -103,7 +103,7 @@ class Plan:
         return tuple(sorted(found))
 
     def tags_of(self, rank: int, op: Op) -> tuple[int, int]:
-        """Return an operation's first tag, and how many each step of its schedule has."""
+        """Return an operation's first tag, and the number of tags for each step of its schedule."""
         number = self.graph.instance[rank, op.number]
         return self._bases[number], self._pieces[number]
 
@@ -114,19 +114,19 @@ def _plan(source: str, algorithms: tuple[tuple[str, str], ...], local: int) -> P
 
 
 def plan_of(params: Mapping[str, Any]) -> Plan:
-    """Return the plan of a job's parameters; ranks of a process share it. Raise InputError."""
+    """Return the plan for a job's parameters. Ranks of one process share it. Raise InputError."""
     algorithms = tuple(sorted(dict(params.get("algorithms", {})).items()))
     return _plan(params["source"], algorithms, params.get("local", 1))
 
 
 @lru_cache(maxsize=4)
 def pattern(size_bytes: int) -> memoryview:
-    """Return what puts carry: 251 values, again and again."""
+    """Return the payload of puts: the values 1 to 251, repeated."""
     return memoryview((bytes(range(1, 252)) * (size_bytes // 251 + 1))[:size_bytes])
 
 
 class Exchange:
-    """A communication under way on this rank."""
+    """A communication of this rank that is not complete yet."""
 
     def __init__(self, comm: Communicator, plan: Plan, op: Op, base: int) -> None:
         self._comm = comm
@@ -142,7 +142,7 @@ class Exchange:
         self._post()
 
     def _puts(self, move: Move) -> list[tuple[int, int]]:
-        """Return tag and length of each put of a move."""
+        """Return the tag and the length of each put of a move."""
         left = move_bytes(self._op, self._schedule, move)
         tag = self._first + move.step * self._pieces
         found: list[tuple[int, int]] = []
@@ -155,7 +155,7 @@ class Exchange:
         return self._data[:length]
 
     def _post(self) -> None:
-        """Post the sends of the next round, and note its receives."""
+        """Post the sends of the next round, and store its expected receives."""
         if not self._rounds:
             return
         following = self._rounds.popleft()
@@ -166,7 +166,7 @@ class Exchange:
             self._expected += ((move.peer, tag, length) for tag, length in self._puts(move))
 
     def advance(self) -> bool:
-        """Go on as far as possible; return True if it is over: all has arrived, here and there."""
+        """Continue as far as possible. Return True if all receives and all puts are complete."""
         while True:
             while self._expected:
                 peer, tag, length = self._expected[0]
@@ -185,7 +185,7 @@ class Exchange:
 
 
 class GraphJob:
-    """A rank's part of a graph, played once a step."""
+    """A rank's part of a graph, which is played once in each step."""
 
     def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
         del seed
@@ -210,7 +210,7 @@ class GraphJob:
         expose_for_collectives(comm, self._plan.put_bytes, np.dtype(np.uint8), scratch=False)
 
     def peers(self) -> set[int]:
-        """See Job: the peers of its communications and of the barrier."""
+        """See Job. These are the peers of the communications and of the barrier."""
         found = set()
         for op in self._ops:
             if op.kind != "compute":
@@ -238,7 +238,7 @@ class GraphJob:
         yield from barrier(comm)
 
     def _play(self, comm: Communicator, step: int) -> Steps[int]:
-        """Play the graph once; return how long the GPU's stream computed, ns."""
+        """Play the graph once. Return the computing time of the GPU stream, ns."""
         base = comm.tags(self._plan.tags)
         waits = [len(op.after) for op in self._ops]
         ready = deque(i for i, count in enumerate(waits) if not count)
@@ -300,21 +300,21 @@ class GraphJob:
                 yield Wait(lambda seen=seen: comm.taken != seen, due)  # type: ignore[misc]
 
     def _check(self, comm: Communicator) -> None:
-        """Compare the received bytes with the pattern; bytes that nothing was put into are still zero."""
+        """Compare the received bytes with the pattern. Bytes that were never written are zero."""
         found = np.frombuffer(comm.regions[DATA], np.uint8)
         wrong = np.flatnonzero((found != np.frombuffer(pattern(len(found)), np.uint8)) & (found != 0))
         if len(wrong):
             self.problem = f"rank {self._rank}: byte {wrong[0]} of the received data is {found[wrong[0]]}"
 
     def samples(self) -> Samples:
-        """See Job: start, end and computing time of each step; size, start and end of each operation."""
+        """See Job. The columns are for each step, and (with the prefix "op") for each operation."""
         names = ("op_step", "op", "op_bytes", "op_start_ns", "op_end_ns")
         operations = columns(self._op_notes, names)
         return columns(self._notes, ("step", "start_ns", "end_ns", "compute_ns", "job")) | operations
 
 
 def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: int = 1) -> dict[str, Any]:
-    """Return a graph's numbers, in JSON's types. Bytes on the wire follow the algorithms."""
+    """Return the numbers of a graph, in JSON's types. The bytes on the wire depend on the algorithms."""
     graph = matched.graph
     plan = Plan(matched, algorithms, ranks_per_host)
     kinds = Counter(op.kind for listed in graph.ranks for op in listed)
@@ -352,7 +352,7 @@ def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: 
 
 
 def step_ns(matched: Matched) -> int:
-    """Return the least time of the computations: the longest chain, or the busiest stream of a rank."""
+    """Return a step's least time for computing: the longest chain, or the busiest stream of a rank."""
     graph = matched.graph
     node, before = chains(graph, matched.instance)
     own: dict[Hashable, int] = defaultdict(int)

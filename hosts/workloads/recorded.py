@@ -1,7 +1,8 @@
-"""A program's recorded requests, from `mrclab exec --record`, as a graph (docs/programs.md has the form).
+"""The requests of a program, recorded by `mrclab exec --record`, as a graph. docs/programs.md has the format.
 
-A request begins after what its program can have waited for before it posted it: the last completion on its
-queue pair, and the last completion, or arrival of an immediate, on its host; and as long after that as then.
+In a replay, a request waits for the events for which its program may have waited: the last completion on its
+queue pair, and the last completion, or arrival of an immediate, on its host. Then the same pause follows as
+in the recording.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mrclab.topologies import Fabric
 
 FORM: Final = "mrclab.requests/1"
 MAX_REQUESTS: Final = 200_000
-"""That a graph has."""
+"""Most requests of one graph."""
 MAX_LINES: Final = 4_000_000
 OPS_PER_REQUEST: Final = 3
 MOST_NS: Final = 1 << 62
@@ -28,7 +29,7 @@ MOST_NS: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A write that a program posted on ``host``, and that was carried out. Times are CLOCK_MONOTONIC ns."""
+    """A write that a program posted on ``host`` and that succeeded. Times are CLOCK_MONOTONIC ns."""
 
     host: str
     peer: str
@@ -37,14 +38,14 @@ class Request:
     size_bytes: int
     imm: bool
     signaled: bool
-    """The program got its completion."""
+    """True if the program got a completion for this write."""
     posted_ns: int
     completed_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The moment of a completed receive on one of the program's own queue pairs."""
+    """The time of a completed receive on a queue pair of the program."""
 
     host: str
     qpn: int
@@ -53,7 +54,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Recorded:
-    """The contents of a recording: ``hosts`` of the fabric, in order; ``failed`` counts requests."""
+    """The contents of a recording: ``hosts`` of the fabric, in order, and the number of failed requests."""
 
     hosts: tuple[str, ...] = ()
     requests: list[Request] = field(default_factory=list)
@@ -62,14 +63,16 @@ class Recorded:
 
 
 def header(fabric: Fabric, host: str) -> str:
-    """Return the line that begins a host's part of a recording."""
+    """Return the first line of a host's part of a recording."""
     hosts = [each.name for each in fabric.hosts]
     return json.dumps({"form": FORM, "topology": fabric.name, "host": host, "hosts": hosts}) + "\n"
 
 
 def read_recorded(text: str, where: str) -> Recorded:
-    """Read a recording of one host or several. Raise InputError, with the line, for anything else, and if no
-    request in it was carried out."""
+    """Read a recording of one host or several.
+
+    Raise InputError, with the line number, if the text is invalid or has no successful request.
+    """
     found = parse_recorded(text, where)
     if not found.requests:
         raise InputError("it has no request that was carried out: nothing to replay", where=where)
@@ -77,9 +80,9 @@ def read_recorded(text: str, where: str) -> Recorded:
 
 
 def parse_recorded(text: str, where: str) -> Recorded:
-    """Read a recording, which may be empty. Raise InputError, with the line, for anything else.
+    """Read a recording, which may be empty. Raise InputError, with the line number, if the text is invalid.
 
-    A last line without its end, of a recording that was interrupted, is left out.
+    If the recording was interrupted, the last line is incomplete. That line is left out.
     """
     found = Recorded()
     host = ""
@@ -154,17 +157,17 @@ def _request(values: Mapping[str, Any], host: str, found: Recorded) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A completion that a program got: an operation of its rank is over."""
+    """A completion or an arrival that a program got. The operation ``op`` of its rank has then ended."""
 
     at_ns: int
     op: int
 
 
 def recorded_graph(name: str, recorded: Recorded, pauses: float = 1.0, most: int = 0) -> Graph:
-    """Return the graph of the first ``most`` requests (0: of all). Request k's send has number 3 k + 1.
+    """Return the graph of the first ``most`` requests (0: all). The send of request k has number 3 k + 1.
 
-    ``pauses`` multiplies the times that programs let pass before they posted. Ranks are the hosts that take
-    part, in the fabric's order. Raise InputError for too many requests.
+    ``pauses`` is a factor for the times that programs waited before they posted. Ranks are the hosts with
+    requests, in the fabric's order. Raise InputError for too many requests.
     """
     requests = sorted(recorded.requests, key=attrgetter("posted_ns"))[: most or None]
     if len(requests) > MAX_REQUESTS:
@@ -204,7 +207,7 @@ def recorded_graph(name: str, recorded: Recorded, pauses: float = 1.0, most: int
 def _told(
     recorded: Recorded, requests: Sequence[Request]
 ) -> tuple[dict[str, list[_Event]], dict[tuple[str, int], list[_Event]]]:
-    """Return completions in order of time: those of each host, and those of each queue pair."""
+    """Return completions and arrivals by host, and completions by queue pair, in order of time."""
     told: dict[str, list[_Event]] = defaultdict(list)
     completed: dict[tuple[str, int], list[_Event]] = defaultdict(list)
     sent: dict[tuple[str, int], deque[tuple[int, Request]]] = defaultdict(deque)
@@ -216,7 +219,7 @@ def _told(
         if request.imm:
             sent[request.peer, request.peer_qpn].append((k, request))
     for arrival in sorted(recorded.arrivals, key=attrgetter("at_ns")):
-        # A queue pair's writes arrive in the order of posting.
+        # Writes of a queue pair arrive in the order of posting: an arrival belongs to the oldest one.
         if waiting := sent.get((arrival.host, arrival.qpn)):
             k, request = waiting.popleft()
             if arrival.at_ns >= request.posted_ns:
@@ -227,6 +230,6 @@ def _told(
 
 
 def _before(events: Sequence[_Event], at_ns: int) -> _Event | None:
-    """Return the last event before a time."""
+    """Return the last event before a time, or None."""
     place = bisect_left(events, at_ns, key=attrgetter("at_ns"))
     return events[place - 1] if place else None

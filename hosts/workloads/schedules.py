@@ -1,9 +1,9 @@
-"""Collective operations as schedules: which part of a buffer goes to which rank, round by round.
+"""Collective operations as schedules: which part of a buffer is sent to which rank, in rounds.
 
 A buffer has ``parts`` equal parts. A rank posts all sends of a round, waits for the round's receives, and
-goes on. `rank` and the peers are positions in the group. `SCHEDULES` lists the algorithms of each operation,
-the usual one first. Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations
-in MPICH, 2005; NCCL for the ring and the phases of all-to-all.
+then begins the next round. `rank` and the peers are positions in the group. `SCHEDULES` lists the algorithms
+of each operation; the first is the default. Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective
+Communication Operations in MPICH, 2005; NCCL for the ring and the phases of all-to-all.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 PIECES: Final = 8
-"""A ring broadcast passes the buffer on in so many parts."""
+"""Number of pieces in which a ring broadcast forwards the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Parts ``first`` to ``last`` (exclusive) to or from a peer; ``step`` is equal at both ends of a pair."""
+    """Parts ``first`` to ``last`` (exclusive), sent or received. Both ends use the same ``step``."""
 
     peer: int
     first: int
@@ -40,20 +40,23 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A rank's rounds."""
+    """All rounds of a rank."""
 
     parts: int
     steps: int
-    """More than any move's step."""
+    """Larger than the ``step`` of every move."""
     rounds: tuple[Round, ...]
 
 
 Make = Callable[[int, int, int], Schedule]
-"""From a rank, the size of the group, and the ranks that share a host."""
+"""A function of a rank, the size of the group, and the number of ranks on a host."""
 
 
 def _ring_reduce_scatter(rank: int, n: int, own: int, step: int = 0) -> list[Round]:
-    """Return the rounds after which the rank has part ``own`` (its rank plus 0 or 1, for all the same)."""
+    """Return the rounds after which the rank has the sum of part ``own``.
+
+    ``own`` is rank or rank + 1 (modulo n), with the same choice on all ranks.
+    """
     after, before = (rank + 1) % n, (rank - 1) % n
     return [
         Round(
@@ -66,7 +69,7 @@ def _ring_reduce_scatter(rank: int, n: int, own: int, step: int = 0) -> list[Rou
 
 
 def _ring_all_gather(rank: int, n: int, own: int, step: int = 0) -> list[Round]:
-    """Return the rounds that pass every rank's part, ``own`` for this one, around the ring."""
+    """Return the rounds that forward every rank's part around the ring. This rank's part is ``own``."""
     after, before = (rank + 1) % n, (rank - 1) % n
     return [
         Round(
@@ -78,26 +81,27 @@ def _ring_all_gather(rank: int, n: int, own: int, step: int = 0) -> list[Round]:
 
 
 def ring_all_reduce(rank: int, n: int, _local: int) -> Schedule:
-    """Reduce-scatter and all-gather on a ring: each rank sends 2 (n - 1) / n of the buffer."""
+    """Run a reduce-scatter, then an all-gather, on a ring. Each rank sends 2 (n - 1) / n of the buffer."""
     own = (rank + 1) % n
     rounds = _ring_reduce_scatter(rank, n, own) + _ring_all_gather(rank, n, own, n)
     return Schedule(n, 2 * n, tuple(rounds))
 
 
 def ring_reduce_scatter(rank: int, n: int, _local: int) -> Schedule:
-    """Sum on a ring; rank r ends with part r."""
+    """Sum on a ring. At the end rank r has the sum of part r."""
     return Schedule(n, n, tuple(_ring_reduce_scatter(rank, n, rank)))
 
 
 def ring_all_gather(rank: int, n: int, _local: int) -> Schedule:
-    """Pass each rank's part around a ring."""
+    """Forward each rank's part around a ring."""
     return Schedule(n, n, tuple(_ring_all_gather(rank, n, rank)))
 
 
 def halving_doubling(rank: int, n: int, _local: int) -> Schedule:
     """Rabenseifner's all-reduce: recursive halving, then recursive doubling, in 2 log2(n) rounds.
 
-    If n is no power of two, the first ranks fold into their neighbours before, and get the result after.
+    If n is not a power of two, some ranks send their data to a neighbour before the first round. They take no
+    part in the other rounds and get the result after the last.
     """
     bits = n.bit_length() - 1
     power = 1 << bits
@@ -136,7 +140,7 @@ def halving_doubling(rank: int, n: int, _local: int) -> Schedule:
 def hierarchical_all_reduce(rank: int, n: int, local: int) -> Schedule:
     """Reduce-scatter among the ranks of a host, all-reduce each part among hosts, all-gather on the host.
 
-    ``local`` ranks share a host; if that does not divide n, all ranks are one ring.
+    Each host has ``local`` ranks. If n is not a multiple of ``local``, all ranks are one ring.
     """
     if local <= 1 or n % local or local == n:
         return ring_all_reduce(rank, n, local)
@@ -160,7 +164,7 @@ def hierarchical_all_reduce(rank: int, n: int, local: int) -> Schedule:
 
 
 def _moved(r: Round, peer: Callable[[int], int], first: Callable[[int], int], width: int) -> Round:
-    """Return a round of a smaller group in the numbers of the whole one."""
+    """Convert a round of a subgroup: its peers and parts get their numbers in the whole group."""
 
     def moves(listed: tuple[Move, ...]) -> tuple[Move, ...]:
         return tuple(
@@ -171,14 +175,14 @@ def _moved(r: Round, peer: Callable[[int], int], first: Callable[[int], int], wi
 
 
 def all_to_all_at_once(rank: int, n: int, _local: int) -> Schedule:
-    """Send part j to rank j, all at once; each rank begins with its next neighbour."""
+    """Send part j to rank j, all at the same time. Each rank begins with its next neighbour."""
     sends = tuple(Move(p := (rank + d) % n, p, p + 1, 0) for d in range(1, n))
     receives = tuple(Move(p := (rank - d) % n, p, p + 1, 0) for d in range(1, n))
     return Schedule(n, 1, (Round(sends, receives),))
 
 
 def all_to_all_phases(rank: int, n: int, _local: int) -> Schedule:
-    """Send part j to rank j in n - 1 phases; each phase is a permutation: to rank + d, from rank - d."""
+    """Send part j to rank j in n - 1 phases. In phase d, each rank sends to rank + d."""
     rounds = tuple(
         Round((Move(to := (rank + d) % n, to, to + 1, d),), (Move(p := (rank - d) % n, p, p + 1, d),))
         for d in range(1, n)
@@ -187,12 +191,12 @@ def all_to_all_phases(rank: int, n: int, _local: int) -> Schedule:
 
 
 def tree_broadcast(rank: int, n: int, _local: int) -> Schedule:
-    """Copy rank 0's buffer down a binomial tree."""
+    """Copy the buffer of rank 0 to all ranks, along a binomial tree."""
     return Schedule(1, n.bit_length() + 1, tuple(_tree(rank, n)))
 
 
 def tree_reduce(rank: int, n: int, _local: int) -> Schedule:
-    """Sum into rank 0 up a binomial tree."""
+    """Sum all buffers into rank 0, along a binomial tree."""
     turned = [Round(r.receives, r.sends, reduce=bool(r.sends)) for r in reversed(_tree(rank, n))]
     return Schedule(1, n.bit_length() + 1, tuple(turned))
 
@@ -210,7 +214,7 @@ def _tree(rank: int, n: int) -> list[Round]:
 
 
 def ring_broadcast(rank: int, n: int, _local: int) -> Schedule:
-    """Pass rank 0's buffer along a chain in pieces."""
+    """Forward the buffer of rank 0 along a chain, in pieces."""
     rounds = []
     for piece in range(PIECES + 1):
         send = (Move(rank + 1, piece - 1, piece, piece - 1),) if piece and rank + 1 < n else ()
@@ -235,7 +239,7 @@ def scatter(rank: int, n: int, _local: int) -> Schedule:
 
 
 def dissemination_barrier(rank: int, n: int, _local: int) -> Schedule:
-    """Hear of all ranks in log2(n) rounds (Hensgen, Finkel, Manber, 1988)."""
+    """Wait until all ranks take part, in log2(n) rounds (Hensgen, Finkel, Manber, 1988)."""
     rounds: list[Round] = []
     distance = 1
     while distance < n:
@@ -261,11 +265,11 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Make]]] = {
     "scatter": {"direct": scatter},
     "barrier": {"dissemination": dissemination_barrier},
 }
-"""The algorithms of each operation; the first is the usual one."""
+"""The algorithms of each operation. The first is the default."""
 
 
 def schedule_of(collective: str, algorithm: str, rank: int, n: int, local: int = 1) -> Schedule:
-    """Return a rank's schedule; an empty ``algorithm`` is the usual one.
+    """Return a rank's schedule. If ``algorithm`` is empty, use the operation's default.
 
     Raise KeyError for an operation or an algorithm that does not exist.
     """

@@ -1,6 +1,6 @@
-"""From a scenario's words to a graph: a trace's files, or a generator's parameters, as JSON text.
+"""Sources of graphs: JSON texts with the path of a trace's files, or with the parameters of a generator.
 
-The text goes to the processes of ranks, each of which reads the trace itself.
+The text is sent to the processes of all ranks. Each process reads the trace itself.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from mrclab.hosts.workloads.training_steps import DdpStep, LlmStep, ddp_graph, l
 from mrclab.linux.errors import DAMAGE, InputError
 
 MAX_FILE_BYTES: Final = 256 << 20
-"""Of a rank's file, unpacked."""
+"""Most bytes of one rank's file, uncompressed."""
 _SUFFIXES: Final = (".et", ".json")
 _GZIP: Final = b"\x1f\x8b"
 
 
 def llm_source(step: Mapping[str, Any]) -> str:
-    """Return the source of a generated step."""
+    """Return the source of a generated training step of a language model."""
     return json.dumps({"llm": dict(step)}, sort_keys=True)
 
 
 def ddp_source(step: Mapping[str, Any]) -> str:
-    """Return the source of a data-parallel step with buckets of gradients."""
+    """Return the source of a data-parallel step in which gradients are summed in buckets."""
     return json.dumps({"ddp": dict(step)}, sort_keys=True)
 
 
 def trace_source(path: str, groups: str = "", ranks: int = 0) -> str:
-    """Return the source of a trace: its directory, or the common beginning of its files' names.
+    """Return the source of a trace. ``path`` is its directory, or the common start of its files' names.
 
-    ``groups`` is a JSON file with the ranks of each process group. A trace of one file is played by
-    ``ranks`` ranks alike.
+    ``groups`` is a JSON file with the ranks of each process group. If a trace has one file, all ``ranks``
+    ranks play this file.
     """
     place = str(Path(path).resolve())
     return json.dumps(
@@ -75,7 +75,7 @@ def tenants_source(jobs: Mapping[str, str]) -> str:
 
 
 def matrix_source(path: str) -> str:
-    """Return the source of a traffic matrix of htsim's."""
+    """Return the source of a traffic matrix in the format of htsim."""
     return json.dumps({"matrix": str(Path(path).resolve())})
 
 
@@ -90,7 +90,7 @@ def arrivals_source(arrivals: Arrivals) -> str:
 
 
 def distribution_of(name: str) -> Distribution:
-    """Return the distribution of a name or a file. Raise InputError."""
+    """Return the distribution with this name, or read it from a file. Raise InputError."""
     if name in DISTRIBUTIONS:
         return DISTRIBUTIONS[name]
     if not Path(name).is_file():
@@ -101,7 +101,7 @@ def distribution_of(name: str) -> Distribution:
 
 @lru_cache(maxsize=2)
 def source_of(text: str) -> Matched:
-    """Return the graph of a source. Raise InputError."""
+    """Return the graph of a source, with its communications paired. Raise InputError."""
     return matched(_graph(json.loads(text)))
 
 
@@ -128,7 +128,7 @@ def _graph(source: Mapping[str, Any]) -> Graph:
 
 
 def read_trace(path: str, groups: str = "", ranks: int = 0) -> Graph:
-    """Read all files of a trace. Raise InputError for a file that is missing, too large or no trace."""
+    """Read all files of a trace. Raise InputError if a file is missing, too large or not a trace."""
     files = trace_files(path)
     known = read_groups(groups) if groups else {}
     if len(files) == 1 and ranks > 1:
@@ -158,7 +158,7 @@ def read_trace(path: str, groups: str = "", ranks: int = 0) -> Graph:
 
 
 def trace_files(path: str) -> list[Path]:
-    """Return the files of a trace in the order of ranks. Raise InputError if one is missing."""
+    """Return the files of a trace, in the order of ranks. Raise InputError if a file is missing."""
     given = Path(path)
     if given.is_file():
         return [given]
@@ -183,7 +183,7 @@ def trace_files(path: str) -> list[Path]:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file's bytes, unpacked if it is gzip's. Raise InputError if it is too large."""
+    """Return a file's bytes, decompressed if they are gzip. Raise InputError if there are too many."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -200,7 +200,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_groups(path: str) -> dict[str, tuple[int, ...]]:
-    """Return process groups from ASTRA-sim's file: `{"1": [0, 1, 2, 3]}`. Raise InputError."""
+    """Return process groups from a file of ASTRA-sim: `{"1": [0, 1, 2, 3]}`. Raise InputError."""
     try:
         document = json.loads(read_file(Path(path)))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in document.items()}

@@ -1,8 +1,8 @@
-"""Flows with a start each: traffic matrices of htsim as they are, and random arrivals at a load.
+"""Flows that start at given times: traffic matrices of htsim, and random arrivals at a given load.
 
-htsim's files (`.cm`) have lines like `0->1 id 1 start 0 size 2000000 send_done_trigger 1`, with starts in
-picoseconds. A trigger starts a flow when others have ended. Random arrivals are Poisson at every host, with
-sizes from a distribution.
+htsim's files (`.cm`) have lines like `0->1 id 1 start 0 size 2000000 send_done_trigger 1`. Start times are in
+picoseconds. A trigger starts a flow when other flows have ended. Random arrivals are a Poisson process at
+every host; their sizes have a given distribution.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PS_PER_NS: Final = 1000
 OPS_PER_FLOW: Final = 3
 
 Distribution = tuple[tuple[int, float], ...]
-"""Points of a cumulative distribution: bytes, and the share of flows that have at most so many."""
+"""Points of a cumulative distribution: a size in bytes, and the share of flows with at most that size."""
 
 DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
-    # Alizadeh et al., Data Center TCP, SIGCOMM 2010, in the points that HPCC's evaluation published.
+    # Source: Alizadeh et al., Data Center TCP, SIGCOMM 2010; the points are from HPCC's evaluation.
     "web-search": (
         *((0, 0.0), (10_000, 0.15), (20_000, 0.20), (30_000, 0.30), (50_000, 0.40), (80_000, 0.53)),
         *((200_000, 0.60), (1_000_000, 0.70), (2_000_000, 0.80), (5_000_000, 0.90), (10_000_000, 0.97)),
         (30_000_000, 1.0),
     ),
-    # Roy et al., Inside the Social Network's (Datacenter) Network, SIGCOMM 2015, from the same evaluation.
+    # Source: Roy et al., Inside the Social Network's (Datacenter) Network, SIGCOMM 2015; points from HPCC.
     "hadoop": (
         *((0, 0.0), (100, 0.01), (200, 0.02), (300, 0.05), (350, 0.15), (400, 0.20), (500, 0.30)),
         *((600, 0.40), (700, 0.50), (1_000, 0.60), (2_000, 0.67), (7_000, 0.70), (30_000, 0.72)),
@@ -44,7 +44,7 @@ DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow; it starts ``start_ns`` after the beginning and after the flow ``after`` has ended, if any."""
+    """A flow. It starts at ``start_ns`` in the step, but only after the flows ``after`` have ended."""
 
     src: int
     dst: int
@@ -54,7 +54,7 @@ class Flow:
 
 
 def flows_graph(name: str, hosts: int, flows: Sequence[Flow]) -> Graph:
-    """Return flows as a graph. Flow k's send has number 3 k + 1. Raise InputError for too many."""
+    """Return flows as a graph. The send of flow k has number 3 k + 1. Raise InputError for too many flows."""
     if not 0 < len(flows) <= MAX_FLOWS:
         raise InputError(f"{name}: {len(flows)} flows: 1 to {MAX_FLOWS}")
     ranks: list[list[Op]] = [[] for _ in range(hosts)]
@@ -72,11 +72,8 @@ def flows_graph(name: str, hosts: int, flows: Sequence[Flow]) -> Graph:
     return Graph(name, tuple(map(tuple, ranks)))
 
 
-# htsim's traffic matrices
-
-
 def read_matrix(text: str, where: str) -> Graph:
-    """Return the graph of a traffic matrix. Raise InputError, with the line, for anything else."""
+    """Return the graph of a traffic matrix. Raise InputError, with the line number, for invalid text."""
     nodes = 0
     flows: list[Flow] = []
     starts: dict[int, list[int]] = defaultdict(list)
@@ -170,7 +167,7 @@ def _connection(words: Sequence[str]) -> tuple[Flow, dict[str, int]]:
         if key not in _KEYS:
             raise ValueError(f"a connection has no '{key[:40]}'")
         if key == "msg" and not (rest and rest[0].isdecimal()):
-            continue  # htsim takes it without a number, too
+            continue  # htsim also accepts "msg" without a number
         value = rest.popleft()
         given[key] = _whole(value.removesuffix(".0") if key == "start" else value, key)
     if "size" not in given:
@@ -186,16 +183,13 @@ def _connection(words: Sequence[str]) -> tuple[Flow, dict[str, int]]:
     return flow, given
 
 
-# Arrivals
-
-
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Random flows: at every host, to any other, with so much load on each NIC in the mean."""
+    """Random flows from every host to any other host. ``load`` is the mean load of each NIC (0 to 1)."""
 
     hosts: int
     rate_bps: int
-    """Of a NIC, over all its ports."""
+    """The rate of a NIC, over all its ports."""
     load: float
     sizes: Distribution
     duration_ns: int
@@ -203,19 +197,19 @@ class Arrivals:
 
 
 def mean_bytes(sizes: Distribution) -> float:
-    """Return the mean of a distribution whose points are joined by straight lines."""
+    """Return the mean of a distribution. Between its points the distribution is linear."""
     return sum((b - a) * (low + high) / 2 for (low, a), (high, b) in pairwise(sizes))
 
 
 def drawn_bytes(sizes: Distribution, share: float) -> int:
-    """Return the size at a share (0 to 1) of a distribution, at least one byte."""
+    """Return the size that a share (0 to 1) of the flows does not exceed, at least one byte."""
     at = min(bisect_right([point[1] for point in sizes], share), len(sizes) - 1)
     (low, a), (high, b) = sizes[at - 1], sizes[at]
     return max(1, round(low + (high - low) * (share - a) / (b - a)))
 
 
 def arrivals_graph(a: Arrivals) -> Graph:
-    """Return the flows of a draw. Raise InputError if they are too many, or none."""
+    """Draw random flows by the seed, and return their graph. Raise InputError for too many flows or none."""
     rng = random.Random(a.seed)
     gap_ns = 8e9 * mean_bytes(a.sizes) / (a.load * a.rate_bps)
     expected = a.hosts * a.duration_ns / gap_ns
@@ -235,9 +229,9 @@ def arrivals_graph(a: Arrivals) -> Graph:
 
 
 def read_distribution(text: str, where: str) -> Distribution:
-    """Return a distribution from lines of bytes and percent, as HPCC's and pFabric's files have it.
+    """Return a distribution from lines of bytes and percent, the format of HPCC and pFabric.
 
-    Raise InputError for anything else.
+    Raise InputError if the text is invalid.
     """
     points: list[tuple[int, float]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -255,7 +249,7 @@ def read_distribution(text: str, where: str) -> Distribution:
 
 
 def checked(points: Iterable[tuple[int, float]], where: str) -> Distribution:
-    """Return a distribution whose points rise from a share of 0 to 1. Raise InputError."""
+    """Return a distribution. Raise InputError if the points do not rise from a share of 0 to 1."""
     found = tuple(points)
     if len(found) < 2 or found[0][1] != 0 or abs(found[-1][1] - 1) > 1e-9:
         raise InputError("a distribution rises from 0 to 100 percent", where=where)

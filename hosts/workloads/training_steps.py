@@ -1,23 +1,23 @@
-"""One training step of a language model as a graph: as Megatron-LM makes it, and as PyTorch's DDP.
+"""One training step of a language model as a graph: with Megatron-LM's parallelism, or with PyTorch's DDP.
 
-``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder as Llama's: a layer has
-attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as Megatron-LM does it:
-tensor fastest, then data, then pipeline; an expert-parallel group is a run of neighbours in the data
-dimension. Communication, of `bytes_each` bytes a value:
+``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder like Llama: a layer has
+attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as in Megatron-LM: tensor
+fastest, then data, then pipeline. The members of an expert-parallel group are neighbours in the data
+dimension. Each value in a message has `bytes_each` bytes. The communication is:
 
 * tensor: an all-reduce of the activations after attention and after feed-forward, in both directions;
-* pipeline: activations to the next stage and gradients back, one forward, one backward in turns (1F1B);
+* pipeline: activations to the next stage and gradients back, alternating forward and backward (1F1B);
 * expert: an all-to-all before and after feed-forward, in both directions;
-* data: an all-reduce of a layer's gradients as soon as its last microbatch is back; then the optimizer.
+* data: an all-reduce of a layer's gradients when its last backward pass has ended, then the optimizer.
 
-Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021: the schedule,
-the sizes, 2 and 4 operations a weight and token forward and backward.
+Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, for the
+schedule, the sizes, and the operations for each weight and token (2 forward, 4 backward).
 
-``ddp_graph``: buckets of gradients, summed during backward. The model is GPT-2 without biases, as nanoGPT
-trains it; the defaults are its 124 million parameters. The head shares the embedding's weights. DDP fills
-buckets with gradients from the last layer to the first, closes each as soon as it has reached its limit, and
-sums one after another (an all-reduce each), while the backward pass goes on. The embedding's gradient comes
-last, so its bucket is never hidden behind computing.
+``ddp_graph``: buckets of gradients, summed during the backward pass. The model is GPT-2 without biases, as in
+nanoGPT; the defaults are its 124 million parameters. The head shares the embedding's weights. DDP fills
+buckets with gradients from the last layer to the first, and closes a bucket when it reaches its limit. An
+all-reduce sums each bucket, one after another, during the backward pass. The embedding's gradient is the
+last, so nothing is computed during the all-reduce of its bucket.
 
 Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, 2020, section 3.2,
 and DDP's defaults: 1 MiB for the first bucket, 25 MiB for the others; the model of nanoGPT's train.py.
@@ -33,7 +33,7 @@ from mrclab.linux.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class LlmStep:
-    """A model, how it is divided, and how fast ranks compute."""
+    """A model, its division among ranks, and the speed of the ranks."""
 
     data: int = 4
     tensor: int = 1
@@ -42,16 +42,16 @@ class LlmStep:
     layers: int = 4
     hidden: int = 512
     ffn: int = 0
-    """Width of the feed-forward part; 0: 8/3 of ``hidden``, as in Llama."""
+    """Width of the feed-forward part. 0 means 8/3 of ``hidden``, as in Llama."""
     tokens: int = 512
-    """Of a microbatch, on each data-parallel rank."""
+    """Tokens of a microbatch on each data-parallel rank."""
     microbatches: int = 4
     bytes_each: int = 2
     flops: float = 100e12
-    """Operations a second of each rank."""
+    """Operations per second of each rank."""
 
     def __post_init__(self) -> None:
-        """Raise InputError for a division that does not come out even."""
+        """Raise InputError if the model cannot be divided evenly."""
         for item in fields(self):
             if item.name != "ffn" and not getattr(self, item.name) > 0:
                 raise InputError(f"llm: {item.name} is {getattr(self, item.name)}: more than 0")
@@ -91,7 +91,7 @@ def llm_graph(step: LlmStep) -> Graph:
 
 @dataclass(slots=True)
 class _Rank:
-    """Builds the operations of one rank."""
+    """Builder of the operations of one rank."""
 
     step: LlmStep
     pipeline: int
@@ -144,7 +144,7 @@ class _Rank:
         return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
 
     def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
-        """Add a microbatch's way through the stage; return its last operation and those of gradients."""
+        """Add a microbatch's operations in this stage. Return the last one, and the sums of gradients."""
         s = self.step
         forward = direction == "forward"
         before, behind = (-1, 1) if forward else (1, -1)
@@ -196,7 +196,7 @@ class _Rank:
         return last
 
     def _gradients(self, layer: int, after: int) -> list[int]:
-        """Add the all-reduces of a layer's gradients: with experts each has its own feed-forward part."""
+        """Add the all-reduces of a layer's gradients. Those of experts have a smaller group of ranks."""
         s = self.step
         dense, experts = 4 * s.hidden**2, 3 * s.hidden * s.width
         everyone = self._data_group(0, 1, s.data)
@@ -215,7 +215,7 @@ class _Rank:
 
 @dataclass(frozen=True, slots=True)
 class DdpStep:
-    """A model, its buckets, and how long a rank computes."""
+    """A model, its buckets, and the computing times of a rank."""
 
     ranks: int = 4
     layers: int = 12
@@ -230,7 +230,7 @@ class DdpStep:
 
     @property
     def embedding(self) -> int:
-        """Return the number of weights of the embedding, which are the head's, too."""
+        """Return the number of weights of the embedding, which the head shares."""
         return self.vocabulary * self.width
 
     @property
@@ -247,7 +247,7 @@ class DdpStep:
 
     @property
     def buckets(self) -> tuple[tuple[int, ...], ...]:
-        """Return the tensors of each bucket, in the order in which the buckets are full."""
+        """Return the sizes of the tensors in each bucket, in the order in which the buckets are full."""
         found: list[tuple[int, ...]] = []
         filling: list[int] = []
         for count in reversed(self.tensors):
@@ -260,10 +260,10 @@ class DdpStep:
 
 
 def ddp_graph(step: DdpStep) -> Graph:
-    """Return the graph of a training step, the same on every rank.
+    """Return the graph of a training step, which is the same on every rank.
 
-    The time of the backward pass is divided by numbers of weights: the head's part comes first, that of the
-    embedding, a sum of rows, takes none.
+    The time of the backward pass is divided in proportion to the weights. The head is the first. The
+    embedding takes no time, because it only adds rows.
     """
     group = tuple(range(step.ranks))
     ns_each = step.backward_ns / (step.parameters - step.width * step.context)

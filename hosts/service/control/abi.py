@@ -1,7 +1,7 @@
-"""The structures and numbers of `mrc_ctl.h` 1.0.1, as they lie in a program's memory (x86-64).
+"""The structures and numbers of `mrc_ctl.h` 1.0.1, in the layout of a program's memory on x86-64.
 
-A controller passes addresses of structures; the service reads and writes them there. The same are
-in C in `native/mrc_ctl_abi.h`, and a test compares both.
+A controller is a program that controls the NIC. It passes addresses of structures; the service reads and
+writes the structures there. `native/mrc_ctl_abi.h` has the same layout in C, and a test compares both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STRUCTS: Final[Mapping[str, str]] = {
     "ep_req": "=H6x16s16si32sB3xI4x",
     "ep_rsp": "=HBxIB3x",
 }
-"""Python's `struct` codes by the name of the structure, without its prefix ``mrc_ctl_``."""
+"""The layout of each structure, as codes of Python's `struct`. Names are without ``mrc_ctl_``."""
 
 DEVICE = struct.Struct(STRUCTS["device_attr"])
 PORT = struct.Struct(STRUCTS["port_attr"])
@@ -41,7 +41,7 @@ REQUEST = struct.Struct(STRUCTS["ep_req"])
 RESPONSE = struct.Struct(STRUCTS["ep_rsp"])
 
 EV_BITS: Final = 256
-"""Of the array that an EV is in, left-aligned."""
+"""Bits of the array that contains an EV. The EV is left-aligned."""
 VENDOR: Final = bytes(128)
 
 
@@ -54,7 +54,7 @@ class State(IntEnum):
 
 
 class FormatMode(IntFlag):
-    """Modes of an EV format, also a mask of them."""
+    """Modes of an EV format. The values can be combined into a mask."""
 
     STEV = 1
     SRV6 = 2
@@ -62,7 +62,7 @@ class FormatMode(IntFlag):
 
 
 class Mode(IntFlag):
-    """Modes of an EV profile, also a mask of them."""
+    """Modes of an EV profile. The values can be combined into a mask."""
 
     AUTO = 1
     EXPLICIT = 2
@@ -70,7 +70,7 @@ class Mode(IntFlag):
 
 
 class EvOp(IntEnum):
-    """Operations on EVs: the first two modify, the others query."""
+    """Operations on EVs. The first two change EVs, the other two query them."""
 
     REPLACE = 0
     SET_STATE = 1
@@ -81,7 +81,7 @@ class EvOp(IntEnum):
 MODIFY, QUERY = 0, 1
 """Operations on the fields of a format or of EVs."""
 ALL_COPIES = 1
-"""The flag of an entry that replaces."""
+"""The flag of an entry that replaces all copies of an EV."""
 
 
 class FormatMask(IntFlag):
@@ -131,7 +131,7 @@ class Option(IntFlag):
 
 
 def ev_number(data: bytes, bits: int) -> int:
-    """Return the EV in an array. Raise ValueError if bits beyond its own are set."""
+    """Return the EV in an array, which has ``bits`` bits. Raise ValueError if other bits are set."""
     value = int.from_bytes(data, "big")
     rest = EV_BITS - bits
     if value & (1 << rest) - 1:
@@ -140,5 +140,5 @@ def ev_number(data: bytes, bits: int) -> int:
 
 
 def ev_array(ev: int, bits: int) -> bytes:
-    """Return the array for an EV of so many bits."""
+    """Return the array for an EV of ``bits`` bits."""
     return (ev << EV_BITS - bits).to_bytes(EV_BITS // 8, "big")

@@ -1,6 +1,6 @@
-"""The control API of a NIC: one object, shared by all programs that control the NIC.
+"""The control API of a NIC: one object, which all controllers (programs that control the NIC) share.
 
-A program needs CAP_NET_ADMIN. Profiles stay when it ends, its event queues and probes do not.
+A controller needs CAP_NET_ADMIN. When it ends, its event queues and probes are removed, but profiles stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROTOCOL_VERSIONS = 1 << 0
 MOST_WIDTH_BITS = 128
 OPTIONS = Option.MODIFY_ONLINE_EVS | Option.EV_EVENTS | Option.EXACT_DROPS | Option.PROBES
 MOST_PROBES = 1024
-"""Of a batch, and batches of a program."""
+"""Most probes of a batch, and most batches of a controller."""
 EV_PROBE = 0
 DISABLED, ENABLED = 0, 1
 
@@ -48,15 +48,15 @@ def may_control(pid: int) -> bool:
 
 @dataclass
 class EventQueue:
-    """Events about EVs that wait for one program."""
+    """Events about EVs that wait for one controller."""
 
     ring: CompletionRing
     waiting: deque[tuple[EvEvent, int]] = field(default_factory=deque)
-    """Each with the number of those dropped before it."""
+    """Each event has the number of events that were dropped before it."""
     dropped: int = 0
 
     def add(self, event: EvEvent) -> None:
-        """Keep an event, or drop it if too many wait."""
+        """Store an event, or drop it if the queue is full."""
         self.dropped += event.dropped
         if len(self.waiting) >= self.ring.slots:
             self.dropped += 1
@@ -68,7 +68,7 @@ class EventQueue:
 
 @dataclass
 class Batch:
-    """Probes of one call: the controller's ids by ours, and answers in order of arrival."""
+    """The probes of one call: the controller's ids by the endpoint's ids, and answers in order of arrival."""
 
     asked: dict[int, int] = field(default_factory=dict)
     answers: list[bytes] = field(default_factory=list)
@@ -81,11 +81,11 @@ class Caller:
     def __init__(self, pid: int, memory: ProgramMemory, rings: Mapping[int, CompletionRing]) -> None:
         self.pid, self.memory, self.rings = pid, memory, rings
         self.queues: dict[int, EventQueue] = {}
-        """By the number of the completion queue."""
+        """Event queues by the number of the completion queue."""
         self.batches: dict[int, Batch] = {}
 
     def queue(self, number: int) -> EventQueue:
-        """Return an event queue. Raise EINVAL if it does not exist any more."""
+        """Return an event queue. Raise EINVAL if it no longer exists."""
         queue = self.queues.get(number)
         if queue is None or self.rings.get(number) is not queue.ring:
             self.queues.pop(number, None)
@@ -94,11 +94,11 @@ class Caller:
 
 
 Operation = Callable[[Caller, tuple[int, ...]], tuple[int, ...]]
-"""A request: the program, its arguments, and the values of the answer."""
+"""The function for a request. It gets the controller and the arguments, and returns the answer's values."""
 
 
 def _on_structure(work: Callable[[ProgramMemory, int, int, int], object]) -> Operation:
-    """Return the request about a profile: its number, the address of a structure, and a mask."""
+    """Return the operation for a request about a profile: its number, the address of a structure, a mask."""
     return lambda caller, a: (int(bool(work(caller.memory, a[0], a[1], a[2]))),)
 
 
@@ -132,11 +132,11 @@ class Control:
         }
 
     def join(self, caller: Caller) -> None:
-        """Serve a program from now on."""
+        """Add a controller."""
         self._callers.append(caller)
 
     def leave(self, caller: Caller) -> None:
-        """Remove a program after its end."""
+        """Remove a controller that has ended."""
         if caller in self._callers:
             self._callers.remove(caller)
 
@@ -149,7 +149,7 @@ class Control:
         return self._operations[CONTROLS[number - 1]](caller, arguments)
 
     def observe(self, event: Event) -> None:
-        """Take in an event of the endpoint."""
+        """Process an event of the endpoint: pass it to the controllers."""
         if isinstance(event, EvRetired | EvRestored):
             self.profiles.observe(event)
             for profile in self.profiles.evs.values():
@@ -161,8 +161,6 @@ class Control:
             for caller in self._callers:
                 for batch in caller.batches.values():
                     self._answered(batch, event)
-
-    # The device and its ports
 
     def _query_device(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
         known = self.profiles.evs.values()
@@ -198,8 +196,6 @@ class Control:
             self._endpoint.set_port_state(port, bool(admin), self._endpoint.now_ns)
         return ()
 
-    # Events
-
     def _watch(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
         caller.queues[a[0]] = EventQueue(caller.rings[a[0]])
         return ()
@@ -215,8 +211,6 @@ class Control:
         for _ in range(count):
             queue.waiting.popleft()
         return (count,)
-
-    # Probes
 
     def _probe(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
         dscp, operation, address, count = a[:4]
@@ -240,7 +234,7 @@ class Control:
         return (self._next_batch,)
 
     def _ev(self, gid: bytes, mode: int, ev: bytes, plane: int) -> tuple[int, int] | None:
-        """Return a queue pair to a host and its EV, or None: a probe needs a queue pair there."""
+        """Return a queue pair and an EV that match a request, or None. A probe needs such a queue pair."""
         peer = addresses.host_of_gid(self._fabric, gid)
         if peer is None:
             raise invalid("the GID names no host of the fabric")
@@ -264,7 +258,7 @@ class Control:
         batch.answers.append(abi.RESPONSE.pack(number, event.plane + 1, rtt_ns, adjusted))
 
     def _probed(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
-        """Write the answers so far; return their number, and how many are still open."""
+        """Write the answers so far. Return their number, and the number of unanswered probes."""
         batch = caller.batches[a[0]]
         caller.memory.write(a[1], b"".join(batch.answers))
         return len(batch.answers), batch.open - len(batch.answers)

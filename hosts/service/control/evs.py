@@ -1,7 +1,8 @@
-"""EV profiles as a controller sets them up and changes them; see `formats` for drafts.
+"""EV profiles, which a controller creates and changes. `formats` explains drafts.
 
-Profile 0 is the NIC's own: queue pairs that name no other use it. Its EVs are the NIC's (AUTO), of 32 bits,
-with the plane and the T1 of the path; a controller may query, deny and allow them, and watch them.
+Profile 0 is the NIC's own. Queue pairs use it if they name no other profile. The NIC chooses its EVs (mode
+AUTO), which have 32 bits and contain the plane and the T1 of the path. A controller may query, deny, allow
+and watch them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SHAPE = EvsMask.MODE | EvsMask.FORMAT | EvsMask.COUNT | EvsMask.MIN_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class EvsDraft:
-    """Attributes of an EV profile. Entries and denied EVs are the NIC's while it is ONLINE."""
+    """Attributes of an EV profile. While it is ONLINE, the NIC has the entries and the denied EVs."""
 
     state: State = State.INIT
     mode: Mode | None = None
@@ -56,7 +57,7 @@ class EvsDraft:
 
     @property
     def bits(self) -> int:
-        """Bits of an EV."""
+        """Number of bits of an EV."""
         return sum(field.bits for field in self.fields) if self.fields else EV_BITS
 
 
@@ -75,10 +76,8 @@ class EvProfiles:
         self._drafts: dict[int, EvsDraft] = {DEFAULT: own}
 
     def bits(self, number: int) -> int:
-        """Return the bits of a profile's EVs."""
+        """Return the number of bits of a profile's EVs."""
         return self._drafts.get(number, EvsDraft()).bits
-
-    # Changes
 
     def modify(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
         """Change attributes or EVs, then the state. Raise ControlError."""
@@ -187,12 +186,10 @@ class EvProfiles:
             self._profiles.destroy(core)
             raise ControlError.of(error) from None
 
-    # Operations on EVs
-
     def _change(
         self, memory: ProgramMemory, number: int, draft: EvsDraft, op: int, address: int, count: int
     ) -> EvsDraft:
-        """Replace EVs or set their states. The first entry that fails ends it, with an error."""
+        """Replace EVs or set their states. Stop at the first entry that fails, and raise its error."""
         if op not in (EvOp.REPLACE, EvOp.SET_STATE):
             raise invalid(f"no operation {op} changes EVs")
         if draft.state is State.INIT:
@@ -262,10 +259,11 @@ class EvProfiles:
         denied = draft.denied | {entry} if state is EvStates.DENIED else draft.denied - {entry}
         return replace(draft, denied=denied)
 
-    # Queries
-
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Write attributes into the program's structures. Raise E2BIG with the count if an array is short."""
+        """Write attributes into the controller's structures.
+
+        If an array is too short, write the needed count and raise E2BIG.
+        """
         wanted = EvsMask(mask)
         if wanted & EvsMask.EV_OP and wanted & EvsMask.FIELDS_OP:
             raise invalid("one operation at a time")
@@ -301,7 +299,7 @@ class EvProfiles:
             raise ControlError(errno.E2BIG, "the array is too short")
 
     def _states(self, number: int, draft: EvsDraft) -> tuple[dict[EvEntry, EvStates], list[EvEntry]]:
-        """Return the state of each EV, and all entries in order, with copies."""
+        """Return the state of each EV, and all entries in order, including copies."""
         if draft.state is State.ONLINE:
             core: EvProfile = self._profiles.evs[number]
             return dict(self._profiles.states(number)), list(core.entries)

@@ -1,8 +1,8 @@
-"""EV formats and congestion control as a controller sets them up: attributes first, then the state.
+"""EV formats and congestion control profiles, which a controller creates: attributes first, then the state.
 
-The API sets attributes one by one and checks at each step of the state that all are there; the NIC's own
-profiles (`mrclab.hosts.mrc.profiles`) take them at once. So a draft gathers them, and the NIC has a profile
-only while it is ONLINE.
+The API sets attributes one by one. At each change of state it checks that all needed attributes are set. The
+NIC's own profiles (`mrclab.hosts.mrc.profiles`) need all attributes at once. So a draft stores the
+attributes, and the NIC has a profile only while the profile is ONLINE.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NSCC_NAMES = (
     *("eta", "fi", "fi_scale", "gamma", "max_md_jump"),
     *("max_cwnd", "qa_gate", "qa_threshold", "target_delay"),
 )
-"""The parameters in the order of the structure."""
+"""The parameters, in the order of the structure."""
 
 
 class ControlError(OSError):
@@ -52,30 +52,30 @@ class ControlError(OSError):
 
     @classmethod
     def of(cls, error: ProfileError) -> ControlError:
-        """Return the error for one of the NIC's profiles."""
+        """Return the error for the controller from an error of the NIC's profile."""
         return cls(ERRNOS[error.errno], str(error))
 
 
 def invalid(detail: str) -> ControlError:
-    """Return EINVAL with a reason."""
+    """Return the error EINVAL with a reason."""
     return ControlError(errno.EINVAL, detail)
 
 
 def check_step(now: State, new: int) -> State:
-    """Return the wanted state. Raise EINVAL if it is not next to the present one."""
+    """Return the wanted state. Raise EINVAL if it is not next to the present state."""
     if new not in tuple(State) or abs(new - now) > 1:
         raise invalid(f"no step leads from {now.name} to state {new}")
     return State(new)
 
 
 def check_current(now: State, claimed: int) -> None:
-    """Raise EINVAL if the claimed state is not the present one."""
+    """Raise EINVAL if the present state is not the one that the controller expects."""
     if claimed != now:
         raise invalid(f"the profile is {now.name}")
 
 
 def room(drafts: Mapping[int, object], number: int) -> None:
-    """Raise E2BIG if one more profile is too many; 0 is the NIC's own and EINVAL."""
+    """Raise E2BIG if there are too many profiles, EINVAL for number 0, which is the NIC's own."""
     if number == 0:
         raise invalid("profile 0 is the NIC's own")
     if number not in drafts and len(drafts) >= MOST_PROFILES:
@@ -99,7 +99,7 @@ class Formats:
         self._drafts: dict[int, FormatDraft] = {}
 
     def online(self, number: int) -> EvFormatProfile:
-        """Return a format that is ONLINE. Raise EINVAL if it is not."""
+        """Return a format that is ONLINE. Raise EINVAL if it is not ONLINE."""
         found = self._profiles.formats.get(number)
         if found is None:
             raise invalid(f"EV format {number:#x} is not online")
@@ -161,7 +161,10 @@ class Formats:
         core.go_online()
 
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Write attributes into the program's structure. Raise E2BIG with the count if its array is short."""
+        """Write attributes into the controller's structure.
+
+        If its array is too short, write the needed count and raise E2BIG.
+        """
         values = list(abi.FORMAT.unpack(memory.read(address, abi.FORMAT.size)))
         draft = self._drafts.get(number, FormatDraft())
         values[1], values[2] = draft.state, draft.mode or 0
@@ -185,10 +188,10 @@ class CcDraft:
 
     state: State = State.INIT
     chosen: bool = False
-    """The algorithm, possibly none, was given."""
+    """True if the algorithm is set. The algorithm may be None."""
     algorithm: str | None = None
     config: bytes | None = None
-    """The structure of its parameters."""
+    """The bytes of the structure with the parameters."""
 
 
 class CcProfiles:
@@ -241,7 +244,7 @@ class CcProfiles:
         if draft.algorithm is not None and draft.config is not None:
             given = dict(zip(NSCC_NAMES, abi.NSCC.unpack(draft.config), strict=True))
             if not given["base_rtt"]:
-                del given["base_rtt"]  # the NIC measures it
+                del given["base_rtt"]  # the NIC measures this RTT
             parameters = given
         core: CcProfile = self._profiles.create_cc(number)
         try:
@@ -252,7 +255,7 @@ class CcProfiles:
         core.go_online()
 
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> bool:
-        """Write attributes into the program's structure, but for the name; return whether it is NSCC."""
+        """Write attributes, except the name, into the controller's structure. Return True for NSCC."""
         values = list(abi.CC.unpack(memory.read(address, abi.CC.size)))
         draft = self._drafts.get(number, CcDraft())
         if CcMask(mask) & CcMask.CONFIG and values[3]:
