@@ -1,9 +1,8 @@
 """The reference target: one simple_switch_grpc process (BMv2) per switch.
 
-BMv2 is a separate program that is not part of this project. Two calls of its Thrift server are made here,
-for which P4Runtime has no equal: rate and depth of the queues. Thrift's binary protocol for a call is a
-header (version and type, "service:method", sequence number), the arguments as (type, id, value), and a
-zero. Two calls need no library.
+BMv2 is a separate program, not part of this project. P4Runtime cannot set the rate and the depth of queues,
+so this module calls BMv2's Thrift server, without a Thrift library. In Thrift's binary protocol a call is a
+header (version and type, "service:method", sequence number), arguments (type, id, value), and a zero byte.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ _I32, _I64, _STOP = 8, 10, 0
 
 
 class ThriftError(RuntimeError):
-    """The switch refused a call, or answered something else than Thrift."""
+    """The switch returned an error for a Thrift call, or its reply is not valid Thrift."""
 
 
 def set_queue_depth(connection: socket.socket, port: int, packets: int) -> None:
-    """Set how many packets the queue of a port holds. Raises ThriftError or OSError."""
+    """Set the depth of a port's queue, in packets. Raise ThriftError or OSError."""
     _call(connection, "set_egress_queue_depth", struct.pack("!BhiBhi", _I32, 1, port, _I32, 2, packets))
 
 
 def set_queue_rate(connection: socket.socket, port: int, packets_per_s: int) -> None:
-    """Set how fast the queue of a port is emptied. Raises ThriftError or OSError."""
+    """Set the rate at which packets leave a port's queue. Raise ThriftError or OSError."""
     _call(connection, "set_egress_queue_rate", struct.pack("!BhiBhq", _I32, 1, port, _I64, 2, packets_per_s))
 
 
@@ -73,19 +72,19 @@ def _take(connection: socket.socket, count: int) -> bytes:
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
-PRIORITIES = PRIORITY_CONTROL + 1  # queues of a port; BMv2 drops frames of a priority that has none
+PRIORITIES = PRIORITY_CONTROL + 1  # queues per port: BMv2 drops a frame whose priority has no queue
 DEATH_TIMEOUT_S = 5.0
-# A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
+# If this environment variable names a directory, BMv2 writes each port's frames there as pcap files (slow).
 PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
 
 
 def _in_netns(netns: str | None) -> AbstractContextManager[None]:
-    """Return a context in which this thread is in a network namespace; None: its present one."""
+    """Return a context that moves this thread into a network namespace. For None, the thread stays."""
     return contextlib.nullcontext() if netns is None else namespaces.inside(netns)
 
 
 def free_ports(count: int, netns: str | None) -> list[int]:
-    """Return TCP ports, all different, on which nothing listens in the namespace."""
+    """Return different free TCP ports: nothing listens on them in the network namespace."""
     with contextlib.ExitStack() as held, _in_netns(netns):
         ports = []
         for _ in range(count):
@@ -96,7 +95,7 @@ def free_ports(count: int, netns: str | None) -> list[int]:
 
 
 def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
-    """Raise BadInputError for an interface that does not exist: BMv2 may answer before it notices."""
+    """Raise BadInputError if an interface does not exist. BMv2 itself may report it only after its start."""
     with _in_netns(netns):
         there = {name for _, name in socket.if_nameindex()}
     for spec in specs:
@@ -106,13 +105,13 @@ def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
 
 
 def require_bmv2() -> None:
-    """Raise MachineError where BMv2 is not installed."""
+    """Raise MachineError if BMv2 is not installed."""
     if shutil.which(BMV2_PROGRAM) is None:
         raise MachineError(f"{BMV2_PROGRAM} is not on PATH", "install BMv2, or use --target ebpf")
 
 
 def _pcap_directory(override: str) -> Path:
-    """Return the directory of that name; create it if it is missing, for BMv2 terminates without it."""
+    """Return the directory for pcap files. Create it if it is missing: otherwise BMv2 would terminate."""
     directory = Path(override).resolve()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -122,7 +121,7 @@ def _pcap_directory(override: str) -> Path:
 
 
 class Bmv2Target:
-    """Runs each switch in a separate simple_switch_grpc, all started at the same time."""
+    """Run each switch as a separate simple_switch_grpc process. All processes start at the same time."""
 
     name = "bmv2"
     capabilities = CAPABILITIES["bmv2"]
@@ -138,7 +137,7 @@ class Bmv2Target:
         self._log_dir = Path()
 
     def available(self) -> str | None:
-        """Return why the target cannot run here; None if it can."""
+        """Return why the target cannot run on this machine, or None if it can."""
         try:
             require_bmv2()
         except MachineError as error:
@@ -210,10 +209,10 @@ class Bmv2Target:
                 probe.communicate()
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Give the queues of ports (by switch and port number) a rate and a depth, so that they can build up.
+        """Set rate and depth of the queues of ports (by switch and port number), so that frames wait there.
 
-        Return False, and change nothing, if this BMv2 was built without Thrift. Raise SwitchError if
-        a switch does not take it.
+        If this BMv2 was built without Thrift, return False and change nothing. Raise SwitchError if
+        a switch returns an error.
         """
         self._queues = queues
         for name in self._thrift_ports:
@@ -246,7 +245,7 @@ class Bmv2Target:
         return before, time.monotonic_ns()
 
     def restart(self, *names: str) -> None:
-        """Start switches again that ended; see `SwitchTarget`. Each is a new process with a new pid."""
+        """Start ended switches again; see `SwitchTarget`. Each switch is a new process with a new pid."""
         for name in names:
             self._processes[name].stop()
             self._spawn(name)
@@ -257,7 +256,7 @@ class Bmv2Target:
                 self._shape(name)
 
     def last_words(self, name: str) -> str:
-        """Return how a switch that is ending ended, and the last line of its log."""
+        """Wait for a switch's process to end; return how it ended, and the last line of its log."""
         return self._processes[name].why_ended(DEATH_TIMEOUT_S)
 
     def processes(self) -> dict[str, int]:
@@ -265,11 +264,11 @@ class Bmv2Target:
         return {name: process.pid for name, process in self._processes.items()}
 
     def alive(self) -> bool:
-        """Return True if every process runs."""
+        """Return True if every process is running."""
         return bool(self._processes) and all(p.alive() for p in self._processes.values())
 
     def ended(self) -> str | None:
-        """Return how the first of the wanted processes ended; None while all run."""
+        """Return how a process ended that was not killed by `kill`, or None if all run."""
         for name, process in self._processes.items():
             if name not in self._killed and not process.alive():
                 return f"the switch {name} (process {process.pid}) {process.why_ended(DEATH_TIMEOUT_S)}"

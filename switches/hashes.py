@@ -1,7 +1,7 @@
-"""The hashes that P4 programs name, over strings of bytes.
+"""The hash functions that a P4 program can use, as functions of a byte string.
 
-What each computes is taken from src/bm_sim/calculations.cpp of p4lang/behavioral-model, so that a program
-sees the same numbers on every target.
+They compute the same results as src/bm_sim/calculations.cpp of p4lang/behavioral-model. So a program gets the
+same hashes on every target.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Crc:
-    """A cyclic redundancy check. In a `reflected` one the least significant bit of a byte goes first."""
+    """The parameters of a cyclic redundancy check. `reflected`: the lowest bit of each byte goes first."""
 
     width: int
     polynomial: int
@@ -21,7 +21,7 @@ class Crc:
     reflected: bool
 
 
-# The initial parameters of the _custom ones, which BMv2's command line can change.
+# Parameters of v1model's CRCs. For a `_custom` CRC these are the initial ones; BMv2's CLI can change them.
 CRCS = {
     "crc16": Crc(16, 0x8005, 0, 0, True),
     "crc16_custom": Crc(16, 0x8005, 0, 0, True),
@@ -36,7 +36,7 @@ def _reflect(value: int, width: int) -> int:
 
 
 def crc(kind: Crc, data: bytes) -> int:
-    """Return the CRC of some bytes, computed bit by bit."""
+    """Return the CRC of a byte string, computed bit by bit."""
     top, mask, rest = 1 << (kind.width - 1), (1 << kind.width) - 1, kind.initial
     for byte in data:
         rest ^= (_reflect(byte, 8) if kind.reflected else byte) << (kind.width - 8)
@@ -59,7 +59,7 @@ def checksum(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Return the exclusive or of all 16-bit words."""
+    """Return the XOR of all 16-bit words. A last odd byte is padded with a zero byte."""
     result = 0
     for word in _words(data):
         result ^= word

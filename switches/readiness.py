@@ -1,7 +1,7 @@
-"""Waiting until P4Runtime servers answer.
+"""Wait until P4Runtime servers answer.
 
-`python -m mrclab.switches.readiness TIMEOUT HOST:PORT...` does so as a process, which may be started inside
-another network namespace; it exits 1 and names the first address that did not answer.
+`python -m mrclab.switches.readiness TIMEOUT HOST:PORT...` waits in a separate process, which can run inside
+another network namespace. If a server does not answer, the process prints the address and exits with 1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mrclab.linux.errors import SwitchError
 
 
 def wait_ready(addresses: Sequence[str], timeout: float) -> None:
-    """Return when every address answers Capabilities. Raises SwitchError after `timeout` seconds."""
+    """Return when every address has answered a Capabilities call. After `timeout` s, raise SwitchError."""
     deadline = time.monotonic() + timeout
-    # By default a channel backs off for a second after a refused connection, longer than a start takes.
+    # After a refused connection gRPC waits 1 s by default. A switch starts faster, so retry after 50 ms.
     options = [
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 50),
@@ -41,7 +41,7 @@ def wait_ready(addresses: Sequence[str], timeout: float) -> None:
 
 
 def main() -> int:
-    """Wait for the addresses of the command line; returns the exit code."""
+    """Wait for the addresses of the command line. Return the exit code."""
     try:
         wait_ready(sys.argv[2:], float(sys.argv[1]))
     except SwitchError as exc:

@@ -1,4 +1,4 @@
-"""A switch to start, and a switch that runs."""
+"""The description of a switch: before it is started, and while it runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WAIT_KEY = "mrclab-wait-ns"
-"""Metadata of a call that changes what a switch of our own target forwards: how long to wait before the
-change, once all is ready for it (`linux.scheduling.at_its_moment`). Other targets ignore it."""
+"""gRPC metadata key of a P4Runtime Write or of a call to switch off: the wait before the change, in ns. An
+eBPF switch prepares the change, then waits (`linux.scheduling.at_its_moment`). BMv2 ignores the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The queue behind a port: how fast it is emptied, in packets/s, and how many packets it holds."""
+    """The output queue of a port: its rate in packets/s, and the number of packets that it can hold."""
 
     rate_pps: int
     depth_packets: int
@@ -22,7 +22,7 @@ class Queue:
 class SwitchSpec:
     """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510).
 
-    Frames that it sends to its CPU port, if it has one, become packet-ins; packet-outs come in by it.
+    A frame that the switch sends to its CPU port becomes a packet-in. A packet-out enters on the CPU port.
     """
 
     name: str
@@ -33,7 +33,7 @@ class SwitchSpec:
 
 @dataclass(frozen=True)
 class RunningSwitch:
-    """A running switch. `grpc_address` (host:port, loopback) is that of the namespace it runs in."""
+    """A running switch. `grpc_address` (host:port) is a loopback address in the switch's namespace."""
 
     name: str
     device_id: int

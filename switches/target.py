@@ -1,4 +1,4 @@
-"""The one interface for the targets that run the switch program, and the choice between them."""
+"""The common interface of the targets that run the switch program, and the choice of a target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 
 
 class SwitchTarget(Protocol):
-    """Something that runs switches. One object runs one set of switches once."""
+    """A platform that runs switches. An object can be started once, with one set of switches."""
 
     @property
     def name(self) -> str:
@@ -20,65 +20,65 @@ class SwitchTarget(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this target does and can do."""
+        """The properties of this target: its features and limits."""
 
     def available(self) -> str | None:
-        """Return why this target cannot run here, one line that names the mend; None when it can."""
+        """Return None if this target can run here. Otherwise return one line: the reason and its remedy."""
 
     def start(
         self, specs: Sequence[SwitchSpec], *, netns: str | None = None, log_dir: Path
     ) -> list[RunningSwitch]:
         """Start the switches and return when all of them answer P4Runtime; they have no pipeline yet.
 
-        `netns` is the name of a network namespace (/run/netns) that has the interfaces of all ports; the
-        P4Runtime addresses are then reachable inside it only. Logs go to files in `log_dir`.
-        Raise MachineError, BadInputError, or SwitchError when a switch does not come up.
+        `netns` names a network namespace (/run/netns) that has the interfaces of all ports. If it is given,
+        the P4Runtime addresses are reachable only inside that namespace. Logs go to files in `log_dir`.
+        Raise MachineError, BadInputError, or SwitchError if a switch does not start.
         """
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Give the queues of ports (by switch and port number) a rate and a depth, so that they build up.
+        """Set rate and depth of the queues of ports (by switch and port number), so that frames wait there.
 
-        Return False if the target's queues take no such settings: the kernel's queues of the links do it,
-        or this BMv2 has no Thrift. Raise SwitchError if a switch refuses it.
+        Return False if the target has no such settings: in eBPF, frames wait in the kernel's queues of the
+        links, and a BMv2 may lack Thrift. Raise SwitchError if a switch returns an error.
         """
 
     def alive(self) -> bool:
-        """Return true while every process that was started runs."""
+        """Return True if every process that this target started is running."""
 
     def ended(self) -> str | None:
-        """Return how a process ended that should run, in a line; None while all of them run. Switches ended
-        by `kill` do not count until they are started again.
+        """Return None while all processes run. If a process has ended, return a line that says how.
+        A switch that `kill` has ended is ignored until it is started again.
         """
 
     def pids(self) -> list[int]:
         """Return the process ids of the started processes."""
 
     def processes(self) -> dict[str, int]:
-        """Return the process ids by name: a switch's where each is a process, else `server PID`."""
+        """Return process ids by name: a switch's name if each switch is a process, else `server PID`."""
 
     def last_words(self, name: str) -> str:
-        """Return how a process of `processes` that is ending ended, and the last line of its log."""
+        """Wait for a process of `processes` to end; return how it ended and the last line of its log."""
 
     def kill(self, *names: str) -> tuple[int, int]:
-        """End switches at once, as a crash or a power cut would: their frames drop, their state is lost.
+        """End switches at once, like a crash or a power cut: they drop all frames and lose their state.
 
-        Their interfaces stay up. Return stamps of CLOCK_MONOTONIC (ns): before the first was ended, and when
-        none forwarded any more. Raise SwitchError if one goes on or was dead already.
+        Their interfaces stay up. Return two times of CLOCK_MONOTONIC (ns): before the first switch is ended,
+        and after the last one has stopped forwarding. Raise SwitchError if a switch does not end.
         """
 
     def restart(self, *names: str) -> None:
-        """Start switches again that ended, at the same addresses, and return when they answer.
+        """Start ended switches again, at the same addresses, and return when they answer.
 
-        They have no pipeline then: the controller programs them as soon as it is connected again. Raise
-        SwitchError as `start` does.
+        They have no pipeline yet: the controller sets it after it has connected again. Raise SwitchError if
+        a switch does not start.
         """
 
     def stop(self) -> None:
-        """Stop everything that was started; harmless when nothing is."""
+        """Stop all switches. Do nothing if none was started."""
 
 
 def select_target(choice: str = "auto") -> SwitchTarget:
-    """Return the target of that name, see `target_name`. Raise BadInputError for a name that is none."""
+    """Return a new target for a choice: auto, ebpf or bmv2. Raise BadInputError for any other choice."""
     from mrclab.switches.bmv2 import Bmv2Target
     from mrclab.switches.ebpf.target import EbpfTarget
 
@@ -91,8 +91,8 @@ def select_target(choice: str = "auto") -> SwitchTarget:
 
 
 def require_target(choice: str = "auto") -> str:
-    """Return the name of the target of a choice that can run here. Raise BadInputError for an unknown name,
-    MachineError if the machine lacks something that it needs.
+    """Return the name of a chosen target (see `target_name`) and check that it can run on this machine.
+    Raise BadInputError for an unknown name, MachineError if the target cannot run here.
     """
     target = select_target(choice)
     if lacks := target.available():

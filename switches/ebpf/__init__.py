@@ -1,1 +1,1 @@
-"""The software target: p4c's BMv2 JSON compiled to BPF and run by the kernel at tc ingress of each port."""
+"""The target `ebpf`: compiles BMv2 JSON to BPF, which the kernel runs at the tc ingress of each port."""

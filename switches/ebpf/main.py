@@ -32,7 +32,7 @@ READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
 MOST_PORT = 65535
 MOST_CLAIMS = 64
-DEFAULT_DEPTH = 64  # frames; BMv2's
+DEFAULT_DEPTH = 64  # default depth of a queue in frames, as in BMv2
 
 log = logging.getLogger("simple_switch_ebpf")
 
@@ -44,7 +44,7 @@ class Options:
     specs: tuple[SwitchSpec, ...]
     json_file: Path | None
     address: str
-    queues: Mapping[tuple[int, int], tuple[int, int]]  # frames a second and depth, by device and port
+    queues: Mapping[tuple[int, int], tuple[int, int]]  # (device id, port) -> (frames/s, depth in frames)
 
 
 def _port(text: str) -> tuple[int, str]:
@@ -66,10 +66,10 @@ def port_queues(
     rates: Sequence[tuple[int | None, int]],
     depths: Sequence[tuple[int | None, int]],
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the rate and depth of queues, as `set_queue_rate` and `set_queue_depth` of BMv2's CLI set them.
+    """Return the rate and the depth of queues, by (device id, port), from the options of the command line.
 
-    Returns the rate and the depth by device id and port. A rate of 0 is no limit, as there. A setting for one
-    port takes precedence over one for all. Raises BadInputError.
+    As in BMv2's CLI (`set_queue_rate`, `set_queue_depth`), a rate of 0 is no limit. A setting for one port
+    takes precedence over a setting for all ports. Raise BadInputError for an invalid setting.
     """
     known = {port for spec in specs for port in spec.ports}
     for option, settings in (("--queue-rate", rates), ("--queue-depth", depths)):
@@ -97,9 +97,9 @@ def _chosen(settings: Sequence[tuple[int | None, int]], port: int) -> int | None
 
 
 def loopback(address: str) -> str:
-    """Return the address to listen on, on loopback only: all interfaces become loopback.
+    """Return the address to listen on. An address that means all interfaces is changed to loopback.
 
-    Raises BadInputError for any other address that is not loopback.
+    Raise BadInputError for any other address that is not a loopback address.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
@@ -117,7 +117,7 @@ def loopback(address: str) -> str:
 def read_specs(path: Path) -> tuple[SwitchSpec, ...]:
     """Read a fabric: a JSON list of {"name", "device_id", "ports": {"1": "interface"}, "cpu_port"}.
 
-    Raises BadInputError.
+    Raise BadInputError if the file cannot be read or has another form.
     """
     try:
         return tuple(
@@ -136,7 +136,7 @@ def read_specs(path: Path) -> tuple[SwitchSpec, ...]:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """Read the command line. Raises BadInputError; exits for --help."""
+    """Parse the command line. Raise BadInputError for invalid options. `--help` exits."""
     target = argparse.ArgumentParser(prog="simple_switch_ebpf -- ", add_help=False, exit_on_error=False)
     target.add_argument("--grpc-server-addr", default=DEFAULT_ADDRESS)
     target.add_argument("--cpu-port", type=int)
@@ -189,7 +189,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 async def serve(options: Options) -> None:
-    """Run the switches until a signal comes. Raises SwitchError when they cannot start."""
+    """Run the switches until SIGTERM or SIGINT. Raise SwitchError if they cannot start."""
     from mrclab.switches.ebpf.p4runtime.server import P4RuntimeServer
     from mrclab.switches.ebpf.probe import check_machine
 
@@ -199,7 +199,8 @@ async def serve(options: Options) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = P4RuntimeServer(options.specs, options.address, options.queues)
     interfaces = [interface for spec in options.specs for interface in spec.ports.values()]
-    # Each claim takes a descriptor; a large fabric has its namespace to itself anyway.
+    # A claim stops a second server on the same interface. Each claim takes a file descriptor, so a large
+    # fabric has no claims: it has its own namespace, in which no second server runs.
     with Claims(interfaces if len(interfaces) <= MOST_CLAIMS else ()):
         async with server:
             if options.json_file is not None:
@@ -221,7 +222,7 @@ async def _load(server: P4RuntimeServer, options: Options, file: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `simple_switch_ebpf`; returns its exit code."""
+    """Run `simple_switch_ebpf`. Return its exit code."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

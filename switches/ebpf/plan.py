@@ -1,9 +1,9 @@
-"""The plan of a compiled program: its maps, the layout of entries in them, and constants.
+"""The plan of a compiled program: its BPF maps, the layout of the data in them, and constants.
 
-Everything here is a plain value that the compiler and the runtime share and that can be pickled, so that one
-compilation serves any number of switches. There is a part each for tables and actions, the cells of queues
-(the server fills them in, the program updates them), multicast groups and clone sessions, parser value
-sets, and the place in the P4 program that an instruction comes from (for errors of the kernel's verifier).
+The compiler makes the plan, and the runtime uses it to fill the maps. A plan consists of plain values that
+can be pickled, so that all switches with the same program share one compilation. It covers tables, actions,
+counters, meters, registers, queues, multicast groups, clone sessions and value sets. A source map gives the
+place in the P4 program for each BPF instruction, for errors of the kernel's verifier.
 """
 
 from __future__ import annotations
@@ -21,41 +21,39 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class SourceMap:
-    """Pairs of an instruction and the place that begins there, in order; empty if LLVM gave none."""
+    """Places in the P4 program: (first BPF instruction, text of the place), in order. May be empty."""
 
     places: tuple[tuple[int, str], ...] = ()
 
     def place_at(self, instruction: int) -> str | None:
-        """Return the place that an instruction comes from, None if it is not known."""
+        """Return the place in the P4 program from which an instruction was compiled, or None if unknown."""
         return next((name for first, name in reversed(self.places) if first <= instruction), None)
 
 
 def split_place(place: str) -> tuple[str, str]:
-    """Split a place into its name and its position in the P4 source, empty if unknown."""
+    """Split a place such as "table t (a.p4:7)" into name and position. The position may be empty."""
     what, _, where = place.partition(" (")
     return what, where.removesuffix(")")
 
 
-# A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
+# Maximum number of counter cells in one map value: the kernel allocates at most 32 KiB per CPU for a value.
 COUNTER_CHUNK = 1024
-WIDEST = 512  # bits of a field, key or parameter that is used, and of every intermediate result
-COUNTER_BYTES = 16  # packets, then bytes, 64 bits each
-VALUE_HEADER = 8  # action number (32 bits, 1 is the first), counter cell (32 bits)
+WIDEST = 512  # maximum width of a field, key, parameter or intermediate result, in bits
+COUNTER_BYTES = 16  # size of a counter cell: packets, then bytes, 64 bits each
+VALUE_HEADER = 8  # bytes before an entry's parameters: action number (from 1), counter cell, 32 bits each
 DROP_PORT = 511
 PORTS = 512
 # HTB, the qdisc of a port, reads skb->priority as a class id. This is 1:10, the class for frames whose
 # standard_metadata.priority is 0; priority 7 has 1:17.
 QDISC_CLASS = 0x0001_0010
-SCAN_LIMIT = 256  # entries of a table that is scanned; larger tables are searched by masks
-TUPLES = 128  # different masks of such a table; the verifier follows each of them
-TUPLE_HEADER = (
-    8  # before a tuple's mask its priority and number, before a masked key its number, 32 bits each
-)
+SCAN_LIMIT = 256  # a ternary table with more entries uses tuple space search (see `table_state`), not a scan
+TUPLES = 128  # maximum number of tuples (different masks) of a table: the verifier checks a look-up for each
+TUPLE_HEADER = 8  # bytes before a tuple's mask (priority, number) and before a masked key (number, unused)
 
 
 @dataclass(frozen=True)
 class KeySlot:
-    """An element of a table's key: big-endian, right-aligned in `size` bytes at `offset`."""
+    """The place of a key's field: `size` bytes at `offset`, big-endian in `hash` and `lpm` tables."""
 
     name: str
     match: str
@@ -66,7 +64,7 @@ class KeySlot:
 
 @dataclass(frozen=True)
 class ParamSlot:
-    """A parameter in an entry's value: little-endian at `offset`."""
+    """The place of an action's parameter in an entry's value: `size` bytes at `offset`, little-endian."""
 
     name: str
     width: int
@@ -76,7 +74,7 @@ class ParamSlot:
 
 @dataclass(frozen=True)
 class ActionLayout:
-    """An action of a table: its number in the value, and its parameters."""
+    """An action of a table: its id in the program, its number in an entry's value, and its parameters."""
 
     name: str
     id: int
@@ -84,17 +82,17 @@ class ActionLayout:
     params: tuple[ParamSlot, ...]
 
 
-# Offsets in a meter cell; a lock comes first. Rates are per second, `rest` is a fraction of a token in
-# billionths.
+# Offsets in a meter cell, which begins with a 4-byte lock. PEAK and COMMITTED are the offsets of two buckets.
 METER_CONFIGURED, METER_PEAK, METER_COMMITTED, METER_LAST, METER_SIZE = 4, 8, 40, 72, 80
-METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24  # of each of the two buckets
-METER_COLOURS = 4  # counters of each cell: green, yellow, red, and a spare one that makes it a power of two
-METER_RATE_LIMIT = 16 * 10**9  # a higher rate limits nothing, and would overflow
+# Offsets in a bucket. The rate is per second, REST a fraction of a token in billionths.
+METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24
+METER_COLOURS = 4  # counters of a meter cell: green, yellow, red, and an unused one
+METER_RATE_LIMIT = 16 * 10**9  # rates are capped: a higher one would overflow, and limits no real traffic
 
 
 @dataclass(frozen=True)
 class MeterLayout:
-    """A meter array: an array of cells, and counters of what got which colour, four for each cell."""
+    """A meter array: the map of its cells, and the map of its counters (frames and bytes by colour)."""
 
     name: str
     map: int
@@ -104,17 +102,17 @@ class MeterLayout:
 
     @property
     def counters(self) -> int:
-        """Cells of the map of counters."""
+        """The number of cells in the map of counters."""
         return METER_COLOURS * self.size
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a table's entries lie in its maps.
+    """The layout of a table's entries in its maps.
 
-    `kind` is `none` (nothing to match), `hash`, `lpm`, `scan` or `tuples` (see `tuple_space`). A scan table
-    is one value of `capacity` cells, replaced as a whole: used (8 bytes), then value, then for each key slot
-    its low end or value, then for each key slot its mask or high end.
+    `kind` is `none` (no key), `hash`, `lpm`, `scan` or `tuples` (see `table_state`). A scan table is one map
+    value with `capacity` cells, which is replaced as a whole. A cell holds: 1 if used (8 bytes), the entry's
+    value, for each key slot its value or low end, then for each key slot its mask or high end.
     """
 
     name: str
@@ -129,31 +127,31 @@ class TableLayout:
     actions: tuple[ActionLayout, ...]
     profile: str | None = None
     meter: MeterLayout | None = None
-    tuple_map: int | None = None  # of a table that is searched by masks, see `tuple_space`
-    default_counter_map: int | None = None  # one cell, for frames that no entry matched
+    tuple_map: int | None = None  # the list of tuples, if kind is `tuples` (see `table_state`)
+    default_counter_map: int | None = None  # one counter, for frames that match no entry
     default_meter: MeterLayout | None = None
-    hit_map: int | None = None  # when each entry was hit last, CLOCK_MONOTONIC in nanoseconds, by its cell
+    hit_map: int | None = None  # time of each entry's last hit (CLOCK_MONOTONIC, ns), by counter cell
 
     @property
     def cell_size(self) -> int:
-        """Bytes of one cell of a scan table."""
+        """The size of a scan table's cell, in bytes."""
         return 8 + self.value_size + 2 * round8(self.key_size)
 
 
-# What an entry of a table with an action profile refers to: a number in place of an action's, and behind the
-# header the place of the member or group (32 bits).
+# An entry of a table with an action profile holds TO_MEMBER or TO_GROUP in place of an action number. The
+# index of the member or group (32 bits) follows the value's header.
 TO_MEMBER, TO_GROUP = 1, 2
 REFERENCE_SIZE = VALUE_HEADER + 8
-# Members of a group if the program names no limit, or a larger one.
+# Maximum number of members of a group. A program may set a lower limit.
 GROUP_LIMIT = 1024
 
 
 @dataclass(frozen=True)
 class ProfileLayout:
-    """An action profile: an array of members, whose values are those of a plain table's entries.
+    """An action profile: an array of members. A member's value has the form of a plain table entry's value.
 
-    A selector also has a hash of groups: how many places (32 bits), then that many members (32 bits each). A
-    member of weight n has n places.
+    An action selector also has a hash map of groups. The value of a group is its number of places, followed
+    by the member at each place (32 bits each). A member of weight n has n places.
     """
 
     name: str
@@ -166,13 +164,13 @@ class ProfileLayout:
 
     @property
     def group_value_size(self) -> int:
-        """Bytes of a group."""
+        """The size of a group's value, in bytes."""
         return round8(4 + 4 * self.group_capacity)
 
 
 @dataclass(frozen=True)
 class CounterLayout:
-    """An indirect counter array: its map and its number of cells."""
+    """An indirect counter array: its map and its number of cells (`size`)."""
 
     name: str
     map: int
@@ -181,7 +179,7 @@ class CounterLayout:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """A register array: one map value that holds all cells, of `cell_size` bytes in host order."""
+    """A register array. One map value holds all cells, each of `cell_size` bytes in host byte order."""
 
     name: str
     map: int
@@ -192,7 +190,7 @@ class RegisterLayout:
 
 @dataclass(frozen=True)
 class ValueSetLayout:
-    """A parser value set: one value of `size` cells, replaced as a whole (see `value_sets`)."""
+    """A parser value set: one map value with `size` cells, replaced as a whole (see `value_sets`)."""
 
     name: str
     map: int
@@ -201,13 +199,13 @@ class ValueSetLayout:
     size: int
 
 
-RING_SIZE = 1 << 18  # bytes; records are lost while it is full
-DIGEST_HEADER = 8  # the digest's number in the JSON (32 bits), then each field in 8 or 16 bytes
+RING_SIZE = 1 << 18  # bytes of the ring buffer for digests. If it is full, further records are lost.
+DIGEST_HEADER = 8  # bytes at the start of a record: the digest's number in the JSON. The fields follow.
 
 
 @dataclass(frozen=True)
 class DigestLayout:
-    """A digest: its name, and where its fields are in a record: offset and size in bytes."""
+    """A digest: its name, and the offset and size in bytes of each field in a record of the ring buffer."""
 
     name: str
     fields: tuple[tuple[int, int], ...]
@@ -216,53 +214,53 @@ class DigestLayout:
 
 @dataclass(frozen=True)
 class Plan:
-    """The run-time side of a compiled program."""
+    """The maps and layouts of a compiled program, for the runtime. Each `..._map` is an index in `maps`."""
 
     maps: tuple[MapSpec, ...]
     tables: Mapping[str, TableLayout]
     counters: Mapping[str, CounterLayout]
     registers: Mapping[str, RegisterLayout]
     profiles: Mapping[str, ProfileLayout]
-    port_map: int  # port number -> ifindex, 0 without a port
+    port_map: int  # port number -> ifindex; 0 if there is no such port
     ifindex_map: int  # ifindex -> port number
     meters: Mapping[str, MeterLayout] = field(default_factory=dict)
-    multicast_map: int | None = None  # see `replication`; None if the program makes no such copies
+    multicast_map: int | None = None  # see `runtime/replication`; None if the program has no multicast
     clone_map: int | None = None
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
-    ring_map: int | None = None  # of programs with digests: where records go
-    queue_map: int | None = None  # port -> its queue, see `queues`
+    ring_map: int | None = None  # the ring buffer for digests; None if the program has none
+    queue_map: int | None = None  # port -> cell of its queue, see `codegen/externs/queues`
     value_sets: Mapping[str, ValueSetLayout] = field(default_factory=dict)
-    identity_map: int | None = None  # mark and program number of frames that enter again, see `recirculation`
-    self_map: int | None = None  # holds the program itself, which calls itself to continue
+    identity_map: int | None = None  # recognises frames that enter again (see `codegen/recirculation`)
+    self_map: int | None = None  # holds the program itself, for tail calls to itself
 
 
 def round8(n: int) -> int:
-    """Return the next multiple of 8."""
+    """Round up to a multiple of 8."""
     return (n + 7) & ~7
 
 
 def tuple_size(key_size: int) -> int:
-    """Return the bytes of one tuple in the list of tuples."""
+    """Return the size of a tuple in the list of tuples, in bytes."""
     return TUPLE_HEADER + round8(key_size)
 
 
 def counter_map(name: str, cells: int) -> MapSpec:
-    """Return the map of a counter array: values of one chunk, as many as hold `cells`."""
+    """Return the map of a counter array with at least `cells` cells. One map value holds a chunk of cells."""
     chunk = counter_chunk(cells)
     return MapSpec(name, MapType.PERCPU_ARRAY, 4, chunk * COUNTER_BYTES, -(-cells // chunk))
 
 
 def counter_chunk(cells: int) -> int:
-    """Return the cells in one value of a counter map, a power of two."""
+    """Return the number of cells in one value of a counter map. It is a power of two."""
     return min(COUNTER_CHUNK, 1 << max(cells - 1, 0).bit_length())
 
 
-# The standard metadata of a queue; egress_global_timestamp is when a frame leaves its queue.
+# Standard metadata about the wait in a queue. egress_global_timestamp is the time of leaving the queue.
 QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
-SLOTS = 1024  # frames with a computed time of departure; the depth is at most one less
+SLOTS = 1024  # departure times that a queue stores, one per waiting frame; the depth is at most SLOTS - 1
 SLOTS_LOG = SLOTS.bit_length() - 1
-# Offsets in a cell; a lock comes first. The cost of a byte is in 2^-20 ns.
+# Offsets in a queue's cell, which begins with a lock. BYTE_COST is the time to send a byte, in 2^-20 ns.
 CELL_COUNT, CELL_BYTE_COST, CELL_BURST, CELL_LIMIT = 4, 8, 16, 24
 CELL_LEAST, CELL_OVERHEAD, CELL_WHOLE = 28, 32, 36
 CELL_ROOM, CELL_HORIZON, CELL_LEAVE = 40, 48, 56
@@ -275,9 +273,10 @@ FOREVER_NS = 1 << 62
 class Shape:
     """The parameters of a queue.
 
-    Frames leave at `rate` bytes a second, each counted with `overhead` bytes more and as `least` bytes at
-    least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of a
-    frame, else for some of it. A frame is lost if `limit` frames wait, or if the wait would exceed `room_ns`.
+    Frames leave at `rate` bytes per second. A frame counts as `overhead` bytes more than its length, and as
+    `least` bytes or more. A burst may be as long as `burst_ns` at this rate. If `whole` is true, a frame
+    waits for tokens for all its bytes, else for any token. A frame is dropped if `limit` frames wait already,
+    or if it would wait longer than `room_ns`.
     """
 
     rate: int
@@ -289,7 +288,7 @@ class Shape:
     least: int = 0
 
     def encode(self) -> bytes:
-        """Return the cell of an empty queue."""
+        """Return the map value (cell) of an empty queue with these parameters."""
         out = bytearray(CELL_SIZE)
         struct.pack_into(
             "=QQIIII",
@@ -306,26 +305,26 @@ class Shape:
         return bytes(out)
 
 
-COPIES = 256  # of one group or session
+COPIES = 256  # maximum number of copies of a multicast group or clone session
 HEADER, COPY = 16, 8
 VALUE_SIZE = HEADER + COPIES * COPY
-GROUPS = SESSIONS = 1 << 15  # numbers from 1 up to, but not with, this one, as in BMv2
+GROUPS = SESSIONS = 1 << 15  # groups and sessions have numbers from 1 to 2^15 - 1, as in BMv2
 SESSION = 1 << 31
-CLASSES = 8  # of service
+CLASSES = 8  # number of classes of service
 
 
 def replication_map(name: str) -> MapSpec:
-    """Return the map of groups and sessions."""
+    """Return the map of multicast groups and clone sessions."""
     return MapSpec(name, MapType.HASH, 4, VALUE_SIZE, GROUPS + SESSIONS, NO_PREALLOC)
 
 
-USED_BYTES = 8  # bytes before the fields of a member: 1 if there is one
-PLACES_PER_FIELD = 3  # of each field: its mask, then the lowest and the highest value under it
+USED_BYTES = 8  # a value set's cell begins with 8 bytes: 1 if it holds a member, else 0
+PLACES_PER_FIELD = 3  # a cell has three copies of the key: masks, lowest values, highest values
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity
+@dataclass(frozen=True, eq=False)  # two programs are equal only if they are the same object
 class Compiled:
-    """A program, its BPF instructions with marks in place of map descriptors, and its plan."""
+    """A compiled program: its BPF instructions and its plan. `bpf.relocate` fills in the map descriptors."""
 
     program: Program
     plan: Plan
@@ -334,7 +333,7 @@ class Compiled:
 
 
 def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
-    """Lay out the parameters of an action in an entry's value. Raises UnsupportedError."""
+    """Lay out an action's parameters in an entry's value. Raise UnsupportedError if one is too wide."""
     params, offset = [], VALUE_HEADER
     for p in action.params:
         if p.width > WIDEST:
@@ -347,5 +346,5 @@ def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
 
 
 def value_size_of(actions: Sequence[ActionLayout]) -> int:
-    """Return the bytes that hold any of these actions."""
+    """Return the size in bytes of a value that can hold any of these actions."""
     return max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])

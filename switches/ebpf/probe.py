@@ -1,7 +1,7 @@
-"""Whether this machine can run the target.
+"""Check whether this machine can run the target `ebpf`.
 
-`python -m mrclab.switches.ebpf.probe` tries all of it in a network namespace that ends with the process, and
-exits 3 with one line on stderr when something is missing.
+`python -m mrclab.switches.ebpf.probe` runs all checks in a temporary network namespace. If a needed feature
+is missing, it prints one line to stderr and exits with 3.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def check_machine() -> None:
-    """Raise MachineError, naming the mend, when the kernel or the privileges do not allow the target."""
+    """Raise MachineError if the kernel or the user's rights do not allow the target. It names the remedy."""
     if not sys.platform.startswith("linux") or sys.byteorder != "little":
         raise MachineError("the ebpf target needs a little-endian Linux machine")
     if not is_root():
@@ -32,7 +32,7 @@ def check_machine() -> None:
 
 
 def check_attachment() -> None:
-    """Raise MachineError when tc cannot run BPF programs. Uses the loopback of a namespace made for it."""
+    """Raise MachineError if tc cannot run BPF programs. Test this on the loopback of a new namespace."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         raise MachineError(f"no network namespaces here: {os.strerror(ctypes.get_errno())}")
     fd = bpf.load_program(_RETURN_OK, "probe")
@@ -48,7 +48,7 @@ def check_attachment() -> None:
 
 
 def main() -> int:
-    """Check the machine; returns the exit code."""
+    """Check the machine. Return the exit code."""
     try:
         check_machine()
         check_attachment()

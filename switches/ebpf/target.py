@@ -1,4 +1,4 @@
-"""The software target as the testbed starts it: one process for all switches."""
+"""The target `ebpf` for the testbed: it starts and stops one process that runs all switches."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ START_TIMEOUT_S = 60.0
 
 
 class EbpfTarget:
-    """Runs all switches in one `simple_switch_ebpf --fabric` process."""
+    """Run all switches in one `simple_switch_ebpf --fabric` process."""
 
     name = "ebpf"
     capabilities = CAPABILITIES["ebpf"]
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        """Make a target without switches; ``rng`` draws when switches that are switched off go."""
+        """Make a target without switches. ``rng`` draws the random wait before `kill` switches them off."""
         self._rng = rng or random.Random()
         self._process: Child | None = None
         self._device_ids: dict[str, int] = {}
@@ -36,7 +36,7 @@ class EbpfTarget:
         self._channel: grpc.Channel | None = None
 
     def available(self) -> str | None:
-        """Return why the target cannot run here; None if it can."""
+        """Return why the target cannot run on this machine, or None if it can."""
         done = subprocess.run(
             python("mrclab.switches.ebpf.probe"),
             capture_output=True,
@@ -91,15 +91,15 @@ class EbpfTarget:
         return [RunningSwitch(s.name, s.device_id, self._address) for s in specs]
 
     def kill(self, *names: str) -> tuple[int, int]:
-        """Switch switches off; see `SwitchTarget`. All in one call, stamped around the map updates."""
+        """Power off switches in one call (see `SwitchTarget`). The two times enclose only map updates."""
         return self._power(names, on=False)
 
     def restart(self, *names: str) -> None:
-        """Switch switches on again; see `SwitchTarget`."""
+        """Power on switches again; see `SwitchTarget`."""
         self._power(names, on=True)
 
     def _power(self, names: Sequence[str], *, on: bool) -> tuple[int, int]:
-        if self._channel is None:  # from the thread, and so the network namespace, of the first caller
+        if self._channel is None:  # not earlier: gRPC connects in the network namespace of this thread
             self._channel = grpc.insecure_channel(self._address)
         try:
             wait_ns = None if on else chosen_wait_ns(self._rng)
@@ -120,15 +120,15 @@ class EbpfTarget:
         return f"the switch server (process {self._process.pid}) {self._process.why_ended()}"
 
     def pids(self) -> list[int]:
-        """Return its process id."""
+        """Return the id of the process, in a list. The list is empty if no process was started."""
         return [] if self._process is None else [self._process.pid]
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Set nothing: frames wait in the kernel's queues of the links."""
+        """Return False and set nothing: here frames wait in the kernel's queues of the links."""
         return False
 
     def processes(self) -> dict[str, int]:
-        """Return the one process that programs all switches."""
+        """Return the id of the process that runs all switches. The key is `server PID`."""
         return {f"server {pid}": pid for pid in self.pids()}
 
     def last_words(self, name: str) -> str:
@@ -136,7 +136,7 @@ class EbpfTarget:
         return "" if self._process is None else self._process.why_ended()
 
     def stop(self) -> None:
-        """End the process; it takes its programs off the interfaces."""
+        """End the process. Before it exits, it removes its BPF programs from the interfaces."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -1,8 +1,8 @@
-"""The independent model of P4's semantics: the output frames of a v1model program, as BMv2 computes them.
+"""A model of P4's semantics: it computes the output frames of a v1model program, with BMv2's results.
 
-Targets are compared with it, frame by frame, and so can be a simulator that runs the same programs. It shares
-nothing with the compiler but the reader of the JSON. It is slow and readable: numbers are Python's, so that
-expressions are evaluated as BMv2 evaluates them, with integers of any size, cut only when stored in a field.
+Tests compare the targets with this model, frame by frame. The model and the compiler share only the reader of
+the JSON, so the same error is unlikely in both. The model is slow and simple. Like BMv2, it computes with
+integers of any size and truncates a value only when it is stored in a field.
 """
 
 from mrclab.switches.p4_model.interpreter import Interpreter

@@ -1,6 +1,7 @@
-"""The way of a frame through parser, ingress, replication, egress and deparser.
+"""Run a frame through parser, ingress, replication, egress and deparser.
 
-Each class adds a part to the one before it: parser; controls with tables and checksums; the whole way.
+Each class extends the previous one. `ParserModel` parses, `Controls` adds controls, tables and checksums, and
+`Interpreter` adds the rest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from mrclab.switches.v1model.program import ActionCall, Conditional, KeyField, P
 
 
 class ParserModel(Statements):
-    """Parses the frame at hand."""
+    """Parse the current frame."""
 
     def _parse(self) -> None:
         state: str | None = self.program.parser.start
@@ -144,7 +145,7 @@ class ParserModel(Statements):
 
     def _extract(self, header: str, op: Primitive) -> None:
         s, kind = self._s, self.program.headers[header].type
-        length = 0  # of the field of variable length, in bytes
+        length = 0  # length of the variable-length field, in bytes
         if kind.varbit is not None:
             bits = self._value(op.args[1], ())
             if bits % 8:
@@ -168,7 +169,7 @@ class ParserModel(Statements):
 
 
 class Controls(ParserModel):
-    """Runs controls on the frame at hand."""
+    """Run controls (ingress and egress) on the current frame."""
 
     def _verify_checksums(self) -> None:
         for c in self.program.checksums:
@@ -229,7 +230,7 @@ class Controls(ParserModel):
         return table.next_by_action.get(action.name, table.base_default_next)
 
     def _member(self, name: str, rule: Rule) -> tuple[str, tuple[int, ...]] | None:
-        """Return the action that a rule of a table with a profile comes to, None for an empty group."""
+        """Return the action of the member that a rule selects in a profile; None for an empty group."""
         profile, member = self.profiles[name], rule.member
         if rule.group is not None:
             places, selector = profile.groups[rule.group], self.program.profiles[name].selector
@@ -277,18 +278,18 @@ class Controls(ParserModel):
         return out
 
 
-ROUNDS = 256  # how often a frame, or what became of it, goes through a switch once more
+ROUNDS = 256  # a frame is dropped after so many clones, resubmissions and recirculations in sequence
 
 
 class Interpreter(Controls):
-    """Runs frames through a program with given entries; counters and registers last from frame to frame.
+    """Run frames through a program with given entries. Counters and registers last between frames.
 
-    `rules` maps table names to entries, `defaults` table names to (action, arguments) where the control plane
-    has changed them. `random` draws a number from low to high, `clock` gives microseconds.
+    `rules` maps table names to entries. `defaults` maps table names to default actions (action, arguments)
+    that the control plane has set. `random` returns a number from low to high, `clock` microseconds.
     """
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return the outgoing frames, as (port, frame), for a frame that comes in on a port."""
+        """Process a frame that arrives on a port. Return the outgoing frames as (port, frame)."""
         self._port = port
         first = FrameState(frame, length=len(frame), received=len(frame))
         self._todo = [first]
@@ -300,7 +301,7 @@ class Interpreter(Controls):
         return out
 
     def _round(self) -> list[tuple[int, bytes]]:
-        """One way through the switch, from the parser or, for an egress clone, from egress on."""
+        """Run the current frame through the switch, from the parser, or for an egress clone from egress."""
         s = self._s
         match s.kind:
             case 0:
@@ -311,7 +312,7 @@ class Interpreter(Controls):
                 self._set_standard("packet_length", s.received)
                 self._set_standard("instance_type", kind)
             case int(kind) if kind == INGRESS_CLONE:
-                self._set_standard("ingress_port", self._port)  # for the parser only
+                self._set_standard("ingress_port", self._port)  # set only while the clone is parsed
                 self._parse()
                 s.fields = self._of_headers() | s.kept
                 return self._session()
@@ -343,7 +344,7 @@ class Interpreter(Controls):
         return [] if out == DROP else self._egress(out)
 
     def _again(self, kind: int, frame: bytes, **changes: Any) -> None:
-        """Let a frame start again, unless its ancestors have done so too often."""
+        """Queue a frame that starts again (clone, resubmit, recirculate). After ROUNDS repeats, drop it."""
         s = self._s
         fresh = FrameState(frame, received=s.received, length=s.received, kind=kind, rounds=s.rounds + 1)
         if s.rounds < ROUNDS:
@@ -358,7 +359,7 @@ class Interpreter(Controls):
         return {ref: value for ref, value in self._s.fields.items() if not headers[ref.header].metadata}
 
     def _session(self) -> list[tuple[int, bytes]]:
-        """Return the copies of a clone session; one that is not there makes none."""
+        """Return the copies of a clone session. A session that does not exist makes no copies."""
         s, session = self._s, self.sessions.get(self._s.session)
         if session is None:
             return []
@@ -373,7 +374,7 @@ class Interpreter(Controls):
 
     def _copies(self, copies: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
         s = self._s
-        s.cut = None  # the frame was cut, not its copy
+        s.cut = None  # truncate() in ingress has no effect on copies
         out = []
         for port, instance in sorted(copies, key=lambda copy: (copy[1], copy[0])):
             self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid), varbits=dict(s.varbits))
@@ -387,7 +388,7 @@ class Interpreter(Controls):
         self._set_standard("egress_port", out)
         self._set_standard("egress_spec", 0)
         self._set_standard("packet_length", s.length)
-        for name in ("enq_timestamp", "egress_global_timestamp"):  # no frame ever waits here
+        for name in ("enq_timestamp", "egress_global_timestamp"):  # the model has no queue: no frame waits
             self._set_standard(name, self._clock())
         for name in ("enq_qdepth", "deq_timedelta", "deq_qdepth"):
             self._set_standard(name, 0)

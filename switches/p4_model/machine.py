@@ -1,4 +1,4 @@
-"""The state of the switch: table entries and what else a control plane writes, and the frame at hand."""
+"""The state of the model's switch: the control plane's settings (such as entries), and the current frame."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class Exact:
-    """Matches one value."""
+    """Match one value."""
 
     value: int
 
     def matches(self, number: int, width: int) -> bool:
-        """Whether a number of that width matches."""
+        """Return True if a number of `width` bits matches."""
         return number == self.value
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Matches the first `length` bits of a value."""
+    """Match the first `length` bits of a value."""
 
     value: int
     length: int
 
     def matches(self, number: int, width: int) -> bool:
-        """Whether a number of that width matches."""
+        """Return True if a number of `width` bits matches."""
         rest = width - self.length
         return number >> rest == self.value >> rest
 
 
 @dataclass(frozen=True)
 class Masked:
-    """Matches the bits of a value that are set in the mask."""
+    """Match the bits of a value at which the mask has ones."""
 
     value: int
     mask: int
 
     def matches(self, number: int, width: int) -> bool:
-        """Whether a number of that width matches."""
+        """Return True if a number of `width` bits matches."""
         return number & self.mask == self.value & self.mask
 
 
 @dataclass(frozen=True)
 class Between:
-    """Matches low..high, both included."""
+    """Match the numbers low..high, including both."""
 
     low: int
     high: int
 
     def matches(self, number: int, width: int) -> bool:
-        """Whether a number of that width matches."""
+        """Return True if a number of `width` bits matches."""
         return self.low <= number <= self.high
 
 
@@ -63,9 +63,9 @@ Key = tuple[Exact | Prefix | Masked | Between, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A table entry. Of several that match, the longest prefix wins, else the highest priority.
+    """A table entry. If several entries match, the longest prefix wins, then the highest priority.
 
-    In a table with an action profile it has a member or a group by id, and no action.
+    If the table has an action profile, the entry names a member or a group by id instead of an action.
     """
 
     key: Key
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass
 class Profile:
-    """An action profile: members by id, and groups of member ids in the order the hash counts them."""
+    """An action profile: members by id, and groups. A group is a list of member ids; a hash selects one."""
 
     members: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     groups: dict[int, list[int]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class CloneSession:
-    """A clone session: port and instance of each copy, its bytes (0: all), and its class of service."""
+    """A clone session: port and instance of each copy, the bytes to keep (0: all), and class of service."""
 
     copies: Sequence[tuple[int, int]]
     length: int = 0
@@ -95,7 +95,7 @@ class CloneSession:
 
 @dataclass
 class Counts:
-    """A counter cell."""
+    """A counter cell: the counted packets and their bytes."""
 
     packets: int = 0
     bytes: int = 0
@@ -103,7 +103,7 @@ class Counts:
 
 @dataclass
 class Meter:
-    """A meter cell (RFC 2698, colour-blind): rates per second, bursts, and what its buckets have."""
+    """A meter cell (RFC 2698, colour-blind): rates per second, bursts, and the tokens in its two buckets."""
 
     committed: int
     committed_burst: int
@@ -113,7 +113,7 @@ class Meter:
     last_us: int = 0
 
     def colour(self, size: int, now_us: int) -> int:
-        """Green, yellow or red (0, 1, 2) for a frame of so many tokens."""
+        """Return the colour (0 green, 1 yellow, 2 red) of a frame that needs `size` tokens."""
         bursts, elapsed = (self.peak_burst, self.committed_burst), now_us - self.last_us
         if not self.tokens:
             self.tokens, elapsed = [float(b) for b in bursts], 0
@@ -136,11 +136,11 @@ STANDARD = "standard_metadata"
 
 
 class AssertionFailedError(Exception):
-    """An assertion has failed; the frame is lost."""
+    """An assertion of the P4 program is false; the switch drops the frame."""
 
 
 class ParserError(Exception):
-    """A frame that the parser gives up, with the code of P4's error."""
+    """The parser stops because of an error in the frame. `code` is the number of the P4 error."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -148,29 +148,29 @@ class ParserError(Exception):
 
 @dataclass
 class FrameState:
-    """One frame on its way."""
+    """A frame in the switch, with its headers, metadata and pending requests."""
 
     frame: bytes
     fields: dict[FieldRef, int] = field(default_factory=dict)
     valid: dict[str, bool] = field(default_factory=dict)
     offset: int = 0
-    received: int = 0  # bytes when it came in
-    length: int = 0  # what packet_length will be in egress
-    cut: int | None = None  # what truncate() leaves of the frame
+    received: int = 0  # length of the frame in bytes when it arrived
+    length: int = 0  # the value of packet_length in egress
+    cut: int | None = None  # the length in bytes that truncate() sets for the output frame
     exited: bool = False
-    extracted: dict[str, int] = field(default_factory=dict)  # elements of each stack, up to the next one
+    extracted: dict[str, int] = field(default_factory=dict)  # by stack: how many elements were extracted
     varbits: dict[FieldRef, bytes] = field(default_factory=dict)
-    kind: int = 0  # why it starts again: an instance type, 0 for a frame that came in
-    rounds: int = 0  # how often it has started again
-    session: int = 0  # where a clone goes
-    kept: dict[FieldRef, int] = field(default_factory=dict)  # what an ingress clone has from its frame
-    clone: tuple[int, int] | None = None  # the session and the field list that were asked for
-    resubmit: int = 0  # the field list of the request
+    kind: int = 0  # instance type of a clone, resubmitted or recirculated frame; 0 for an arriving frame
+    rounds: int = 0  # how often the frame was cloned, resubmitted or recirculated
+    session: int = 0  # the clone session of a clone
+    kept: dict[FieldRef, int] = field(default_factory=dict)  # metadata that an ingress clone keeps
+    clone: tuple[int, int] | None = None  # the requested clone: its session and its field list
+    resubmit: int = 0  # number of the field list of a requested resubmission; 0 for none
     recirculate: int = 0
 
 
 class Machine:
-    """The state of a switch that lasts from frame to frame, and the frame that it works on."""
+    """The state that a switch keeps between frames, and the current frame."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Machine:
         self.counters: dict[tuple[str, int], Counts] = {}
         self.direct: dict[tuple[str, Rule], Counts] = {}
         self.registers: dict[tuple[str, int], int] = {}
-        self.learned: list[tuple[str, tuple[int, ...]]] = []  # digests
+        self.learned: list[tuple[str, tuple[int, ...]]] = []  # sent digests: name and field values
         self._digest = 0
         self.meters: dict[tuple[str, int], Meter] = {}
         self.direct_meters: dict[tuple[str, Rule], Meter] = {}
@@ -226,7 +226,7 @@ class Machine:
         return fixed[:at] + self._s.varbits.get(FieldRef(header, kind.varbit.name), b"") + fixed[at:]
 
     def _size(self, header: str) -> int:
-        """Bytes that a header takes in the frame."""
+        """Return the size of a header in the frame, in bytes."""
         kind = self.program.headers[header].type
         varbit = b"" if kind.varbit is None else self._s.varbits.get(FieldRef(header, kind.varbit.name), b"")
         return kind.bits // 8 + len(varbit)

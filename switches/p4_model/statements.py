@@ -1,4 +1,4 @@
-"""Expressions, hashes, statements and actions, on integers of any size."""
+"""Evaluate expressions, hashes, statements and actions, with integers of any size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mrclab.switches.v1model.expressions import (
 
 
 def _divide(a: int, b: int) -> int:
-    """Towards zero; a division by zero gives zero."""
+    """Divide and round towards zero. A division by zero gives zero."""
     if not b:
         return 0
     return a // b if (a < 0) == (b < 0) else -(-a // b)
@@ -59,10 +59,10 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 
 class Expressions(Machine):
-    """Evaluates expressions on the frame at hand."""
+    """Evaluate expressions on the current frame."""
 
     def _header(self, expr: Expr | None, args: tuple[int, ...]) -> str | None:
-        """Return the header that an expression denotes, None beyond the end of a stack."""
+        """Return the header that an expression denotes; None if an index is beyond the end of a stack."""
         match expr:
             case Name("header", name):
                 return name
@@ -141,7 +141,7 @@ class Expressions(Machine):
         raise UnsupportedError("a condition that is not boolean")
 
     def _alike(self, kind: str, one: str, other: str) -> bool:
-        """Whether two headers, or two unions in the same header, are valid and equal."""
+        """Return True if two headers are valid and equal. For two unions, compare their headers in pairs."""
         if kind == "header_union":
             pairs = zip(self.program.elements(one), self.program.elements(other), strict=True)
             return any(self._alike("header", a, b) for a, b in pairs)
@@ -186,7 +186,7 @@ class Expressions(Machine):
 
 
 class Statements(Expressions):
-    """Executes actions on the frame at hand."""
+    """Execute actions on the current frame."""
 
     def _action(self, action: Action, args: tuple[int, ...]) -> None:
         at = 0
@@ -279,7 +279,7 @@ class Statements(Expressions):
                 if not self._value(condition, args):
                     raise AssertionFailedError
             case "exit", _:
-                self._s.exited = True  # the rest of this action still runs
+                self._s.exited = True  # as in BMv2, the rest of the action still runs
             case (("no_op" | "log_msg"), _):
                 pass
             case _:
@@ -289,7 +289,7 @@ class Statements(Expressions):
         for f in self.program.headers[header].type.fields:
             self._store(FieldRef(header, f.name), 0)
         varbit = self.program.headers[header].type.varbit
-        if varbit is not None:  # as in BMv2 it keeps its length
+        if varbit is not None:  # as in BMv2, a zeroed variable-length field keeps its length
             ref = FieldRef(header, varbit.name)
             self._s.varbits[ref] = bytes(len(self._s.varbits.get(ref, b"")))
 
@@ -297,7 +297,7 @@ class Statements(Expressions):
         if self._s.valid.get(origin) or self.program.headers[origin].metadata:
             self._copy(to, origin)
             self._set_valid(to)
-        else:  # the fields keep their values
+        else:  # an invalid origin makes the target invalid; the target's fields keep their values
             self._s.valid[to] = False
 
     def _copy(self, to: str, origin: str) -> None:
@@ -311,7 +311,7 @@ class Statements(Expressions):
 
     def _shift(self, stack: str, by: int) -> None:
         headers, depth = self.program.elements(stack), self.program.depth(stack)
-        each = len(headers) // depth  # more than one in a stack of unions
+        each = len(headers) // depth  # headers per element: 1, or more in a stack of unions
         order = range(depth) if by < 0 else reversed(range(depth))
         for i in order:
             for j in range(each):

@@ -1,1 +1,1 @@
-"""A v1model program as frozen values (the IR that all targets share), and its reader."""
+"""The intermediate representation of a v1model program (frozen values), and the reader that builds it."""

@@ -1,7 +1,7 @@
 """Reader of the BMv2 JSON that p4c writes for v1model.
 
-The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). Only the form of the
-JSON is checked here; a target itself refuses constructs that it cannot run.
+The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). This module checks
+only the form of the JSON. If a target cannot run a construct of the program, the target raises an error.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _expr(obj: Any) -> Expr:
     match kind:
         case "expression":
             return _expr(value)
-        case "field" if isinstance(value[0], dict):  # $valid$ of an element of a stack
+        case "field" if isinstance(value[0], dict):  # the field $valid$ of an element of a header stack
             return Op("valid", None, _expr(value[0]))
         case "field":
             return FieldRef(*value)
@@ -128,7 +128,7 @@ def _expr(obj: Any) -> Expr:
 
 
 def _primitive(obj: Mapping[str, Any]) -> Primitive:
-    if obj["op"] == "primitive":  # the form of an action's statement in a parser
+    if obj["op"] == "primitive":  # in a parser, p4c wraps a statement in an operation "primitive"
         inner = obj["parameters"][0]
         return _primitive({**inner, "source_info": inner.get("source_info") or obj.get("source_info")})
     return Primitive(obj["op"], tuple(_expr(p) for p in obj.get("parameters", [])), _source(obj))
@@ -194,7 +194,7 @@ def _const_entry(obj: Mapping[str, Any]) -> ConstEntry:
 def _table(obj: Mapping[str, Any]) -> Table:
     for k in obj["key"]:
         if isinstance(k["target"], dict):
-            # p4c writes this for an element of a stack at a computed index; BMv2 refuses it, too.
+            # p4c writes a dict if the index of a header stack is computed. BMv2 cannot load such a program.
             name = k.get("name") or "of an expression"
             raise UnsupportedError(
                 f"key {name} of table {obj['name']}, which is no field,", str(_source(obj))
@@ -315,15 +315,15 @@ def _profile(obj: Mapping[str, Any]) -> ActionProfile:
 def read_program(data: bytes | str) -> Program:
     """Read the BMv2 JSON of a v1model program.
 
-    Raises BadInputError if the text is not the JSON of a v1model program, and UnsupportedError for what p4c
-    writes and no target can run.
+    Raise BadInputError if the text is not the JSON of a v1model program. Raise UnsupportedError for a
+    construct that p4c writes but that no target can run.
     """
     try:
         raw = json.loads(data)
         types = {t["name"]: _header_type(t) for t in raw["header_types"]}
         for h in raw["headers"]:
             if h["header_type"] in {u["name"] for u in raw.get("header_union_types", [])}:
-                # p4c writes this for some unions; BMv2 refuses it, too.
+                # Sometimes p4c lists a header union as a header. BMv2 cannot load such a program.
                 raise UnsupportedError(
                     f"header union {h['name']}, which p4c has written as a header,",
                     PurePath(raw.get("program", "")).name,

@@ -1,6 +1,6 @@
-"""Headers, actions and externs that a v1model program declares.
+"""Headers, actions and externs that a v1model program declares, and the jumps inside an action.
 
-Also the jumps inside an action: p4c writes them for `if` in an action's body.
+p4c writes jumps for an `if` in an action's body.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Varbit:
 
 @dataclass(frozen=True)
 class HeaderType:
-    """A header or struct type. The offsets of its fields leave out the `varbit`, if it has one."""
+    """A header or struct type. The offsets of its fields do not count the length of the `varbit` field."""
 
     name: str
     fields: tuple[Field, ...]
@@ -63,7 +63,7 @@ class Header:
 
     @cached_property
     def field_by_name(self) -> dict[str, Field]:
-        """The fields, by name."""
+        """The fields of fixed width, by name."""
         return {f.name: f for f in self.type.fields}
 
 
@@ -77,7 +77,7 @@ class HeaderStack:
 
 @dataclass(frozen=True)
 class HeaderUnion:
-    """A header union: its headers, of which one at most is valid."""
+    """A header union: the names of its headers. At most one of them is valid at a time."""
 
     name: str
     members: tuple[str, ...]
@@ -85,7 +85,7 @@ class HeaderUnion:
 
 @dataclass(frozen=True)
 class UnionStack:
-    """A stack of header unions: the names of its elements, and those of the headers in each, in order."""
+    """A stack of header unions: the names of its unions, and the header names within a union, in order."""
 
     name: str
     members: tuple[str, ...]
@@ -102,7 +102,7 @@ class ActionParam:
 
 @dataclass(frozen=True)
 class Action:
-    """An action. Names may repeat in a program, ids do not."""
+    """An action. Two actions of a program may have the same name, but not the same id."""
 
     name: str
     id: int
@@ -113,7 +113,7 @@ class Action:
 
 @dataclass(frozen=True)
 class CounterArray:
-    """A counter array; a direct one names its table and takes that table's size."""
+    """A counter array. A direct counter names its table, and has one cell for each entry of the table."""
 
     name: str
     id: int
@@ -123,11 +123,11 @@ class CounterArray:
 
 @dataclass(frozen=True)
 class MeterArray:
-    """A meter array. A direct one names its table, and the field that gets the colour before its action."""
+    """A meter array. A direct meter names its table, and the field that gets the colour before the action."""
 
     name: str
     size: int
-    packets: bool  # else it counts bytes
+    packets: bool  # True: the meter counts packets; False: bytes
     rates: int
     table: str | None = None
     result: FieldRef | None = None
@@ -136,7 +136,7 @@ class MeterArray:
 
 @dataclass(frozen=True)
 class ValueSet:
-    """A parser value set: how many bits its members have, each field in whole bytes, and how many fit."""
+    """A parser value set: bits of a member (each field in whole bytes), and maximum number of members."""
 
     name: str
     bits: int
@@ -146,7 +146,7 @@ class ValueSet:
 
 @dataclass(frozen=True)
 class DigestList:
-    """A digest's messages to the controller: the fields of each, in order."""
+    """A digest: the fields of each message that the switch sends to the controller, in order."""
 
     name: str
     id: int
@@ -156,7 +156,7 @@ class DigestList:
 
 @dataclass(frozen=True)
 class FieldList:
-    """The fields that are preserved for a clone, or for a frame that enters the switch again."""
+    """Metadata fields that a cloned, resubmitted or recirculated frame keeps."""
 
     name: str
     id: int
@@ -178,9 +178,9 @@ class RegisterArray:
 class Calculation:
     """A hash: its algorithm by BMv2's name, and its input.
 
-    The input is a string of bits, most significant first: fields and constants in a row, the last byte filled
-    with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width. A
-    Name of kind `payload` stands for the part of the frame that was not parsed; it comes last.
+    The input is a string of bits, most significant first: fields and constants one after another. Zeros fill
+    the last byte. A field of an invalid header is left out. `Bits` is a constant of a given width. A `Name`
+    of kind `payload` stands for the part of the frame that was not parsed; it is always the last item.
     """
 
     name: str
@@ -191,10 +191,10 @@ class Calculation:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum: a field that must equal the result of a calculation where its condition is true.
+    """A checksum: a field that should equal the result of a calculation. Used only if `condition` is true.
 
-    One to `verify` is looked at behind the parser and sets standard_metadata.checksum_error, one to `update`
-    is written before the deparser.
+    If `verify` is true, the switch compares both after the parser and sets standard_metadata.checksum_error
+    if they differ. If `update` is true, the switch writes the result to the field before the deparser.
     """
 
     name: str
@@ -216,7 +216,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class ActionProfile:
-    """An action profile; one with a `selector` is an action selector, which chooses a member by a hash."""
+    """An action profile. If it has a `selector`, it is an action selector: a hash chooses the member."""
 
     name: str
     size: int
@@ -226,7 +226,7 @@ class ActionProfile:
 
 @dataclass(frozen=True)
 class UnsupportedPart:
-    """A part of the program this reader keeps only by name, so that a target can refuse it."""
+    """A part of the program that no target supports. Its name and place are kept for the error message."""
 
     what: str
     name: str
@@ -237,7 +237,7 @@ JUMPS = ("_jump", "_jump_if_zero")
 
 
 def jump_target(primitive: Primitive) -> int:
-    """Return the index of the statement that a jump leads to. Raises UnsupportedError for a computed one."""
+    """Return the index of the statement that a jump leads to. Raise UnsupportedError if it is computed."""
     last = primitive.args[-1]
     if not isinstance(last, Const):
         raise UnsupportedError("a computed jump", str(primitive.source))
@@ -245,6 +245,6 @@ def jump_target(primitive: Primitive) -> int:
 
 
 def loops(action: Action) -> bool:
-    """Return True if an action jumps back."""
+    """Return True if an action has a loop: a jump to an earlier statement or to itself."""
     jumps = [(i, p) for i, p in enumerate(action.primitives) if p.op in JUMPS]
     return any(jump_target(p) <= i for i, p in jumps)

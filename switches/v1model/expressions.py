@@ -1,4 +1,4 @@
-"""Expressions and statements of a v1model program."""
+"""Expressions and statements of a v1model program, as they occur in the BMv2 JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """A place in the P4 source; line 0 if p4c gives none."""
+    """A place in the P4 source. If p4c gives no line, `line` is 0."""
 
     filename: str = ""
     line: int = 0
@@ -40,21 +40,21 @@ class Const:
 
 @dataclass(frozen=True)
 class BoolConst:
-    """A truth value."""
+    """A constant True or False."""
 
     value: bool
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of the enclosing action, by position."""
+    """A parameter of the action in which the expression occurs, by its position."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Name:
-    """A named object: `kind` is header, header_stack, counter_array, register_array, calculation, ..."""
+    """An object's name. `kind` is header, header_stack, counter_array, register_array, calculation, ..."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ class Name:
 
 @dataclass(frozen=True)
 class StackField:
-    """A field of the last element of a stack that was extracted."""
+    """A field of the element of a header stack that the parser extracted last."""
 
     stack: str
     field: str
@@ -70,7 +70,7 @@ class StackField:
 
 @dataclass(frozen=True)
 class UnionStackHeader:
-    """A header of the next element of a stack of unions, as an extract names it."""
+    """A header in the next free element of a stack of unions: the target of an `extract` in the parser."""
 
     stack: str
     header: str
@@ -78,7 +78,7 @@ class UnionStackHeader:
 
 @dataclass(frozen=True)
 class UnionStackField:
-    """A field of a header of the last element of a stack of unions that was extracted."""
+    """A field of a header in the element of a stack of unions that the parser extracted last."""
 
     stack: str
     header: str
@@ -87,7 +87,7 @@ class UnionStackField:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """Bits of the packet beyond the parser's position: `offset` and `width` in bits."""
+    """Bits of the packet that the parser reads without moving on: `offset` from its position, and `width`."""
 
     offset: int
     width: int
@@ -102,14 +102,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Vector:
-    """Several values."""
+    """A list of expressions, such as the arguments of a log message."""
 
     items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operation on one, two or (`?`) three operands; an unary one has only `right`."""
+    """An operation. A unary one has only `right`. The conditional `?` has all three operands."""
 
     op: str
     left: Expr | None

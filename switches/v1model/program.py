@@ -1,6 +1,6 @@
 """A whole v1model program, with its parser, controls, tables and deparser.
 
-Both targets and the model of its semantics read it.
+The eBPF compiler and the model of P4's semantics (`p4_model`) both take it as input.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Name, P
 
 @dataclass(frozen=True)
 class Transition:
-    """A transition of a parser state; `kind` is default, hexstr or parse_vset, no next state means accept.
+    """A transition of a parser state; `kind` is default, hexstr or parse_vset. If `next` is None: accept.
 
-    A parse_vset one is taken when the key is in the value set named `value_set`.
+    A transition of kind parse_vset is taken if the key is in the value set named `value_set`.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Parser:
 
 @dataclass(frozen=True)
 class KeyField:
-    """An element of a table's key; `match` is exact, lpm, ternary, range, optional or valid."""
+    """A field of a table's key; `match` is exact, lpm, ternary, range, optional or valid."""
 
     match: str
     target: FieldRef
@@ -78,7 +78,7 @@ class KeyField:
 
 @dataclass(frozen=True)
 class ConstMatch:
-    """An element of the key of an entry written in the program."""
+    """One field of the key of a constant entry, which is written in the P4 program."""
 
     match: str
     key: int
@@ -89,7 +89,7 @@ class ConstMatch:
 
 @dataclass(frozen=True)
 class ConstEntry:
-    """An entry written in the program. A low `priority` goes first."""
+    """A constant entry, which is written in the P4 program. The lowest `priority` number wins."""
 
     key: tuple[ConstMatch, ...]
     action_id: int
@@ -99,7 +99,7 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class DefaultEntry:
-    """The action of a table on a miss."""
+    """The default action of a table: it runs if no entry matches."""
 
     action_id: int
     data: tuple[int, ...]
@@ -108,7 +108,7 @@ class DefaultEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A match-action table. `next_by_action` is keyed by action name, `__HIT__` or `__MISS__`."""
+    """A match-action table. `next_by_action` maps an action, `__HIT__` or `__MISS__` to the next node."""
 
     name: str
     id: int
@@ -130,7 +130,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Conditional:
-    """A branch of a control."""
+    """An `if` in a control: the expression, and the next node for true and for false."""
 
     name: str
     expr: Expr
@@ -141,7 +141,7 @@ class Conditional:
 
 @dataclass(frozen=True)
 class ActionCall:
-    """A bare call of an action."""
+    """A call of an action outside of a table."""
 
     name: str
     action_id: int
@@ -154,7 +154,7 @@ Node = Table | Conditional | ActionCall
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A control: its first node (None: it does nothing) and all nodes by name."""
+    """A control (ingress or egress): its first node (None if the control is empty) and its nodes by name."""
 
     name: str
     start: str | None
@@ -163,7 +163,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Deparser:
-    """The order in which valid headers go out."""
+    """The deparser: the order in which it writes valid headers, and its other statements."""
 
     order: tuple[str, ...]
     primitives: tuple[Primitive, ...]
@@ -197,7 +197,7 @@ class Program:
 
     @property
     def file(self) -> str:
-        """The name of the P4 file, for parts without a line."""
+        """The name of the P4 file, for errors about a part whose line is unknown."""
         return PurePath(self.name).name
 
     def elements(self, name: str) -> tuple[str, ...]:
@@ -209,22 +209,22 @@ class Program:
         return tuple(h for u in self.union_stacks[name].members for h in self.unions[u].members)
 
     def named(self, name: Name) -> tuple[str, ...]:
-        """Return the headers that a name of a header, a union or a stack of either stands for."""
+        """Return the headers that belong to a name: of a header, a union, or a stack of headers or unions."""
         return (name.name,) if name.name in self.headers else self.elements(name.name)
 
     def depth(self, stack: str) -> int:
-        """Return how many elements a stack of headers or unions has."""
+        """Return the number of elements of a stack of headers or unions."""
         return len((self.stacks.get(stack) or self.union_stacks[stack]).members)
 
     def element(self, stack: str, index: int, header: str | None = None) -> str:
-        """Return an element of a stack of headers, or the header of this name in one of unions."""
+        """Return an element of a header stack; for a stack of unions, the named header of an element."""
         if header is None:
             return self.stacks[stack].members[index]
         unions = self.union_stacks[stack]
         return self.unions[unions.members[index]].members[unions.headers.index(header)]
 
     def exclusive_with(self, header: str) -> tuple[str, ...]:
-        """Return the headers that become invalid when this one becomes valid."""
+        """Return the other headers of a header's union. They become invalid when the header becomes valid."""
         return self._exclusive.get(header, ())
 
     @cached_property
@@ -232,7 +232,7 @@ class Program:
         return {h: tuple(o for o in u.members if o != h) for u in self.unions.values() for h in u.members}
 
     def varbit(self, ref: FieldRef) -> Varbit | None:
-        """Return the declaration of a field of variable length, None for any other."""
+        """Return the declaration of a field of variable length. Return None for a field of fixed width."""
         kind = self.headers[ref.header].type
         return kind.varbit if kind.varbit is not None and kind.varbit.name == ref.field else None
 

@@ -1,1 +1,1 @@
-"""The compiler: from the IR of a program to LLVM IR, and from that to a BPF object."""
+"""The compiler: it translates a v1model program to LLVM IR, and LLVM compiles this IR to a BPF object."""

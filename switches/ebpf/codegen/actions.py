@@ -1,7 +1,4 @@
-"""Action bodies: statement by statement, with the jumps that p4c writes for `if` inside an action.
-
-random() is here too: uniform numbers from the kernel's generator.
-"""
+"""Write the code of action bodies: statements, jumps (p4c writes them for an `if`), and calls of random()."""
 
 from __future__ import annotations
 
@@ -23,25 +20,25 @@ from mrclab.switches.v1model.expressions import Const, Expr, FieldRef, Name, Op,
 
 
 class RandomStatements:
-    """Writes calls of random()."""
+    """Write the code of random()."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
         self.asm = gen.asm
-        self._drawn: dict[int, Value] = {}  # by the statement that they are for
+        self._drawn: dict[int, Value] = {}  # id of a statement -> random bits that were drawn for it
 
     def forget(self) -> None:
-        """Drop numbers drawn early."""
+        """Forget the random bits that `draw` has drawn."""
         self._drawn.clear()
 
     def draw(self, p: Primitive) -> None:
-        """Draw 64 random bits early, for a later statement that may call no helper."""
+        """Draw 64 random bits for a statement under a lock, where no helper function can be called."""
         asm, b = self.asm, self.asm.b
         low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
         self._drawn[id(p)] = b.or_(b.shl(high, const(64, 32)), low)
 
     def write(self, e: Evaluator, p: Primitive) -> None:
-        """Set a field to a uniform number from low to high, both included."""
+        """Write code that sets a field to a uniform number from low to high, including both."""
         target, low, high = p.args
         asm, b = self.asm, self.asm.b
         if not isinstance(target, FieldRef):
@@ -74,14 +71,15 @@ class RandomStatements:
             some = b.select(whole, const(64, 1), span)
             scaled = self._scale(draw, some, e.interval(high).bits)
             number = b.add(b.select(whole, draw, scaled), base)
-            # If low is above high, BMv2 leaves the field as it is.
+            # As in BMv2, if low is above high the field keeps its value.
             ordered = b.icmp_unsigned("<=", base, e.value(high, 64))
             kept = asm.fit(self.gen.machine.read(target, p.source), 64)
             number = b.select(ordered, number, kept)
         self.gen.machine.write(target, asm.fit(number, field.width), p.source)
 
     def _scale(self, draw: Value, span: Value, bits: int) -> Value:
-        # If the product fits 64 bits, multiplying keeps the bias below 2^-32 and needs no division.
+        # Scale the random bits to 0..span-1. If the product has at most 64 bits, a multiplication is enough:
+        # it is faster than a division, and its bias is below 2^-32.
         b = self.asm.b
         if bits < 32:
             return b.lshr(b.mul(draw, span), const(64, 32))
@@ -100,7 +98,7 @@ class _Counted:
 
 
 class ActionWriter:
-    """Writes action bodies. `leave` is the block behind the control, for `exit`."""
+    """Write the code of action bodies. `leave` is the block after the control, the target of `exit`."""
 
     def __init__(self, gen: CodegenContext, leave: Any) -> None:
         self.gen = gen
@@ -111,7 +109,7 @@ class ActionWriter:
             RegisterStatements(gen),
             RandomStatements(gen),
         )
-        self._counted: _Counted | None = None  # under a lock: counting that waits for its release
+        self._counted: _Counted | None = None  # count statements to run after the lock is released
         self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
             "assign": self._assign,
             "set": self._assign,
@@ -142,11 +140,11 @@ class ActionWriter:
             "assert": self._assert,
             "assume": self._assert,
             "no_op": lambda e, p: None,
-            "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames do not change
+            "log_msg": lambda e, p: None,  # ignored: only BMv2 has a log
         }
 
     def run(self, action: Action, params: Params) -> None:
-        """Write the body of an action. The builder ends in an open block."""
+        """Write the body of an action. Code that is written later follows it."""
         jumps = {jump_target(p) for p in action.primitives if p.op in JUMPS}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
@@ -176,7 +174,7 @@ class ActionWriter:
             self.asm.enter(stay)
 
     def statement(self, primitive: Primitive, params: Params = ()) -> None:
-        """Write one statement."""
+        """Write the code of one statement."""
         e = Evaluator(self.gen.machine, primitive.source, params)
         for i, arg in enumerate(primitive.args):
             place = arg.left if i == RESULTS.get(primitive.op, 0) and is_access(arg) else arg
@@ -187,9 +185,9 @@ class ActionWriter:
         self._ops.get(primitive.op, self._refuse)(e, primitive)
 
     def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
-        """Write a statement about an element of a stack at a computed index, once for each element.
+        """Write a statement whose header stack index is computed, once for each element of the stack.
 
-        Beyond the end of the stack it does nothing, where BMv2 terminates.
+        If the index is beyond the end of the stack, the statement has no effect; BMv2 would terminate.
         """
         asm = self.asm
         arg = p.args[which]
@@ -229,11 +227,11 @@ class ActionWriter:
         self.gen.machine.write(target, e.value(p.args[1], field.width), p.source)
 
     def _assert(self, e: Evaluator, p: Primitive) -> None:
-        """Continue if a condition is true, else drop the frame, where BMv2 terminates."""
+        """Write an assertion. If the condition is false, drop the frame; BMv2 would terminate."""
         true, false = self.asm.block("assert.true"), self.asm.block("assert.false")
         self.asm.b.cbranch(self._nonzero(e, p.args[0]), true, false)
         self.asm.enter(false)
-        if self._counted is not None:  # under the lock of registers
+        if self._counted is not None:  # the action holds the lock of registers: release it first
             self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())
         self.asm.b.branch(self.gen.wrong or self.gen.drop)
         self.asm.enter(true)
@@ -259,7 +257,7 @@ class ActionWriter:
         self.asm.store(self.asm.fit(index, 64), self.asm.at(place, 8), 8)
 
     def _execute_meter(self, e: Evaluator, p: Primitive) -> None:
-        """Meter this frame; an index outside the array does nothing and leaves the result as it is."""
+        """Meter the frame. If the index is outside the array, the result field keeps its value."""
         array, at, target = p.args
         if not isinstance(array, Name) or array.name not in self.gen.meters:
             raise e.refuse("a meter that is not declared")
@@ -269,10 +267,10 @@ class ActionWriter:
         execute_meter(self.gen, self.gen.meters[array.name], index, target, p.source)
 
     def _lock(self, action: Action) -> bool:
-        """Take the lock of the switch's registers if another CPU must not interleave with the action.
+        """Take the lock of all registers if another CPU must not change them during the action.
 
-        BMv2 locks every register that an action touches. A single access of up to 64 bits is atomic by
-        itself; but once some action needs the lock, actions that only write have to take it too.
+        BMv2 locks every register that an action uses. Here a single access of up to 64 bits needs no lock,
+        because it is atomic. But if some action needs the lock, every action that writes must take it.
         """
         ops = register_ops(action)
         contended = any(self._registers.needs_lock(a) for a in self.gen.program.actions.values())
@@ -284,7 +282,7 @@ class ActionWriter:
         return True
 
     def _before_lock(self, action: Action) -> None:
-        """Draw random numbers before the lock, and defer counting: under the lock no helper may be called."""
+        """Prepare for the lock, under which no helper can be called: draw random numbers, defer counting."""
         for p in action.primitives:
             if p.op in _NOT_LOCKED:
                 what = f"{_NOT_LOCKED[p.op]} in an action that holds the lock of registers"
@@ -298,7 +296,7 @@ class ActionWriter:
             self.asm.store(const(64, 0), self._count_place(i), 8)
 
     def _digest(self, e: Evaluator, p: Primitive) -> None:
-        """Request a digest. As in BMv2 it is made at the end of ingress, and the last request wins."""
+        """Request a digest. As in BMv2 it is sent at the end of ingress, and the last request wins."""
         number = p.args[1]
         if not isinstance(number, Const) or number.value not in self.gen.program.digests:
             raise e.refuse("a digest that is not declared")
@@ -307,7 +305,7 @@ class ActionWriter:
         )
 
     def _count_place(self, i: int) -> Value:
-        """Return the address of a deferred count: a flag (0 or 1, 64 bits) and the cell (64 bits)."""
+        """Return the address of deferred count `i`: a flag (1 if it must run), and the cell's index."""
         return self.asm.at(self.gen.machine.scratch, self.gen.layout.buffer + i * _COUNT_SIZE)
 
     def _after_lock(self) -> None:
@@ -331,24 +329,24 @@ class ActionWriter:
         return self.asm.map_value(self.gen.lock_map)
 
     def _truncate(self, e: Evaluator, p: Primitive) -> None:
-        """Request that the frame is cut behind the deparser; the shortest of several requests wins."""
+        """Request that the frame is truncated after the deparser. The shortest requested length wins."""
         asm, b = self.asm, self.asm.b
         cell = asm.at(self.gen.machine.scratch, self.gen.layout.cut)
         before, request = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
-        # 0 (no request yet) minus 1 is the largest unsigned number.
+        # The stored request is the length plus 1, or 0 for none: 0 - 1 is the largest unsigned number.
         one = const(32, 1)
         shorter = b.icmp_unsigned("<", b.sub(request, one), b.sub(before, one))
         asm.store(b.select(shorter, request, before), cell, 4)
 
     def _clone(self, e: Evaluator, p: Primitive) -> None:
-        """Request a clone. As in BMv2 it is made when the control ends, and the last request wins."""
+        """Request a clone. As in BMv2 it is made at the end of the control, and the last request wins."""
         session, b = self.asm.fit(e.value(p.args[0], 16), 32), self.asm.b
         request = const(32, ASKED | self._fields(e, p.args[1]) << 16)
         cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.clone)
         self.asm.store(b.or_(b.and_(session, const(32, SESSION_MASK)), request), cell, 4)
 
     def _reenter(self, e: Evaluator, p: Primitive, cell: int) -> None:
-        """Request that the frame enters again, with the field list that it preserves."""
+        """Request that the frame is resubmitted or recirculated, with the field list that it keeps."""
         fields = const(32, self._fields(e, p.args[0]))
         self.asm.store(fields, self.asm.at(self.gen.machine.scratch, cell), 4)
 
@@ -358,16 +356,16 @@ class ActionWriter:
         return number.value
 
     def _exit(self, e: Evaluator, p: Primitive) -> None:
-        # As in BMv2, the rest of the same action still runs; then the control ends.
+        # As in BMv2, the rest of the action still runs. Then the control ends.
         self.asm.store(const(8, 1), self.asm.at(self.gen.machine.scratch, self.gen.layout.exited))
 
 
-# Primitives that an action cannot contain while it holds the lock.
+# Statements that are unsupported in an action that holds the lock of registers.
 _NOT_LOCKED = {"execute_meter": "a meter"}
 
 
 def is_access(expr: Expr) -> TypeGuard[Op]:
-    """Return True for a field of a header that another expression denotes."""
+    """Return True if an expression is a field whose header is given by another expression."""
     return isinstance(expr, Op) and expr.op == "access_field"
 
 

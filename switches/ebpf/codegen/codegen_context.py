@@ -1,4 +1,4 @@
-"""The state that the passes share while they translate a program."""
+"""The state that the compiler's modules share while they write the BPF function of a program."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ STANDARD = "standard_metadata"
 
 @dataclass(frozen=True)
 class Recirculation:
-    """Names for the frames that enter a program again (see `recirculation`).
+    """Values that recognise a frame which enters the program again (see the module `recirculation`).
 
-    `identity` is a map with the mark of such frames and the program's number; `mark` and `ifindex` are those
-    of the frame at hand.
+    `identity` is the index of a map with the mark of such frames and the program's number. `mark` and
+    `ifindex` belong to the current frame.
     """
 
     identity: int
@@ -40,17 +40,17 @@ class Recirculation:
 
 @dataclass
 class CodegenContext:
-    """The function under construction: its code, its maps, and values that it loads once at its start."""
+    """The BPF function that is being written: its code, its maps, and values that it loads at its start."""
 
     program: Program
     layout: Layout
     asm: Asm
     machine: Machine
     ctx: Value
-    length: Value  # i32, bytes of the frame when it was received
-    zero_key: Value  # address of a u32 0
-    index_key: Value  # address of a u32 to write a map index to
-    drop: object  # the block that drops the frame
+    length: Value  # i32: bytes of the frame when it was received
+    zero_key: Value  # address of a u32 that is 0, as the key of a map with one value
+    index_key: Value  # address of a u32 into which the code writes the key of a look-up
+    drop: object  # the basic block that drops the frame
     pool: MapPool
     tables: dict[str, TableLayout] = field(default_factory=dict)
     counters: dict[str, CounterLayout] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class CodegenContext:
     value_sets: dict[str, ValueSetLayout] = field(default_factory=dict)
     ring_map: int | None = None
     lock_map: int | None = None
-    queue_map: int | None = None  # state of the queues of ports
-    truncates: bool = False  # some statement truncates frames
-    frame_length: Value = None  # i32, bytes of the frame now
-    wrong: Any = None  # the block for a failed assertion, if not `drop`
-    copies_block: Any = None  # the block that makes copies, of programs that multicast or clone
-    recirculation: Recirculation | None = None  # of programs in which frames enter again
+    queue_map: int | None = None  # the map with the state of the ports' queues
+    truncates: bool = False  # True if the program has a statement that truncates frames
+    frame_length: Value = None  # i32: present length of the frame in bytes
+    wrong: Any = None  # the block for a failed assertion; None: use `drop`
+    copies_block: Any = None  # the block that makes copies, if the program multicasts or clones
+    recirculation: Recirculation | None = None  # set if the program has frames that enter again
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
-        """Add this frame to a counter cell; an index outside the array counts nothing."""
+        """Write code that counts the frame in a counter cell. An index outside the array has no effect."""
         asm = self.asm
         b = asm.b
         chunk = counter_chunk(cells)
@@ -96,7 +96,7 @@ class CodegenContext:
         asm.enter(done)
 
     def header_bytes(self, header: str) -> Value:
-        """Return the bytes that a header takes in the frame, as an i32."""
+        """Return the size of a header in the frame, in bytes, as an i32."""
         size = const(32, (self.program.headers[header].type.bits + 7) // 8)
         slot = self.layout.varbits.get(header)
         if slot is None:
@@ -104,24 +104,24 @@ class CodegenContext:
         return self.asm.b.add(size, self.asm.load(self.asm.at(self.machine.scratch, slot.length), 32, 4))
 
     def varbit_bytes(self, header: str) -> Value:
-        """Return the bytes of a header's varbit field, at least one, as an i64 with a range for the verifier.
+        """Return the length of a header's varbit field in bytes (at least 1), as an i64.
 
-        A helper must be called between the check of the length and its use: then LLVM does not know the
-        length any more, and keeps the mask.
+        A mask limits the value, because the kernel's verifier demands a range. Call a helper function between
+        the check of the length and this code. Otherwise LLVM knows the length and removes the mask.
         """
         asm, slot = self.asm, self.layout.varbits[header]
         length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)
         return asm.b.add(asm.b.and_(asm.b.sub(length, const(64, 1)), const(64, slot.room - 1)), const(64, 1))
 
     def lengthen(self, by: Value) -> None:
-        """Change the packet_length that egress sees, because a header was added or removed."""
+        """Add `by` to the packet_length of egress, because a header was added or removed."""
         if self.has_standard("packet_length"):
             asm = self.asm
             cell = asm.at(self.machine.scratch, self.layout.length)
             asm.store(asm.b.add(asm.load(cell, 32, 4), by), cell, 4)
 
     def set_standard(self, name: str, value: Value) -> None:
-        """Set a field of the standard metadata if the program uses it."""
+        """Write code that sets a field of standard_metadata, if the program uses the field."""
         ref = FieldRef(STANDARD, name)
         if ref in self.layout.slots:
             width = self.program.field(ref).width
@@ -130,12 +130,12 @@ class CodegenContext:
             self.asm.store(bits, self.asm.at(self.machine.scratch, slot.offset), min(slot.size, 8))
 
     def has_standard(self, name: str) -> bool:
-        """Return True if any statement names this field of the standard metadata."""
+        """Return True if the program uses this field of standard_metadata."""
         return FieldRef(STANDARD, name) in self.layout.slots
 
 
 def key_cell(asm: Asm, value: int | None) -> Value:
-    """Allocate a u32 on the stack; call it in the entry block only."""
+    """Allocate a u32 on the stack for a map key. Call this only while the entry block is written."""
     cell = asm.b.alloca(I32)
     cell.align = 4
     if value is not None:

@@ -1,4 +1,4 @@
-"""The compiler's front door: from BMv2 JSON to a compiled program."""
+"""The entry point of the compiler: compile BMv2 JSON to a program for the kernel."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 
 _DAMAGE = (*DAMAGE, AssertionError)
-"""The error of a program that refers to a missing part, as p4c's output never does."""
-MAPS = 64  # of one program: MAX_USED_MAPS of the kernel
+"""Exceptions for JSON that refers to a missing part. The output of p4c never does this."""
+MAPS = 64  # maximum number of maps of a program (MAX_USED_MAPS in the kernel)
 
 
 def compile_json(data: bytes | str) -> Compiled:
     """Compile BMv2 JSON.
 
-    Raises BadInputError for input that is not such JSON, UnsupportedError for constructs that the target
-    cannot run, and CompilerError when LLVM fails.
+    Raise BadInputError if the input is not BMv2 JSON, UnsupportedError if the target cannot run a construct
+    of the program, and CompilerError if LLVM fails.
     """
     program = read_program(data)
     try:
@@ -37,7 +37,7 @@ def compile_json(data: bytes | str) -> Compiled:
     except UnsupportedError as exc:
         if exc.where:
             raise
-        # p4c gives no line for parser states and some other parts.
+        # p4c gives no line number for parser states and some other parts: name only the file.
         raise UnsupportedError(exc.construct, program.file) from exc
     except _DAMAGE as exc:
         raise BadInputError(f"the program contradicts itself: {reason(exc)}") from exc
@@ -57,7 +57,7 @@ def _compile(program: Program) -> Compiled:
     if maps > MAPS:
         raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
-        # The part with most of them: others only keep a value on the stack.
+        # Of the places that exceed the stack, name the place with the most instructions: probably the cause.
         ((place, _),) = Counter(source_map.place_at(i) for i in deep).most_common(1)
         what, where = split_place(place or "the program")
         raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)

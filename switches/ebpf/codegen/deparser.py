@@ -1,6 +1,7 @@
-"""The deparser: writes back what changed, in place if the frame keeps its length.
+"""Write the code of the deparser, which writes the headers back to the frame.
 
-Also the payload: moving and summing it in pieces whose sizes the verifier knows.
+If no header was added or removed, only changed headers are written. The payload is moved, or summed for a
+checksum, in pieces of constant sizes, because the kernel's verifier accepts only known sizes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from mrclab.switches.ebpf.codegen.backend.asm import I32, Asm, Helper, Value, co
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
 from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
-_CHUNKS = 65536 // CHUNK  # no frame is longer
-_WORD = 4  # bytes; bpf_csum_diff takes whole words
+_CHUNKS = 65536 // CHUNK  # maximum number of chunks of a frame: no frame is longer than 65536 bytes
+_WORD = 4  # bytes: bpf_csum_diff accepts only multiples of 4 bytes
 
 
 def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
-    """Visit `count` bytes in order, each piece as offset and size: chunks, then ever smaller powers of two.
+    """Call `visit` with offset and size of each piece of `count` bytes: chunks, then smaller powers of two.
 
-    Sizes are constants: for a computed size the verifier would need a proof.
+    The sizes are constants, because the kernel's verifier must know the bounds of every size.
     """
     b = asm.b
     start = b.block
@@ -59,15 +60,14 @@ def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
 def payload_sum(gen: CodegenContext) -> Value:
     """Return the 64-bit sum of the payload's 16-bit words, most significant byte first (RFC 1071).
 
-    As in BMv2, the payload ends where truncate() has cut it. Call it before the frame changes its length.
+    As in BMv2, only the bytes that truncate() keeps are summed. Call this before the frame is resized.
     """
     asm, b, layout, memory = gen.asm, gen.asm.b, gen.layout, gen.machine.scratch
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
     count = b.sub(gen.frame_length, start)
     if gen.truncates:
-        keep = b.sub(
-            asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1)
-        )  # the largest number if there was no truncate()
+        # Without truncate(), 0 - 1 is the largest unsigned number, so all bytes are kept.
+        keep = b.sub(asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1))
         count = b.select(b.icmp_unsigned("<", keep, count), keep, count)
     total, buffer = asm.at(memory, layout.key), asm.at(memory, layout.buffer)
     asm.store(const(64, 0), total, 8)
@@ -93,13 +93,13 @@ def payload_sum(gen: CodegenContext) -> Value:
     return b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))
 
 
-_ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
-_TAKE_FROM = 54  # bytes of Ethernet and IPv6, which must remain
-_AT_ONCE = 8  # headers whose sizes are kept in registers together
+_ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: remove bytes directly after the Ethernet header
+_TAKE_FROM = 54  # bytes of the Ethernet and IPv6 headers, which must remain
+_AT_ONCE = 8  # number of headers whose sizes are loaded together: more would not fit into registers
 
 
 def valid_bytes(gen: CodegenContext) -> Value:
-    """Return the total size of the headers that are valid now."""
+    """Return the total size of the valid headers, in bytes."""
     asm, b, total = gen.asm, gen.asm.b, const(32, 0)
     for h in gen.program.deparser.order:
         there = asm.fit(asm.load(asm.at(gen.machine.scratch, gen.layout.valid[h]), 8), 32)
@@ -108,16 +108,16 @@ def valid_bytes(gen: CodegenContext) -> Value:
 
 
 class DeparserWriter:
-    """Writes the deparser."""
+    """Write the code of the deparser."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
         self.asm = gen.asm
 
     def run(self) -> Value:
-        """Write back every valid header in order. Returns the length of the frame; ends in an open block.
+        """Write back all valid headers in order. Return the length of the frame.
 
-        If no header was added or removed, none has moved, and only changed ones are written.
+        If no header was added or removed, only changed headers are written.
         """
         asm, b = self.asm, self.asm.b
         places = find_header_offsets(self.gen.program)
@@ -147,7 +147,7 @@ class DeparserWriter:
         return self.asm.b.sub(self.asm.b.add(self.gen.frame_length, self.emit_all()), parsed)
 
     def emit_all(self) -> Value:
-        """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
+        """Resize the frame for the valid headers, and write all of them. Return their total size."""
         asm, order = self.asm, self.gen.program.deparser.order
         size: Value = const(32, 0)
         for number, h in enumerate(order, 1):
@@ -155,7 +155,7 @@ class DeparserWriter:
             if number % _AT_ONCE == 0:
                 size = asm.fit(asm.here(asm.fit(size, 64)), 32)
         self._fit(size)
-        # The sums are computed again: all of them together would not fit on the stack.
+        # Compute the offsets again instead of storing all of them: they would not fit on the stack.
         offset: Value = const(32, 0)
         for h in order:
             self._emit(h, self.gen.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
@@ -163,14 +163,14 @@ class DeparserWriter:
         return offset
 
     def _behind(self, header: str, offset: Value) -> Value:
-        """Return the offset behind a header; the offset itself if the header is not valid."""
+        """Return the offset after a header. If the header is not valid, return `offset` itself."""
         asm, b = self.asm, self.asm.b
-        # A product instead of a branch: the verifier would follow every combination of headers.
+        # Multiply by 0 or 1 instead of a branch: the verifier would check every combination of branches.
         there = asm.fit(asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.valid[header]), 8), 32)
         return b.add(offset, b.mul(there, self.gen.header_bytes(header)))
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
-        """Write a header back to its old place, if it is valid and some field of it was written."""
+        """Write a header back to its old place in the frame, if it is valid and was changed."""
         asm, b, layout = self.asm, self.asm.b, self.gen.layout
         valid = self.gen.machine.read(FieldRef(header, "$valid$"), NOWHERE)
         dirty = asm.fit(asm.load(asm.at(self.gen.machine.scratch, layout.dirty[header]), 8), 1)
@@ -181,7 +181,7 @@ class DeparserWriter:
         self._emit(header, b.and_(valid, dirty), start)
 
     def cut(self, length: Value) -> None:
-        """Shorten the frame, of that length, to what truncate() said, if it did and the frame is longer."""
+        """Write code that shortens the frame (of `length` bytes) to the length that truncate() has set."""
         asm, b = self.asm, self.asm.b
         cut = asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.cut), 32, 4)
         asked, shorten, done = asm.block("cut.asked"), asm.block("cut.shorten"), asm.block("cut.done")
@@ -190,13 +190,13 @@ class DeparserWriter:
         keep = b.sub(cut, const(32, 1))
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
-        # The kernel keeps at least an Ethernet header; BMv2 would send less, here such a frame is dropped.
+        # The kernel cannot shorten a frame to less than an Ethernet header. Drop it; BMv2 would send it.
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)
 
     def _fit(self, offset: Value) -> None:
-        """Resize the frame where its headers now take more or less room than was parsed."""
+        """If the headers now have another total size than the parsed headers, resize the frame."""
         asm, b = self.asm, self.asm.b
         parsed = asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.parsed), 32, 4)
         same, other = asm.block("same.length"), asm.block("other.length")
@@ -207,7 +207,7 @@ class DeparserWriter:
         asm.enter(same)
 
     def _resize(self, want: Value, have: Value) -> None:
-        """Give the frame room for `want` bytes before its payload, which begins at `have`."""
+        """Change the size of the part before the payload from `have` to `want` bytes."""
         asm, b = self.asm, self.asm.b
         grow, shrink, done = asm.block("grow"), asm.block("shrink"), asm.block("resized")
         b.cbranch(b.icmp_unsigned(">", want, have), grow, shrink)
@@ -215,8 +215,8 @@ class DeparserWriter:
         failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.gen.ctx, b.sub(want, have), const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(shrink)
-        # For IP the kernel can remove bytes behind the Ethernet header and its tags. That is tried first: a
-        # frame cannot be shortened from its end to less than the size of its sender's headers.
+        # In an IP frame the kernel can remove bytes after the Ethernet header, so try this first. The other
+        # way, to move the payload and shorten the frame at its end, fails if the frame becomes too short.
         take, move = asm.block("take.out"), asm.block("move")
         b.cbranch(b.icmp_unsigned(">=", want, const(32, _TAKE_FROM)), take, move)
         asm.enter(take)
@@ -232,7 +232,7 @@ class DeparserWriter:
         asm.enter(done)
 
     def _move_payload(self, to: Value, origin: Value) -> None:
-        """Move the payload towards the front."""
+        """Move the payload towards the front of the frame, piece by piece."""
         b = self.asm.b
         left = b.sub(self.gen.frame_length, origin)
         walk(self.asm, left, lambda at, size: self._move(b.add(to, at), b.add(origin, at), size))
@@ -282,7 +282,7 @@ class DeparserWriter:
         asm.enter(done)
 
     def _store(self, start: Value, scratch_offset: int, count: Value) -> None:
-        """Write bytes of scratch memory into the frame."""
+        """Copy `count` bytes of scratch memory to offset `start` of the frame."""
         asm, b = self.asm, self.asm.b
         fine = asm.block("stored")
         origin = asm.at(self.gen.machine.scratch, scratch_offset)
@@ -293,7 +293,7 @@ class DeparserWriter:
         asm.enter(fine)
 
     def _pack(self, ref: FieldRef) -> None:
-        """Put a field's bits back into the raw image of its header."""
+        """Write a field's bits into the raw bytes of its header in scratch memory."""
         asm, b, memory = self.asm, self.asm.b, self.gen.machine.scratch
         field = self.gen.program.field(ref)
         base = self.gen.layout.raw[ref.header]

@@ -1,8 +1,8 @@
-"""Expressions: from BMv2's numbers of any size to LLVM integers of just the width that counts.
+"""Write the code of expressions. BMv2 has integers of any size; LLVM needs integers of a fixed width.
 
-`value(e, w)` yields e modulo 2^w and works from the top down: an operand of `+` need not be wider than the
-kept part of the sum. Where an operation looks at whole numbers, its operands are first computed at the
-width that holds them (`ranges`).
+`value(e, w)` returns expression e modulo 2^w. For an operation such as `+`, the operands need only w bits
+too. Other operations, such as a comparison, need the whole numbers. For them the operands are computed with
+the width that can hold all their values (module `ranges`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}
 
 
 class Machine:
-    """Access to the fields of the frame at hand in scratch memory."""
+    """Write code that reads and writes the fields of the current frame in scratch memory."""
 
     def __init__(self, program: Program, layout: Layout, asm: Asm, scratch: Value) -> None:
         self.program = program
@@ -43,7 +43,7 @@ class Machine:
         self.scratch = scratch
 
     def read(self, ref: FieldRef, where: Source) -> Value:
-        """Return the bits of a field, at its own width."""
+        """Return the value of a field as an integer of the field's width."""
         asm = self.asm
         if ref.field == "$valid$":
             return asm.fit(asm.load(asm.at(self.scratch, self.layout.valid[ref.header]), 8), 1)
@@ -56,13 +56,13 @@ class Machine:
         return asm.fit(asm.load(pointer, slot.size * 8, min(slot.size, 8)), self.program.field(ref).width)
 
     def write(self, ref: FieldRef, value: Value, where: Source) -> None:
-        """Set a field to a value of the same width."""
+        """Set a field to a value of the same width, and mark its header as changed."""
         self.fill(ref, value, where)
         if ref.header in self.layout.dirty:
             self.asm.store(const(8, 1), self.asm.at(self.scratch, self.layout.dirty[ref.header]))
 
     def fill(self, ref: FieldRef, value: Value, where: Source) -> None:
-        """Set a field to its value in the frame, so that it need not be written back."""
+        """Set a field, but do not mark its header as changed, because the frame has this value already."""
         slot = self.layout.slots.get(ref)
         if slot is None:
             raise UnsupportedError(f"writing {ref.header}.{ref.field}", str(where))
@@ -70,21 +70,21 @@ class Machine:
         self.asm.store(self.asm.fit(value, slot.size * 8), pointer, min(slot.size, 8))
 
     def set_valid(self, header: str, valid: bool) -> None:
-        """Set or clear a header's validity. Setting it clears that of the others in its union."""
+        """Make a header valid or invalid. A valid header makes the other headers of its union invalid."""
         self.asm.store(const(8, int(valid)), self.asm.at(self.scratch, self.layout.valid[header]))
         for rival in self.program.exclusive_with(header) if valid else ():
             self.asm.store(const(8, 0), self.asm.at(self.scratch, self.layout.valid[rival]))
 
 
 def computed_index(expr: Expr | None) -> Expr | None:
-    """Return the index of a stack's element if it is a run-time value, else None."""
+    """Return the index of a header stack access if it is computed at run time, else None."""
     if isinstance(expr, Op) and expr.op == "dereference_header_stack" and not isinstance(expr.right, Const):
         return expr.right
     return None
 
 
 class Evaluator:
-    """Evaluates the expressions of one statement; `where` is its place in the source."""
+    """Write the code of a statement's expressions. `where` is the statement's place in the P4 source."""
 
     def __init__(self, machine: Machine, where: Source, params: Sequence[tuple[int, Value]] = ()) -> None:
         self.m = machine
@@ -93,11 +93,11 @@ class Evaluator:
         self.params = params  # (width, value) of each parameter of the action
 
     def refuse(self, construct: str) -> UnsupportedError:
-        """Return the error that refuses a construct of this statement."""
+        """Return an error for an unsupported construct in this statement. The caller raises it."""
         return UnsupportedError(construct, str(self.where))
 
     def interval(self, expr: Expr | None) -> Interval:
-        """Return the values that an expression can take."""
+        """Return the interval of the values that an expression can have."""
         return ranges.interval(self._static(expr), self._leaf)
 
     def _leaf(self, leaf: FieldRef | Param | StackField | Op) -> Interval:
@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """Resolve an access to a header's field at compile time."""
+        """Replace an access to a field of a known header by that field. Others are returned unchanged."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:
@@ -127,25 +127,25 @@ class Evaluator:
         return FieldRef(header, self.m.program.headers[header].type.name_at(index.value))
 
     def _fields(self, access: Op) -> list[FieldRef]:
-        """Return a field of each element of a stack."""
+        """Return the accessed field of each element of a stack."""
         return [self._field_of(h, access.right) for h in self.elements(access.left)]
 
     def elements(self, expr: Expr | None) -> tuple[str, ...]:
-        """Return the headers of the stack of which an expression takes an element."""
+        """Return the headers of the stack that an element expression names."""
         stack = expr.left if isinstance(expr, Op) else None
         if not isinstance(stack, Name) or stack.name not in self.m.program.stacks:
             raise self.refuse("an element of something other than a header stack")
         return self.m.program.elements(stack.name)
 
     def choose(self, index: Expr, count: int) -> list[Value]:
-        """Return for each of `count` elements of a stack whether a computed index selects it, as i1."""
+        """Return an i1 for each of `count` elements of a stack: 1 if the computed index selects it."""
         bits, signed, (number,) = self.whole(index)
-        last = (1 << (bits - signed)) - 1  # a narrow index cannot select elements beyond
+        last = (1 << (bits - signed)) - 1  # the largest index that these bits can hold
         equal = self.asm.b.icmp_unsigned
         return [equal("==", number, const(bits, i)) if i <= last else const(1, 0) for i in range(count)]
 
     def _element(self, access: Op, index: Expr, width: int) -> Value:
-        """Return a field of the element at a computed index; 0 beyond the end of the stack."""
+        """Return a field of the element at a computed index. Beyond the end of the stack, return 0."""
         fields, result = self._fields(access), const(width, 0)
         for here, ref in zip(self.choose(index, len(fields)), fields, strict=True):
             result = self.asm.b.select(here, self.value(ref, width), result)
@@ -166,7 +166,7 @@ class Evaluator:
         raise self.refuse("a computed header")
 
     def whole(self, *exprs: Expr | None) -> tuple[int, bool, list[Value]]:
-        """Evaluate without loss, all at one width: (width, signed, values)."""
+        """Evaluate expressions with a common width that holds all their values: (width, signed, values)."""
         span = Interval(0, 0)
         for e in exprs:
             span = ranges.hull(span, self.interval(e))
@@ -175,7 +175,7 @@ class Evaluator:
         return span.bits, span.signed, [self.value(e, span.bits) for e in exprs]
 
     def value(self, expr: Expr | None, width: int) -> Value:
-        """Return the value of a data expression modulo 2^width, as an integer of that width."""
+        """Return the value of a numeric expression modulo 2^width, as an integer of `width` bits."""
         asm = self.asm
         if width > WIDEST:
             raise self.refuse(f"a value of {width} bits")
@@ -238,8 +238,8 @@ class Evaluator:
         raise self.refuse(f"operation '{e.op}'")
 
     def _and(self, e: Op, width: int) -> Value:
-        # A mask limits the bits that count of the other side: a 144-bit sum under a 128-bit mask is computed
-        # with 128 bits.
+        # A constant mask limits the bits that are needed of the other operand. For instance, a 144-bit sum
+        # with a 128-bit mask needs only 128 bits.
         needed = width
         for side in (e.left, e.right):
             if isinstance(side, Const) and side.value >= 0:
@@ -250,7 +250,7 @@ class Evaluator:
         asm, b = self.asm, self.asm.b
         if width <= 64:
             return b.mul(left, right)
-        # The back end cannot multiply more than 64 bits: long multiplication on 32-bit limbs.
+        # LLVM's BPF back end cannot multiply more than 64 bits, so multiply pieces of 32 bits and add them.
         size = -(-width // 32) * 32
         left, right = asm.fit(left, size), asm.fit(right, size)
 
@@ -290,7 +290,7 @@ class Evaluator:
         return asm.sext(shifted, width) if signed else asm.fit(shifted, width)
 
     def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
-        """Shift by an amount known only at run time; one of the width or more leaves nothing but the sign."""
+        """Shift by a computed amount. If it is the width or more, the result is 0 (arithmetic: the sign)."""
         asm, b, width = self.asm, self.asm.b, value.type.width
         size = -(-width // 64) * 64
         whole = (asm.sext if how == "arithmetic" else asm.fit)(value, size)
@@ -305,16 +305,16 @@ class Evaluator:
         return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
 
     def _shift_limbs(self, value: Value, by: Value, how: str) -> Value:
-        """Shift more than 64 bits, for which the back end has no instruction, as limbs of 64."""
+        """Shift a number of more than 64 bits, in limbs (pieces) of 64 bits: BPF has no such instruction."""
         asm, b, size = self.asm, self.asm.b, value.type.width
         count = size // 64
         limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]
         some, whole = b.and_(by, const(64, 63)), b.lshr(by, const(64, 6))
-        rest = b.sub(const(64, 63), some)  # one less than the rest of the limb, so that no shift is by 64
+        rest = b.sub(const(64, 63), some)  # a shift by 64 is invalid: shift by 1, then by 63 - some
         fill = b.ashr(limbs[-1], const(64, 63)) if how == "arithmetic" else const(64, 0)
 
         def limb(i: int) -> Value:
-            """Return a limb after the part of the shift that is less than a limb."""
+            """Return limb `i` of the value shifted by `some` bits, which are fewer than 64."""
             if how == "left":
                 below = b.lshr(b.lshr(limbs[i - 1], const(64, 1)), rest) if i else const(64, 0)
                 return b.or_(b.shl(limbs[i], some), below)
@@ -336,7 +336,7 @@ class Evaluator:
     def _divide(self, e: Op, width: int) -> Value:
         asm, b = self.asm, self.asm.b
         bits, signed, (left, right) = self.whole(e.left, e.right)
-        if signed:  # towards zero; the remainder has the sign of the dividend
+        if signed:  # the quotient is rounded towards zero; the remainder has the sign of the dividend
             zero = const(bits, 0)
             below = [b.icmp_signed("<", v, zero) for v in (left, right)]
             left, right = (b.select(n, b.neg(v), v) for n, v in zip(below, (left, right), strict=True))
@@ -351,7 +351,7 @@ class Evaluator:
         return asm.fit(self._unsigned(e.op, left, right), width)
 
     def _unsigned(self, op: str, left: Value, right: Value) -> Value:
-        """Return an unsigned quotient or remainder; by zero they are zero and the dividend."""
+        """Return an unsigned quotient (0 if the divisor is 0) or remainder (then the dividend)."""
         asm, b, bits = self.asm, self.asm.b, left.type.width
         if bits > 64:
             raise self.refuse(f"operation '{op}' on more than 64 bits")
@@ -370,7 +370,7 @@ class Evaluator:
         return asm.sext(value, width)
 
     def is_truth(self, expr: Expr | None) -> bool:
-        """Return True if an expression is boolean rather than data."""
+        """Return True if an expression is boolean, False if it is a number."""
         if isinstance(expr, BoolConst):
             return True
         if not isinstance(expr, Op):
@@ -428,7 +428,7 @@ class Evaluator:
         return self.m.read(FieldRef(header, "$valid$"), self.where)
 
     def _alike(self, one: Name, other: Name) -> Value:
-        """Return whether two headers are valid and equal, or the valid ones of two unions."""
+        """Return an i1: 1 if two headers are valid and equal. For unions, compare their valid headers."""
         b, program, result = self.asm.b, self.m.program, const(1, 0)
         for left, right in zip(program.named(one), program.named(other), strict=True):
             alike = b.and_(self._valid(left), self._valid(right))
@@ -445,7 +445,7 @@ class Evaluator:
         return self.m.layout.varbits[ref.header] if self.m.program.varbit(ref) is not None else None
 
     def _alike_varbits(self, one: VarbitSlot, other: VarbitSlot) -> Value:
-        """Return whether two fields of variable length have the same length and bits."""
+        """Return an i1: 1 if two fields of variable length have the same length and the same bits."""
         asm, memory, result = self.asm, self.m.scratch, const(1, 1)
         places = [(one.length, other.length, 32)]
         places += [(one.offset + at, other.offset + at, 64) for at in range(0, min(one.room, other.room), 8)]

@@ -1,4 +1,4 @@
-"""Statements about whole headers: assigning, adding and removing them, and moving stacks."""
+"""Write the code of statements about whole headers: assign, add and remove them, push and pop stacks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mrclab.switches.v1model.expressions import Const, FieldRef, Name, Primitive
 
 
 class HeaderStatements:
-    """Writes statements about whole headers."""
+    """Write the code of statements about whole headers."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
         self.asm = gen.asm
 
     def _mark_moved(self) -> None:
-        """Note that headers were added or removed, so that the deparser has to write all of them."""
+        """Write code that sets the flag `moved`: the deparser must write all headers again."""
         self.asm.store(const(8, 1), self.asm.at(self.gen.machine.scratch, self.gen.layout.moved))
 
     def _copy_header(self, to: str, origin: str) -> None:
-        """Copy fields, raw image and validity of one header to another of the same type."""
+        """Copy fields, raw bytes and validity of a header to another header of the same type."""
         layout, asm, memory = self.gen.layout, self.asm, self.gen.machine.scratch
         for name in self.gen.program.headers[to].field_by_name:
             target, source = (layout.slots.get(FieldRef(h, name)) for h in (to, origin))
@@ -43,7 +43,7 @@ class HeaderStatements:
         asm.zero(memory, target.offset + source.room, target.room - source.room)
 
     def assign_varbit(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a field of variable length, with its length."""
+        """Copy a field of variable length, and its length."""
         to, origin = p.args
         program = self.gen.program
         if not isinstance(to, FieldRef) or not isinstance(origin, FieldRef):
@@ -55,7 +55,7 @@ class HeaderStatements:
         self._copy_varbit(to.header, origin.header)
 
     def assign_headers(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a union or a stack, header by header."""
+        """Copy a header union or a header stack, header by header."""
         to, origin = p.args
         if not isinstance(to, Name) or not isinstance(origin, Name):
             raise e.refuse("a computed header stack")
@@ -65,14 +65,14 @@ class HeaderStatements:
             self.assign_header(e, replace(p, args=(Name("header", one), Name("header", other))))
 
     def assign_header(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a header if it is valid; otherwise make the target invalid."""
+        """Copy a header if it is valid. Otherwise make the target header invalid."""
         to, origin = e.header(p.args[0]), e.header(p.args[1])
         asm = self.asm
         metadata = [self.gen.program.headers[h].metadata for h in (to, origin)]
         if any(metadata):
             if not all(metadata):
                 raise e.refuse("copying between a header and metadata")
-            self._copy_header(to, origin)  # metadata is always valid and never in a frame
+            self._copy_header(to, origin)  # metadata is always valid, and the deparser does not write it
             return
         self._mark_moved()
         copy, clear, done = asm.block("assign.copy"), asm.block("assign.clear"), asm.block("assign.done")
@@ -87,7 +87,7 @@ class HeaderStatements:
         asm.enter(done)
 
     def add_header(self, e: Evaluator, p: Primitive) -> None:
-        """Make a header valid; if it was not, zero all its fields, as BMv2 does."""
+        """Make a header valid. As in BMv2, if it was invalid, set all its fields to zero."""
         header = e.header(p.args[0])
         asm, b = self.asm, self.asm.b
         fresh, done = asm.block("add.fresh"), asm.block("add.done")
@@ -101,13 +101,13 @@ class HeaderStatements:
         asm.enter(done)
 
     def _reset_header(self, header: str) -> None:
-        """Zero a header's fields and raw image."""
+        """Set a header's fields and raw bytes to zero."""
         layout, asm, memory = self.gen.layout, self.asm, self.gen.machine.scratch
         for ref, slot in layout.slots.items():
             if ref.header == header:
                 asm.zero(memory, slot.offset, slot.size)
         asm.zero(memory, layout.raw[header], (self.gen.program.headers[header].type.bits + 7) // 8)
-        if header in layout.varbits:  # as in BMv2, the field keeps its length
+        if header in layout.varbits:  # as in BMv2, a variable-length field keeps its length
             asm.zero(memory, layout.varbits[header].offset, layout.varbits[header].room)
 
     def remove_header(self, e: Evaluator, p: Primitive) -> None:
@@ -123,7 +123,7 @@ class HeaderStatements:
         asm.enter(done)
 
     def _stack(self, e: Evaluator, p: Primitive) -> tuple[tuple[str, ...], int]:
-        """Return the headers of a stack and by how many it moves: in a stack of unions, by whole unions."""
+        """Return the headers of a stack, and by how many headers push or pop moves them."""
         stack, count = p.args[0], p.args[1]
         if not isinstance(stack, Name) or not isinstance(count, Const):
             raise e.refuse(f"primitive '{p.op}' by an amount that is not constant")
@@ -132,7 +132,7 @@ class HeaderStatements:
         return headers, count.value * (len(headers) // depth)
 
     def push(self, e: Evaluator, p: Primitive) -> None:
-        """Move the elements of a stack back; the first ones become invalid."""
+        """Move the elements of a stack towards its end. The first elements become invalid."""
         members, count = self._stack(e, p)
         for i in reversed(range(len(members))):
             if i >= count:
@@ -142,7 +142,7 @@ class HeaderStatements:
                 self.gen.machine.set_valid(members[i], False)
 
     def pop(self, e: Evaluator, p: Primitive) -> None:
-        """Move the elements of a stack forward; the last ones become invalid."""
+        """Move the elements of a stack towards its front. The last elements become invalid."""
         members, count = self._stack(e, p)
         for i in range(len(members)):
             if i + count < len(members):

@@ -1,10 +1,10 @@
-"""The parser: every state is written once for each position in the frame at which it can be entered.
+"""Write the code of the parser, and of the look-up of a select's key in a parser value set.
 
-Positions are constants then, and a loop over a header stack is unrolled. In a parser with very many
-positions, states are written once for each next element of the stacks, and positions are computed at run
-time. Bytes are fetched by the load helper, which handles frames that are not in linear memory. If a frame
-ends too early, the header stays invalid, parser_error is set, and the frame still goes through ingress, as in
-BMv2. Parser value sets are here too: the layout of their maps, and the look-up of a select's key.
+A state is written once for each position in the frame at which the parser can enter it. So positions are
+constants, and a loop over a header stack is unrolled. If a parser has too many positions, the program
+computes them at run time. Then a state is written once for each number of extracted stack elements. A helper
+function of the kernel copies the bytes, because a frame may be in several pieces of memory. If a frame ends
+too early, the header stays invalid and parser_error is set. As in BMv2, the frame still goes through ingress.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mrclab.switches.v1model.program import ParserState, Program, Transition
 
 
 def key_width(program: Program, key: Expr) -> int:
-    """Return the width of an element of a select, in bits."""
+    """Return the width of one expression in a select's key, in bits."""
     match key:
         case Lookahead(_, width):
             return width
@@ -67,7 +67,7 @@ def _widths(program: Program, value_set: ValueSet) -> list[int]:
 
 
 def layout_value_set(program: Program, value_set: ValueSet, pool: MapPool) -> ValueSetLayout:
-    """Decide on a value set's map. Raises UnsupportedError for one of very many members."""
+    """Lay out the map of a value set. Raise UnsupportedError if the set is too large."""
     size = max(value_set.size, 1)
     if size > SCAN_LIMIT:
         what = f"parser value set {value_set.name} of more than {SCAN_LIMIT} members"
@@ -85,7 +85,7 @@ def layout_value_set(program: Program, value_set: ValueSet, pool: MapPool) -> Va
 def find_member(
     gen: CodegenContext, layout: ValueSetLayout, keys: Sequence[Value], found: object, absent: object
 ) -> None:
-    """Write a look-up of a key's elements: control goes to `found` or to `absent`."""
+    """Write the look-up of a key in a value set. The code jumps to block `found` or `absent`."""
     asm, b = gen.asm, gen.asm.b
     cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), gen.zero_key)
     start, loop, test, following = (asm.block(f"members.{n}") for n in ("start", "loop", "test", "following"))
@@ -115,11 +115,11 @@ def find_member(
     b.cbranch(b.icmp_unsigned("<", succ, const(64, layout.size)), loop, absent)
 
 
-STATE_LIMIT = 256  # written states
+STATE_LIMIT = 256  # maximum number of written states, where a state counts once for each position
 
 
 class ParserWriter:
-    """Writes the parser of a unit; `done` is the block behind it."""
+    """Write the code of the parser. `done` is the block after the parser."""
 
     def __init__(self, gen: CodegenContext, done: Any) -> None:
         self.gen = gen
@@ -127,11 +127,11 @@ class ParserWriter:
         self.done = done
         self.written: dict[tuple[str, ParserPosition], Any] = {}
         self.pending: list[tuple[str, ParserPosition]] = []
-        self.folded = False  # there are too many positions: they are computed at run time
+        self.folded = False  # True: there are too many positions, so they are computed at run time
         self.statements = ActionWriter(gen, done)
 
     def run(self) -> None:
-        """Write all states that can be reached. The builder ends in `done`."""
+        """Write all states that can be reached. Code that is written later goes to block `done`."""
         program, parser = self.gen.program, self.gen.program.parser
         steps = follow_parser(program, STATE_LIMIT, folded=False)
         if steps is None:
@@ -158,7 +158,7 @@ class ParserWriter:
         return self.written[name, at]
 
     def _position(self, at: ParserPosition, further: int = 0) -> Value:
-        """Return the offset in the frame of a parser position, plus some bytes."""
+        """Return the offset in the frame of a parser position plus `further` bytes."""
         here = const(32, at.offset + further)
         if not at.unknown_lengths:
             return here
@@ -166,7 +166,7 @@ class ParserWriter:
         return self.asm.b.add(here, base)
 
     def _passed(self, at: ParserPosition, count: Value) -> ParserPosition:
-        """Note that a run-time number of bytes lies before the next field."""
+        """Move the position by a number of bytes that is known only at run time."""
         cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.base)
         before = self.asm.load(cell, 32, 4)
         self.asm.store(self.asm.b.add(before, count), cell, 4)
@@ -203,7 +203,7 @@ class ParserWriter:
         self._select(state, at)
 
     def _demand(self, condition: Value, at: ParserPosition, error: str) -> None:
-        """Stop with an error unless a condition is true."""
+        """Write a check: if the condition is false, stop the parser with this error."""
         asm = self.asm
         fine, wrong = asm.block("fine"), asm.block("wrong")
         asm.b.cbranch(condition, fine, wrong)
@@ -212,7 +212,7 @@ class ParserWriter:
         asm.enter(fine)
 
     def _need(self, end: Value, at: ParserPosition) -> None:
-        """Stop with PacketTooShort unless the frame has `end` bytes."""
+        """Write a check: if the frame has fewer than `end` bytes, stop with PacketTooShort."""
         self._demand(self.asm.b.icmp_unsigned(">=", self.gen.frame_length, end), at, "PacketTooShort")
 
     def _advance(self, count: int, at: ParserPosition) -> ParserPosition:
@@ -225,7 +225,7 @@ class ParserWriter:
         return self._passed(at, count)
 
     def _whole_bytes(self, bits: Expr, op: Primitive, at: ParserPosition) -> Value:
-        """Convert a computed number of bits to bytes, as an i32; stop the parser if it is not whole bytes."""
+        """Convert a computed number of bits to bytes (i32). If it is no multiple of 8, stop the parser."""
         b = self.asm.b
         number = Evaluator(self.gen.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
         rest = b.and_(number, const(32, 7))
@@ -257,9 +257,9 @@ class ParserWriter:
     def _fetch_varbit(
         self, op: Primitive, header: str, varbit: Varbit, at: ParserPosition, after: ParserPosition
     ) -> ParserPosition:
-        """Copy a header with a field of variable length into scratch memory, that field apart.
+        """Copy a header and its variable-length field to two separate places in scratch memory.
 
-        Returns the place behind that field.
+        Return the position after that field.
         """
         if op.op != "extract_VL":
             raise UnsupportedError(f"extracting {header} without a length", str(op.source))
@@ -277,7 +277,7 @@ class ParserWriter:
         before, raw = varbit.offset // 8, layout.raw[header]
         if before:
             self._fetch(raw, self._position(at), before, at)
-        else:  # see varbit_bytes
+        else:  # varbit_bytes needs a call of some helper function before it
             asm.helper(Helper.KTIME_GET_NS)
         some, done = asm.block("varbit.some"), asm.block("varbit.done")
         b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)
@@ -310,7 +310,7 @@ class ParserWriter:
                 self.gen.machine.fill(ref, bits, NOWHERE)
 
     def _bits(self, offset: int, width: int) -> Value:
-        """Return bits of scratch memory, most significant first, as an integer of that width."""
+        """Return bits of scratch memory as an integer, most significant bit first. `offset` is in bits."""
         asm = self.asm
         first, last = offset // 8, (offset + width - 1) // 8
         size = last - first + 1
@@ -330,14 +330,14 @@ class ParserWriter:
         return self._bits(buffer * 8 + expr.offset % 8, expr.width)
 
     def _resolve(self, expr: Expr, at: ParserPosition, source: str) -> Expr:
-        """Replace fields of the last extracted element of a stack by that element's."""
+        """In an expression, replace references to a stack's last extracted element by that header."""
         if isinstance(expr, StackField):
             index = at.next_index(expr.stack) - 1
             if index < 0:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
             header = self.gen.program.element(expr.stack, index)
             if expr.field not in self.gen.program.headers[header].field_by_name and expr.field == "last":
-                return Name("header", header)  # p4c writes it like this for the whole element
+                return Name("header", header)  # p4c writes field "last" for the whole element
             return FieldRef(header, expr.field)
         if isinstance(expr, UnionStackField):
             index = at.next_index(expr.stack) - 1
@@ -379,7 +379,7 @@ class ParserWriter:
         if self.folded and at.offset:
             at = self._passed(replace(at, offset=0), const(32, at.offset))
         e = Evaluator(self.gen.machine, state.source)
-        keys: list[tuple[Value, int]] = []  # value and its width with padding
+        keys: list[tuple[Value, int]] = []  # (value, width in bits, rounded up to whole bytes)
         for k in state.key:
             if isinstance(k, Lookahead):
                 bits = self._lookahead(k, at, source)
@@ -402,7 +402,7 @@ class ParserWriter:
             asm.enter(taken)
             self._follow(t.next, at)
             asm.enter(next_test)
-        self._stop(at)  # p4c adds a state that raises NoMatch if the program has no default
+        self._stop(at)  # not reached: without a default, p4c adds a state that raises NoMatch
 
     def _members(self, keys: list[tuple[Value, int]], t: Transition, state: ParserState) -> list[Value]:
         assert t.value_set is not None

@@ -1,9 +1,9 @@
-"""Frames that enter the pipeline again: clones, resubmit, recirculate.
+"""Write code for frames that enter the pipeline again: clones, and resubmitted or recirculated frames.
 
-A tc program has one frame. So it sends such a frame, or a clone of it, to the port that it came in on, as if
-it had arrived there once more (bpf_redirect with BPF_F_INGRESS): the kernel queues it with received frames
-and runs the program for it. The state that the program needs is appended to the frame: scratch memory up to
-`key`, and a trailer. Such frames carry a mark that other frames do not have.
+A tc program can process only one frame. So it sends such a frame back to its ingress port, as if it had
+arrived there again (bpf_redirect with BPF_F_INGRESS). The kernel queues the frame and runs the program for
+it. The program's state is appended to the frame: scratch memory up to `Layout.key`, and a trailer. A mark
+(skb->mark) distinguishes such frames from all others.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from mrclab.switches.v1model.program import Program
 
-ROUNDS = 256  # how often a frame and its ancestors together can enter again
+ROUNDS = 256  # a frame is dropped after it and its originals have entered again 256 times in total
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
-_LARGEST = 6 * 1024  # bytes that can be appended to a frame of 9,216 bytes
-# Fields of the trailer: reason, session or port, field list, number of entries so far, bytes of the frame to
-# keep, its length when it was received, and the program that sent it.
+_LARGEST = 6 * 1024  # maximum number of bytes that can be appended to a frame of 9,216 bytes
+# Offsets of the trailer's fields: reason, session or port, field list, how often the frame has entered, bytes
+# to keep, the length when it was received, and the number of the program that sent it.
 _REASON, _SESSION, _FIELDS, _ROUNDS, _KEEP, _RECEIVED, _PROGRAM, _SPARE = range(0, 32, 4)
 
 
 class EntryReason(IntEnum):
-    """Why a frame enters: BMv2's instance types, and CUT for a copy that is truncated before it is sent."""
+    """The reason why a frame enters. The numbers are BMv2's instance types; CUT is for a truncated copy."""
 
     NEW = 0
     INGRESS_CLONE = 1
@@ -45,9 +45,9 @@ class EntryReason(IntEnum):
 
 
 def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """Return the map with the mark of frames that enter again and the number of the program, 32 bits each.
+    """Add the map with the mark of frames that enter again, and the program's number. Return its index.
 
-    None for a program without such frames. Raises UnsupportedError.
+    Return None if the program has no such frames. Raise UnsupportedError if its state is too large.
     """
     if not program_reenters(program):
         return None
@@ -63,7 +63,7 @@ def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
 def take_trailer(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, entry: Recirculation, length: Value, drop: Any
 ) -> Value:
-    """Remove the program's trailer from a frame. Return its length without the trailer."""
+    """Write code that removes the trailer of a frame that entered again. Return the length without it."""
     b = asm.b
     asm.zero(scratch, layout.trailer, TRAILER)
     start = b.block
@@ -85,7 +85,7 @@ def take_trailer(
         asm.helper(Helper.SKB_LOAD_BYTES, ctx, behind, asm.at(scratch, layout.trailer), const(64, TRAILER)),
         drop,
     )
-    # A frame of the program that was loaded here before is dropped: its layout may be another.
+    # If the program was replaced after it sent this frame, drop the frame: the new layout may differ.
     sender = asm.load(asm.at(scratch, layout.trailer + _PROGRAM), 32, 4)
     b.cbranch(b.icmp_unsigned("==", sender, asm.load(asm.at(identity, 4), 32, 4)), mine, drop)
     asm.enter(mine)
@@ -108,7 +108,7 @@ def _require_zero(asm: Asm, failed: Value, drop: Any) -> None:
 
 
 def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value:
-    """Shorten a frame to `keep` bytes if it is longer. Return its new length."""
+    """Write code that shortens a frame to at most `keep` bytes. Return its new length."""
     b = asm.b
     start = b.block
     shorten, done = asm.block("keep.shorten"), asm.block("keep.done")
@@ -143,14 +143,14 @@ def cut_reentered(
 
 
 def _trailer_field(gen: CodegenContext, at: int) -> Value:
-    """Load a 32-bit field of the trailer that the frame came with."""
+    """Load a 32-bit field of the trailer with which the frame entered."""
     return gen.asm.load(gen.asm.at(gen.machine.scratch, gen.layout.trailer + at), 32, 4)
 
 
 def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
-    """Clear the metadata that only a received frame has, before the parser. Ends before the parser.
+    """Write the code between entry and parser. It clears metadata for frames that enter again.
 
-    Clones of egress, which skip the parser, and frames that only had to be cut go to separate blocks.
+    Clones of egress and truncated copies skip the parser: they continue in the blocks given as arguments.
     """
     asm, b = gen.asm, gen.asm.b
     reason = entry_reason(gen)
@@ -164,7 +164,7 @@ def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
         (EntryReason.CUT, cut),
     ):
         choose.add_case(const(32, kind), block)
-    asm.enter(clone)  # the parser may read the port; all metadata is cleared behind it
+    asm.enter(clone)  # keep the ingress port, which the parser may read; become_clone clears the rest
     for name in ("packet_length", "ingress_global_timestamp"):
         gen.set_standard(name, const(64, 0))
     b.branch(parse)
@@ -178,7 +178,7 @@ def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
 
 
 def become_clone(gen: CodegenContext, reason: EntryReason) -> None:
-    """Clear all metadata that is not preserved, and set the instance type of this clone."""
+    """Write code that clears all metadata that a clone does not keep, and sets its instance type."""
     asm, memory = gen.asm, gen.machine.scratch
     for ref, slot in gen.layout.slots.items():
         if gen.program.headers[ref.header].metadata:
@@ -188,7 +188,7 @@ def become_clone(gen: CodegenContext, reason: EntryReason) -> None:
 
 
 def restore_image(gen: CodegenContext) -> None:
-    """Restore scratch memory as it was when an egress clone was sent, without its pending requests."""
+    """Write code that restores the scratch memory of an egress clone, but without its pending requests."""
     asm, memory, layout = gen.asm, gen.machine.scratch, gen.layout
     asm.copy(memory, 0, memory, layout.saved, layout.key)
     for place in (layout.clone, layout.recirculate, layout.cut, layout.digest):
@@ -196,7 +196,7 @@ def restore_image(gen: CodegenContext) -> None:
 
 
 def _preserve(gen: CodegenContext) -> None:
-    """Copy the metadata that the original frame was to preserve."""
+    """Write code that copies the metadata of the requested field list from the original frame."""
     asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
     lists = [f for f in gen.program.field_lists.values() if f.fields]
     if not lists:
@@ -215,34 +215,34 @@ def _preserve(gen: CodegenContext) -> None:
 
 
 def entry_reason(gen: CodegenContext) -> Value:
-    """Load the reason for which the frame has entered."""
+    """Load the reason why the frame has entered (EntryReason)."""
     return _trailer_field(gen, _REASON)
 
 
 def session_of(gen: CodegenContext) -> Value:
-    """Load the session of a clone, or the port of a frame that only had to be cut."""
+    """Load the session of a clone, or the egress port of a truncated copy."""
     return _trailer_field(gen, _SESSION)
 
 
 def class_of(gen: CodegenContext) -> Value:
-    """Load the traffic class of a frame that only had to be cut."""
+    """Load skb->priority of a truncated copy."""
     return _trailer_field(gen, _FIELDS)
 
 
 def _request(gen: CodegenContext, at: int) -> Value:
-    """Load a request of an action: one of the cells `clone`, `resubmit`, `recirculate` of the layout."""
+    """Load an action's request from scratch memory: `clone`, `resubmit` or `recirculate` of the layout."""
     return gen.asm.load(gen.asm.at(gen.machine.scratch, at), 32, 4)
 
 
 def truncated_length(gen: CodegenContext) -> Value:
-    """Return how many bytes truncate() leaves of the frame; all ones if it was not called."""
+    """Return the length that truncate() has set. Without truncate() it is the largest 32-bit number."""
     asm, b = gen.asm, gen.asm.b
     cut = asm.load(asm.at(gen.machine.scratch, gen.layout.cut), 32, 4)
     return b.sub(cut, const(32, 1))
 
 
 def clone_if_requested(gen: CodegenContext, reason: EntryReason) -> None:
-    """Send a clone, if one was requested, at the end of ingress or egress."""
+    """Write code for the end of ingress or egress: send a clone if an action has requested it."""
     asm, b, layout = gen.asm, gen.asm.b, gen.layout
     requested = _request(gen, layout.clone)
     send, done = asm.block("clone.send"), asm.block("clone.done")
@@ -257,7 +257,7 @@ def clone_if_requested(gen: CodegenContext, reason: EntryReason) -> None:
 
 
 def resubmit_if_requested(gen: CodegenContext) -> None:
-    """Send the frame back to the parser, if that was requested, at the end of ingress."""
+    """Write code for the end of ingress: resubmit the frame if an action has requested it."""
     asm, b = gen.asm, gen.asm.b
     fields = _request(gen, gen.layout.resubmit)
     send, done = asm.block("resubmit.send"), asm.block("resubmit.done")
@@ -268,9 +268,10 @@ def resubmit_if_requested(gen: CodegenContext) -> None:
 
 
 def recirculate_if_requested(gen: CodegenContext, length: Value, after: Any) -> None:
-    """Send the frame, now `length` bytes long, back to the parser if requested, behind the deparser.
+    """Write code for the end of the deparser: recirculate the frame (`length` bytes) if requested.
 
-    A copy continues in the block `after`; without that block it is the frame itself, which ends there.
+    If `after` is a block, a clone of the frame is sent, and the code continues in `after`. If it is None,
+    the frame itself is sent.
     """
     asm, b = gen.asm, gen.asm.b
     fields = _request(gen, gen.layout.recirculate)
@@ -292,9 +293,10 @@ def reinject(
     keep: Value,
     after: Any,
 ) -> None:
-    """Send a frame of `length` bytes, or a clone of it if there is a block `after`, to its ingress port.
+    """Write code that sends a frame of `length` bytes to its ingress port, so that it enters again.
 
-    A frame that has entered ROUNDS times is dropped. Ends the current block if it sends the frame itself.
+    If `after` is a block, a clone is sent. If `after` is None, the frame itself is sent, and the current
+    block ends. A frame that has entered ROUNDS times is not sent again.
     """
     entry = gen.recirculation
     assert entry is not None

@@ -1,9 +1,9 @@
-"""Replication: the copies of a frame for a multicast group or a clone session, each with its own egress.
+"""Replication: make the copies of a frame for a multicast group or a clone session, and run egress for each.
 
-The metadata and headers that ingress left are saved, and restored before every copy. The frame itself is not:
-only the place where its payload begins matters, because the deparser writes all headers again. A copy is sent
-by bpf_clone_redirect, so that the frame stays for the next copy. The verifier follows a loop turn by turn;
-therefore the program makes a few copies, then calls itself for the next few. A kernel allows 33 such calls.
+The metadata and headers are saved after ingress and restored before every copy. The frame itself need not be
+saved: the deparser writes all headers again, so only the offset of the payload matters. A copy is sent by
+bpf_clone_redirect, which keeps the frame for the next copy. The kernel's verifier checks every turn of a
+loop, so the program makes a few copies, then calls itself for more. The kernel allows 33 such calls.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _AT_A_TIME = COPIES // 32
 _REPLICATION = 5  # PKT_INSTANCE_TYPE_REPLICATION
-# Cells from `Layout.copying` on: whether the program called itself, the group, the number of the next copy,
-# where the payload is now, the length of the frame now and when it was received, and its class.
+# Offsets of variables from `Layout.copying` on: the program called itself (0 or 1), the group, the next copy,
+# the payload's offset, the frame's present length, its received length, and its class of service.
 _CALLED, _GROUP, _NEXT, _PAYLOAD, _LENGTH, _RECEIVED, _CLASS = range(0, 28, 4)
 
 
 @dataclass(frozen=True)
 class ReplicationMaps:
-    """The map of groups and sessions, and the map with the program itself, by index."""
+    """Indexes of two maps: the map of groups and sessions, and the map that holds the program itself."""
 
     groups: int
     program: int
@@ -43,9 +43,9 @@ class ReplicationMaps:
 
 
 def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
-    """Continue with copies if the program has called itself, else with a received frame.
+    """Write a branch: a program that was called by itself makes copies, otherwise it processes a new frame.
 
-    Returns the block that makes copies.
+    Return the basic block that makes copies.
     """
     cell = asm.at(scratch, layout.copying + _CALLED)
     called = asm.load(cell, 32, 4)
@@ -57,8 +57,8 @@ def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
 
 
 def begin_multicast(gen: CodegenContext) -> None:
-    """Start the copies of a frame for a group, behind ingress. The builder continues with other frames."""
-    if not gen.has_standard("mcast_grp"):  # a program that only clones
+    """Write code after ingress: start the copies of a multicast frame. Later code is for unicast frames."""
+    if not gen.has_standard("mcast_grp"):  # the program has no multicast, only clones
         return
     asm, b = gen.asm, gen.asm.b
     group = asm.fit(gen.machine.read(FieldRef(STANDARD, "mcast_grp"), NOWHERE), 32)
@@ -73,7 +73,7 @@ def begin_multicast(gen: CodegenContext) -> None:
 
 
 def begin_clone_session(gen: CodegenContext, maps: ReplicationMaps) -> None:
-    """Start the copies of a clone, cut to the length that its session allows. Ends the current block."""
+    """Write code that starts the copies of a clone, truncated to its session's length. Ends the block."""
     asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
     group = b.or_(session_of(gen), const(32, SESSION))
     asm.store(group, gen.index_key, 4)
@@ -86,7 +86,7 @@ def begin_clone_session(gen: CodegenContext, maps: ReplicationMaps) -> None:
     start = b.block
     b.cbranch(b.icmp_unsigned("==", most, const(32, 0)), go, cut)
     asm.enter(cut)
-    # All valid headers are kept, and as much of the payload as fits behind them.
+    # Keep all valid headers. If the session's length is larger, the rest of it is payload.
     headers = valid_bytes(gen)
     keep = b.select(b.icmp_unsigned("<", most, headers), headers, most)
     parsed = asm.load(asm.at(memory, gen.layout.parsed), 32, 4)
@@ -120,7 +120,7 @@ def _start(gen: CodegenContext, group: Value, length: Value, number: Value) -> N
 
 
 def class_of_copy(gen: CodegenContext) -> Value:
-    """Load the traffic class that a clone session gives its copies."""
+    """Load the class of service of a clone session's copies."""
     return gen.asm.load(_cell(gen, _CLASS), 32, 4)
 
 
@@ -130,7 +130,7 @@ def _cell(gen: CodegenContext, cell: int) -> Value:
 
 @contextmanager
 def each_copy(gen: CodegenContext, maps: ReplicationMaps) -> Iterator[tuple[CodegenContext, Value, Any]]:
-    """Write the loop over copies: yields the context of a copy, its port, and the block behind it."""
+    """Write the loop over copies. Yield the context of a copy, its port, and the block for the next copy."""
     asm, b = gen.asm, gen.asm.b
     found, loop, more, make = (asm.block(f"copies.{n}") for n in ("found", "loop", "more", "make"))
     after, call = asm.block("copies.after"), asm.block("copies.call")
@@ -144,7 +144,7 @@ def each_copy(gen: CodegenContext, maps: ReplicationMaps) -> Iterator[tuple[Code
     turn = b.phi(I32)
     turn.add_incoming(const(32, 0), found)
     number, count = asm.load(_cell(gen, _NEXT), 32, 4), asm.load(group, 32, 4)
-    b.cbranch(b.icmp_unsigned("<", number, count), more, gen.drop)  # the frame itself is not sent
+    b.cbranch(b.icmp_unsigned("<", number, count), more, gen.drop)  # after the last copy, drop the frame
     asm.enter(more)
     b.cbranch(b.icmp_unsigned("<", turn, const(32, _AT_A_TIME)), make, call)
     asm.enter(make)
@@ -166,14 +166,14 @@ def each_copy(gen: CodegenContext, maps: ReplicationMaps) -> Iterator[tuple[Code
     asm.enter(call)
     asm.store(const(32, 1), _cell(gen, _CALLED), 4)
     asm.helper(Helper.TAIL_CALL, gen.ctx, asm.map_ptr(maps.program), const(64, 0))
-    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the call failed
+    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the program gets here only if the call failed
     b.branch(gen.drop)
 
 
 def store_lengths(copy: CodegenContext, headers: Value) -> Value:
-    """Store payload offset and length of the frame, whose headers now have `headers` bytes.
+    """Store the frame's payload offset and length after the deparser wrote `headers` bytes of headers.
 
-    Returns the length of the frame.
+    Return the length of the frame.
     """
     asm, b = copy.asm, copy.asm.b
     parsed = asm.load(asm.at(copy.machine.scratch, copy.layout.parsed), 32, 4)

@@ -1,7 +1,7 @@
-"""Tables as code: the key's look-up in a map, and the action of the entry found.
+"""Write the code of tables: look up the key in a map, and run the action of the found entry.
 
-For ternary tables it is a tuple space search: one hash look-up per mask, until no further mask can have a
-higher priority.
+Large ternary tables use tuple space search: one hash look-up per tuple (entries with the same masks), until
+no other tuple can have an entry of higher priority.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mrclab.switches.v1model.program import KeyField, Program, Table
 
 
 def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], miss: object) -> Value:
-    """Write the look-up of key elements (numbers of their width); ends at a hit with the entry's value."""
+    """Write a tuple space search for a key. Return the address of the entry's value, or jump to `miss`."""
     asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
     assert layout.map is not None
     assert layout.tuple_map is not None
@@ -66,7 +66,7 @@ def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], m
     for phi, first in ((index, const(64, 0)), (best, nothing), (best_priority, const(32, 0))):
         phi.add_incoming(first, start)
     cell = asm.at(masks, b.mul(index, const(64, tuple_size(layout.key_size))))
-    # The list is sorted and ends with priority 0, which ends the loop too.
+    # The tuples are sorted by priority: end the loop if no later one can be better. Unused ones have 0.
     b.cbranch(b.icmp_unsigned(">", asm.load(cell, 32, 4), best_priority), test, end)
     asm.enter(test)
     asm.store(asm.load(asm.at(cell, 4), 32, 4), asm.at(memory, base), 4)
@@ -100,7 +100,7 @@ def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], m
     return last
 
 
-_PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated at once
+_PREALLOCATE = 64 << 10  # the memory of a hash map is allocated at load if its entries take at most 64 KiB
 
 
 def _kind(table: Table) -> str:
@@ -121,7 +121,7 @@ def _kind(table: Table) -> str:
 
 
 def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
-    # A trie matches from the first bit on: exact elements go before the prefix.
+    # An lpm map matches a prefix of the whole key, so exact fields must come before the lpm field.
     order = sorted(table.key, key=lambda k: k.match == "lpm") if kind == "lpm" else list(table.key)
     offset = 4 if kind == "lpm" else 0
     slots = {}
@@ -130,7 +130,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
         if width > WIDEST:
             raise UnsupportedError(f"key {k.name} of {width} bits in table {table.name}", str(table.source))
         size = (width + 7) // 8
-        if kind in ("scan", "tuples"):  # compared in whole words
+        if kind in ("scan", "tuples"):  # the code compares such keys in words of 8 bytes
             size = max(8, round8(size))
         slots[k.name, k.target] = KeySlot(k.name, k.match, width, offset, size)
         offset += size
@@ -138,7 +138,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
 
 
 def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> tuple[ActionLayout, ...]:
-    """Return the actions that this table can run, by the numbers that the profile's members carry."""
+    """Return the actions of a table with a profile. Their numbers are those in the profile's members."""
     own = {program.actions[a].name: a for a in table.action_ids}
     return tuple(replace(a, id=own[a.name]) for a in profile.actions if a.name in own)
 
@@ -146,7 +146,7 @@ def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> 
 def layout_table(
     program: Program, table: Table, pool: MapPool, profiles: Mapping[str, ProfileLayout]
 ) -> TableLayout:
-    """Decide on a table's maps and the layout of its entries. Raises UnsupportedError."""
+    """Lay out a table: its maps and its entries. Raise UnsupportedError for unsupported keys or actions."""
     kind = _kind(table)
     key = _keys(program, table, kind)
     key_size = max((s.offset + s.size for s in key), default=0)
@@ -162,18 +162,18 @@ def layout_table(
     draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
     entries = None
     if kind == "hash":
-        # Without allocation an update takes one or two microseconds; some allocations take twenty.
+        # Preallocate small maps: then an update takes 1 to 2 us. An update that allocates may take 20 us.
         small = capacity * (64 + round8(key_size) + value_size) <= _PREALLOCATE
         flags = 0 if small else NO_PREALLOC
         entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, flags)
     elif kind == "lpm":
         entries = MapSpec(table.name, MapType.LPM_TRIE, key_size, value_size, capacity, NO_PREALLOC)
     elif kind == "scan":
-        # A hash of one element: replacing it swaps the whole table at once.
+        # The map has one value with all entries. When it is replaced, the whole table changes at once.
         entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
     tuples = None
     if kind == "tuples":
-        # A range can expand to many keys; memory is allocated only for keys in use.
+        # A range is split into many keys, so allow 64 keys per entry. Unused keys take no memory.
         keys = capacity * 64 if any(m.match == "range" for m in key) else capacity
         entries = MapSpec(
             table.name, MapType.HASH, TUPLE_HEADER + key_size, value_size + 8, keys, NO_PREALLOC
@@ -219,7 +219,7 @@ def layout_table(
 
 
 class TableWriter:
-    """Writes the application of tables into a unit; `nodes` maps node names to blocks, None to the end."""
+    """Write the code of tables. `nodes` maps the names of nodes to blocks, and None to the control's end."""
 
     def __init__(self, gen: CodegenContext, actions: ActionWriter, nodes: dict[str | None, object]) -> None:
         self.gen = gen
@@ -229,7 +229,7 @@ class TableWriter:
         self.selectors = SelectorWriter(gen)
 
     def run(self, table: Table) -> None:
-        """Write a table: look up, run the action, go on to the next node."""
+        """Write a table: look up the key, run the action, jump to the next node."""
         layout = self.gen.tables[table.name]
         asm, b = self.asm, self.asm.b
         miss = asm.block("miss")
@@ -258,7 +258,7 @@ class TableWriter:
             b.branch(self.nodes[self._next(table, "", hit=False)])
 
     def _nothing(self, table: Table) -> object:
-        """Return the block for a hit without an action, as on an empty group."""
+        """Return the block for a hit without an action, for instance if the group is empty."""
         return self.nodes[self._next(table, "", hit=True)]
 
     def _next(self, table: Table, action: str, hit: bool) -> str | None:
@@ -297,8 +297,8 @@ class TableWriter:
             execute_meter(self.gen, layout.meter, cell, target, table.source)
 
     def _note_miss(self, table: Table, layout: TableLayout) -> None:
-        # The default entry has its own counter and meter, as P4Runtime demands. BMv2 has neither:
-        # therefore a meter that is not configured does not write its result.
+        # P4Runtime demands a counter and a meter for the default entry. BMv2 has neither. To give the same
+        # result as BMv2, an unconfigured meter of the default entry does not write its result.
         if layout.default_counter_map is not None:
             self.gen.count(layout.default_counter_map, 1, const(32, 0))
         if layout.default_meter is not None and table.direct_meters is not None:
@@ -309,7 +309,7 @@ class TableWriter:
             )
 
     def _stamp(self, hit_map: int, cell: Value) -> None:
-        """Store when an entry was hit; the coarse clock is accurate enough."""
+        """Write code that stores the time of an entry's hit. The kernel's coarse clock is accurate enough."""
         asm, b = self.asm, self.asm.b
         asm.store(cell, self.gen.index_key, 4)
         place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.gen.index_key)
@@ -326,7 +326,7 @@ class TableWriter:
         return bits if k.mask is None else self.asm.b.and_(bits, const(bits.type.width, k.mask))
 
     def _look_up(self, table: Table, layout: TableLayout, miss: object) -> Value | None:
-        """Write the look-up; ends in the block of a hit and returns the entry's value."""
+        """Write the look-up. Return the address of the entry's value; jump to `miss` if there is none."""
         asm, b, memory = self.asm, self.asm.b, self.gen.machine.scratch
         if layout.kind == "none" or layout.map is None:
             b.branch(miss)
@@ -348,7 +348,7 @@ class TableWriter:
         return value
 
     def _scan(self, table: Table, layout: TableLayout, miss: object) -> Value:
-        """Compare cell after cell, in order of priority, until one matches or the used ones end."""
+        """Write a scan: compare the key with each used cell, in order of priority, until one matches."""
         asm, b = self.asm, self.asm.b
         keys = [self._key_value(table, k) for k in table.key]
         assert layout.map is not None

@@ -1,4 +1,4 @@
-"""From a P4 program to LLVM IR: the entry code, the two controls, and the way out."""
+"""Translate a P4 program to LLVM IR: the entry code, the two controls, and the sending of the frame."""
 
 from __future__ import annotations
 
@@ -78,20 +78,20 @@ SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
 _LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _PRIORITY, _IFINDEX = 0, 20, 24, 28, 32, 40
 _KINDS = {Table: "table", Conditional: "condition", ActionCall: "call"}
-_TAGS = 2  # VLAN tags that are put back into a frame; a frame with more is dropped
+_TAGS = 2  # maximum number of VLAN tags of a frame; a frame with more is dropped
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A program as LLVM IR text, and its needs at run time."""
+    """A program as LLVM IR text, and its plan: the maps and layouts for the runtime."""
 
     ir: str
     plan: Plan
-    places: tuple[str, ...] = ()  # by line of the IR's debug information
+    places: tuple[str, ...] = ()  # places in the P4 program, by line number of the debug information
 
 
 def translate(program: Program) -> Translation:
-    """Translate a program. Raises UnsupportedError for the first thing the target cannot do."""
+    """Translate a program. Raise UnsupportedError for the first construct that the target cannot run."""
     _refuse(program)
     pool = MapPool()
     profiles = {p.name: layout_profile(program, p, pool) for p in program.profiles.values()}
@@ -174,10 +174,10 @@ def _enter(
     copies: ReplicationMaps | None,
     identity: int | None,
 ) -> CodegenContext:
-    """Write the entry code: load length and port of the frame, clear scratch memory, set metadata."""
+    """Write the entry code: load the frame's length and port, clear scratch memory, set metadata."""
     b = asm.b
-    # Each field of the context is loaded once, here: LLVM would merge several loads into one with a computed
-    # address, which the verifier refuses.
+    # Load each field of the context (struct __sk_buff) only here. LLVM would merge loads at several places
+    # into one load with a computed address, and the kernel's verifier rejects such a load.
     length = asm.load(asm.at(ctx, _LEN), 32, 4)
     tagged = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
     ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
@@ -216,9 +216,9 @@ def _enter(
 def _restore_tags(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, tagged: Value, length: Value, drop: Any
 ) -> Value:
-    """Restore the VLAN tags that the kernel removes from a frame on arrival.
+    """Write code that restores the VLAN tags. The kernel removes them from a frame on arrival.
 
-    Returns the length of the frame with its tags. BMv2 receives frames with their tags, too.
+    Return the length of the frame with its tags.
     """
     b = asm.b
     begin = b.block
@@ -229,7 +229,7 @@ def _restore_tags(
     total = b.phi(I32)
     total.add_incoming(length, begin)
     asm.enter(strip)
-    # The tags are collected behind room for the Ethernet addresses.
+    # Collect the tags in the buffer, after 12 bytes for the Ethernet addresses.
     buffer = layout.buffer
     for i in range(_TAGS):
         tci = asm.load(asm.at(ctx, _VLAN_TCI), 32, 4)
@@ -309,7 +309,7 @@ def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) ->
 
 
 def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
-    """Branch off clones behind the parser. The builder continues with other frames."""
+    """Write code after the parser: clones branch off. Later code is for all other frames."""
     asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
     is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))
@@ -327,7 +327,7 @@ def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | No
 
 
 def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None) -> None:
-    """Let a frame leave by a port, in a class if there is one. Ends the current block."""
+    """Write code that sends the frame to a port, with skb->priority `number` if given. Ends the block."""
     asm, b = gen.asm, gen.asm.b
     out, send = asm.block("out"), asm.block("send")
     asm.store(port, gen.index_key, 4)
@@ -335,7 +335,7 @@ def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None
     b.cbranch(asm.is_null(cell), gen.drop, out)
     asm.enter(out)
     ifindex = asm.load(cell, 32, 4)
-    # redirect() to interface 0 would report success.
+    # If there is no such port, drop the frame: redirect() to interface 0 would report success.
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), gen.drop, send)
     asm.enter(send)
     if number is not None:
@@ -348,7 +348,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     """Write the egress control for a frame that leaves by `port`."""
     asm, b = gen.asm, gen.asm.b
     gen.set_standard("egress_port", port)
-    gen.set_standard("egress_spec", const(32, 0))  # any port but the drop port
+    gen.set_standard("egress_spec", const(32, 0))  # forget the port that ingress chose; egress may still drop
     if gen.has_standard("packet_length"):
         gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
     if any(gen.has_standard(name) for name in QUEUE_TIMES):
@@ -361,7 +361,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
 
 
 def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
-    """Write the code before the deparser."""
+    """Write checksum updates and the deparser's statements. Return the writer of the deparser's headers."""
     update_checksums(gen)
     statements = ActionWriter(gen, out)
     for p in gen.program.deparser.primitives:
@@ -370,7 +370,7 @@ def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
 
 
 def _class(gen: CodegenContext) -> Value | None:
-    """Return the value of skb->priority for standard_metadata.priority; None if no statement names it."""
+    """Return skb->priority for standard_metadata.priority; None if the program does not use this field."""
     if not gen.has_standard("priority"):
         return None
     priority = gen.asm.fit(gen.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
@@ -378,7 +378,7 @@ def _class(gen: CodegenContext) -> Value | None:
 
 
 def _copies(gen: CodegenContext, port_map: int, copies: ReplicationMaps) -> None:
-    """Write the code that makes copies: each goes through egress and the deparser by itself."""
+    """Write the code that makes copies. For each copy it runs egress and the deparser."""
     asm, b = gen.asm, gen.asm.b
     with each_copy(gen, copies) as (copy, port, after):
         sent, known, send = asm.block("copy.sent"), asm.block("copy.known"), asm.block("copy.send")
@@ -408,7 +408,7 @@ def _copies(gen: CodegenContext, port_map: int, copies: ReplicationMaps) -> None
 
 
 def _send_cut(copy: CodegenContext, length: Value, port: Value, number: Value, after: Any) -> None:
-    """Reinject a truncated copy: the frame has to keep its length for the copies behind it."""
+    """Write code that sends a truncated copy by `reinject`: the frame keeps its length for other copies."""
     asm, b = copy.asm, copy.asm.b
     keep = truncated_length(copy)
     shorter, whole = asm.block("copy.cut"), asm.block("copy.whole")
@@ -425,7 +425,7 @@ def _microseconds(gen: CodegenContext) -> Value:
 
 
 def _control(gen: CodegenContext, pipeline: Pipeline, name: str) -> None:
-    """Write a control: one block per node, joined by their `next`. Ends in the block behind it."""
+    """Write a control: one block per node, with jumps to the next node. Later code follows the control."""
     asm, b = gen.asm, gen.asm.b
     done = asm.block(f"{name}.done")
     nodes: dict[str | None, object] = {None: done}

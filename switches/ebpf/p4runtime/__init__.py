@@ -1,1 +1,1 @@
-"""The P4Runtime server."""
+"""The P4Runtime server of the target `ebpf`."""

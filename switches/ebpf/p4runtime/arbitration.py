@@ -1,4 +1,4 @@
-"""Who may write: client arbitration (P4Runtime specification, section 5.3)."""
+"""Client arbitration: the election of the client that may write (P4Runtime specification, section 5.3)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from finsy.proto import p4r
 
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
 
-ElectionId = tuple[int, int]  # high, low
+ElectionId = tuple[int, int]  # (high 64 bits, low 64 bits)
 
 
-NOBODY: ElectionId = (-1, 0)  # of a client without an election id, which never wins
+NOBODY: ElectionId = (-1, 0)  # for a client without an election id: it is never primary
 
 
 def election_id(message: p4r.Uint128) -> ElectionId:
-    """Return an election id that compares like the 128-bit number."""
+    """Convert an election id to a tuple. Tuples compare in the same order as the 128-bit numbers."""
     return message.high, message.low
 
 
@@ -38,7 +38,7 @@ class _Role:
 
     @property
     def primary(self) -> Client | None:
-        """The client whose id is the highest ever seen in this role, while it is connected."""
+        """The connected client with the highest election id that this role has ever seen, or None."""
         if self.highest == NOBODY:
             return None
         return next((c for c in self.clients if c.election == self.highest), None)
@@ -47,8 +47,8 @@ class _Role:
 class Arbiter:
     """The elections of one device, one per role.
 
-    Roles have no configuration here, so a role of any name has full access, as the specification has it
-    (section 5.4). A named role ends with its last client, and its highest election id with it.
+    This target has no role configurations, so every role has full access (section 5.4). When the last client
+    of a named role leaves, the role is removed together with its highest election id.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -56,9 +56,9 @@ class Arbiter:
         self._roles: dict[str, _Role] = {}
 
     def update(self, client: Client, message: p4r.MasterArbitrationUpdate) -> None:
-        """Handle an arbitration message and notify every client that it concerns.
+        """Handle an arbitration message. Notify all clients of the role if the primary changes.
 
-        Raise P4RuntimeError INVALID_ARGUMENT for an election id that another client of the role holds.
+        Raise P4RuntimeError INVALID_ARGUMENT if another client of the role has the same election id.
         """
         if message.role.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "no scheme for role configurations was agreed on")
@@ -82,7 +82,7 @@ class Arbiter:
                 self._notify(role, c)
 
     def leave(self, client: Client) -> None:
-        """Remove a client whose stream has ended; the others are notified if it was the primary."""
+        """Remove a client whose stream has ended. If it was the primary, notify the role's other clients."""
         if not client.member:
             return
         role = self._roles[client.role]
@@ -100,9 +100,9 @@ class Arbiter:
         return [p for role in self._roles.values() if (p := role.primary) is not None]
 
     def check(self, role: str, message: p4r.Uint128) -> None:
-        """Raise P4RuntimeError unless this is the election id of the role's primary.
+        """Raise P4RuntimeError if a message's election id is not that of the role's primary.
 
-        NOT_FOUND for a role that nobody has taken part in, PERMISSION_DENIED otherwise.
+        The code is NOT_FOUND if the role has no clients, else PERMISSION_DENIED.
         """
         if role and role not in self._roles:
             raise P4RuntimeError(Code.NOT_FOUND, f"no role {role}")
@@ -116,7 +116,7 @@ class Arbiter:
         update.device_id = self.device_id
         if client.role:
             update.role.name = client.role
-        # The highest id seen, so that a backup knows which id it has to exceed.
+        # Report the highest id that the role has seen: a backup needs a higher one to become primary.
         if role.highest != NOBODY:
             update.election_id.high, update.election_id.low = role.highest
         if role.primary is client:

@@ -1,6 +1,6 @@
-"""One switch behind P4Runtime: its pipeline configuration, and writes and reads of its entities.
+"""One switch of the P4Runtime server: its pipeline configuration, and writes and reads of its entities.
 
-Not for concurrent use: the server calls it from its event loop only.
+Not safe for concurrent use: only the server's event loop may call it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mrclab.switches.spec import SwitchSpec
 
 FEW_CHANGES = 16
 MOST_ENTITY_BYTES = 128 << 10
-"""Of one entity that is written or asked for: far more than any key, and little enough to keep many of."""
+"""Size limit of an entity in a request. It is larger than any key, but many entities fit into memory."""
 
 
 _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
@@ -62,7 +62,7 @@ _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """A pipeline configuration as it was set."""
+    """A pipeline configuration that a client has set: its message, its schema and its compiled program."""
 
     message: p4r.ForwardingPipelineConfig
     schema: Schema
@@ -71,10 +71,9 @@ class Config:
 
 @dataclass
 class WriteResult:
-    """What became of a Write: an error or None per update, and when maps were changed.
+    """The result of a Write: an error or None per update, and the times before and after the map updates.
 
-    The two stamps are CLOCK_MONOTONIC in nanoseconds, right before the first and right after the last map
-    update; without any, they are the same moment.
+    The times are CLOCK_MONOTONIC in nanoseconds. If no map was updated, they are practically equal.
     """
 
     errors: list[P4RuntimeError | None]
@@ -102,15 +101,15 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 
 
 def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
-    """Return the context in which so many map updates are made."""
+    """Return a context for `changes` map updates. If they are few, they run before other processes."""
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
-    # Not for long writes, which program a switch: their time need not be known to the microsecond.
+    # Many updates program a whole switch. Their time is not measured, so they need no precedence.
     return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 
 class Device:
-    """A switch of a given spec, at first without a pipeline: then every frame goes to the host as before."""
+    """A switch. As long as it has no pipeline, it does not touch frames: the host's kernel receives them."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class Device:
         shared: SharedMaps,
         queues: Callable[[Collection[int]], Mapping[int, Shape]] = lambda _: {},
     ) -> None:
-        """Keep the spec; `queues` returns the shapes of interfaces that have a queue."""
+        """Make a switch without a pipeline. `queues` returns the parameters of the interfaces' queues."""
         self.spec = spec
         self._queues = queues
         self.config: Config | None = None
@@ -133,9 +132,9 @@ class Device:
     # -- pipeline ------------------------------------------------------------------------------------------
 
     def sweep(self, tc: TrafficControl) -> dict[int, int]:
-        """Remove what another process has left on the ports. Raise BadInputError.
+        """Remove filters that another process has left on the ports. Return the ifindex of each port.
 
-        Returns the index of the interface of each port.
+        Raise BadInputError if an interface does not exist.
         """
         ifindexes = {port: ifindex_of(interface) for port, interface in self.spec.ports.items()}
         for ifindex in ifindexes.values():
@@ -143,7 +142,7 @@ class Device:
         return ifindexes
 
     def load(self, compiled: Compiled, tc: TrafficControl) -> None:
-        """Put a program onto the ports in the place of the one before. All tables are as the program says."""
+        """Replace the program on the ports. Its tables hold only the program's own entries and defaults."""
         self._put_on_ports(self._make(compiled), tc)
 
     def _make(self, compiled: Compiled) -> Running:
@@ -162,7 +161,7 @@ class Device:
                 datapath.set_queue(port, shapes.get(ifindex))
 
     def queues_changed(self) -> None:
-        """Read the shapes of the ports' queues again. A queue with a new shape starts empty."""
+        """Read the parameters of the ports' queues again. A queue whose parameters change starts empty."""
         for running in (self.running, self._saved[1] if self._saved else None):
             if running is not None:
                 self._set_queues(running.datapath)
@@ -178,7 +177,7 @@ class Device:
         self.running = running
 
     def commit(self, config: Config, tc: TrafficControl) -> None:
-        """Make a configuration the one that forwards, with its tables as the program says."""
+        """Start to forward with a configuration. Its tables hold only the program's own entries."""
         self.load(config.compiled, tc)
         self._adopt(config)
 
@@ -197,14 +196,14 @@ class Device:
             self._saved = None
 
     def save(self, config: Config) -> None:
-        """Load a configuration next to the one that forwards; writes and reads are for it from now on."""
+        """Load a configuration but do not forward with it. From now on writes and reads apply to it."""
         running = self._make(config.compiled)
         self._forget_saved()
         self._saved = config, running
         self._kinds = _kinds(config, running)
 
     def commit_saved(self, tc: TrafficControl) -> None:
-        """Let the saved configuration forward, with the entities written to it. Raise P4RuntimeError."""
+        """Start to forward with the saved configuration and its entities. Raise P4RuntimeError if none."""
         if self._saved is None:
             raise P4RuntimeError(Code.NOT_FOUND, "no saved pipeline config to commit")
         config, running = self._saved
@@ -213,9 +212,9 @@ class Device:
         self._adopt(config)
 
     def reconcile(self, config: Config, tc: TrafficControl) -> None:
-        """Let a configuration forward with the entries of the one before.
+        """Start to forward with a configuration, and keep the entries of the previous one.
 
-        Raise P4RuntimeError INVALID_ARGUMENT when one of these does not fit, and change nothing then.
+        If an entry does not fit, change nothing and raise P4RuntimeError INVALID_ARGUMENT.
         """
         old = self.config
         if old is None or self.running is None:
@@ -236,7 +235,7 @@ class Device:
         self._adopt(config)
 
     def unload(self, tc: TrafficControl) -> None:
-        """Take the program off the ports and drop it."""
+        """Remove the program from the ports and close it."""
         self._forget_saved()
         if self.running is not None:
             self.running.datapath.detach(tc)
@@ -246,42 +245,42 @@ class Device:
     def silence(self) -> None:
         """Drop every received frame from now on, by one map update per port.
 
-        The program stays attached but no longer knows its ports. Frames that are queued for sending already
-        are still sent.
+        The program stays attached, but its ports are removed from its map. Frames that wait in a queue
+        already are still sent.
         """
         if self.running is not None:
             self.running.datapath.forget_ports()
 
     def programs(self) -> Iterator[Compiled]:
-        """Yield the compiled programs that are loaded: on the ports, and saved ones."""
+        """Yield the loaded programs: the one on the ports, and that of a saved configuration."""
         for running in (self.running, self._saved[1] if self._saved else None):
             if running is not None:
                 yield running.datapath.compiled
 
     def configs(self) -> Iterator[Config]:
-        """Yield the set configurations: the one that forwards, and the saved one."""
+        """Yield the configurations: the forwarding one and the saved one, if they exist."""
         for config in (self.config, self._saved[0] if self._saved else None):
             if config is not None:
                 yield config
 
     def lose_power(self) -> None:
-        """Lose the pipeline with its state, and refuse requests. Call `silence` before."""
+        """Power off: delete the pipeline with its state, and reject requests. Call `silence` before."""
         self.on = False
         self._forget_saved()
         self.config = self.idle = None
         self._kinds = {}
 
     def boot(self) -> None:
-        """Switch on: the switch is on its ports, but has no pipeline."""
+        """Power on again, without a pipeline."""
         self.on = True
 
     def reachable(self) -> None:
-        """Raise P4RuntimeError UNAVAILABLE while the switch is off."""
+        """Raise P4RuntimeError UNAVAILABLE if the switch is powered off."""
         if not self.on:
             raise P4RuntimeError(Code.UNAVAILABLE, f"{self.spec.name} is switched off")
 
     def ready(self) -> Running:
-        """Return what writes and reads apply to. Raise P4RuntimeError if there is no config."""
+        """Return the program to which writes and reads apply. Raise P4RuntimeError if there is none."""
         self.reachable()
         if self._saved is not None:
             return self._saved[1]
@@ -292,7 +291,7 @@ class Device:
         return self.running
 
     def link_changed(self, port: int, up: bool) -> None:
-        """Note that a port has gained or lost its link."""
+        """Record that the link of a port is up or down now."""
         if (port not in self._down) == up:
             return
         if up:
@@ -312,12 +311,12 @@ class Device:
         at_once: bool = False,
         wait_ns: int | None = None,
     ) -> WriteResult:
-        """Do updates in order. All are planned first, so that the map updates come close together.
+        """Execute updates in order. All are prepared first, so that the map updates take little time.
 
-        With `atomic`, one that fails takes all others with it, which then are ABORTED. With `at_once` also no
-        frame may see some of the updates and not others: raise P4RuntimeError UNIMPLEMENTED if they are more
-        than the replacement of one value in the kernel. With `wait_ns` the maps are updated so long after
-        everything is ready, and on a CPU for which no sender waits (`linux.scheduling.at_its_moment`).
+        If `atomic` is true and an update fails, all are undone, and the others get the error ABORTED. If
+        `at_once` is true, frames must never see only a part of the updates. So raise P4RuntimeError
+        UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given, wait so long
+        between preparation and map updates, and use a CPU without senders (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -328,14 +327,14 @@ class Device:
             self._join(running, plans)
         changes = [c for p in plans for c in p.tx.changes]
         if changes:
-            # The first call after a pause fills caches and is slower; it is not measured.
+            # After a pause the first access to a map is slow. Access it now, before the time is measured.
             running.touch(changes[0])
         if wait_ns is not None and not any(p.error for p in plans):
             calls = [running.prepared(c) for c in changes]
             made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
             if made.complete:
                 return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
-            # The kernel refused one: make them again to find out which, and undo them.
+            # A map update failed in the kernel. Make all updates again, one by one, to find the failed one.
         done: list[_Plan] = []
         with precedence(len(changes)):
             before = time.monotonic_ns()
@@ -354,7 +353,7 @@ class Device:
         return WriteResult([p.error for p in plans], before, after)
 
     def _join(self, running: Running, plans: Sequence[_Plan]) -> None:
-        """Make one change of all. The last value has everything that was planned in it."""
+        """Replace the map updates of all plans by one. Its value contains all planned changes."""
         changes = [c for p in plans for c in p.tx.changes]
         if len({(c.map, c.key) for c in changes}) > 1:
             self._abort(running, plans, [])
@@ -368,9 +367,8 @@ class Device:
                 plan.tx.changes.clear()
             last = changes[-1]
             value = last.current()
-            if value is not None or running.holds(
-                last
-            ):  # an entry that was added and removed again is no change
+            # If an entry was added and removed again, there is nothing to change.
+            if value is not None or running.holds(last):
                 plans[-1].tx.change(last.map, last.key, value, last.current)
 
     def _plan(self, plans: Sequence[_Plan]) -> None:
@@ -389,7 +387,7 @@ class Device:
 
     @staticmethod
     def _apply(running: Running, plan: _Plan, later: Sequence[_Plan]) -> None:
-        """Make a plan's map updates. When that fails, the plans behind it are undone too, and so is it."""
+        """Make a plan's map updates. If one fails, undo the later plans and this plan."""
         try:
             running.apply(plan.tx, undo_first=[p.tx for p in later])
         except P4RuntimeError:
@@ -415,7 +413,7 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield everything that an entity asks for; unset fields are wildcards. Raise P4RuntimeError."""
+        """Yield the entities that match a request. Unset fields are wildcards. Raise P4RuntimeError."""
         _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:

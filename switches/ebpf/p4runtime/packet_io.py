@@ -1,9 +1,9 @@
 """Packet-in and packet-out: the CPU port, and its frames as stream messages.
 
-The CPU port of a switch is a TAP device (tun(4)) whose other end is the server. To the program it is a
-port like any other. It disappears with the process, also after a SIGKILL. A frame to or from it begins with
-a header: the fields of the P4Info's `packet_in` and `packet_out`, one behind the other (specification,
-section 16.1).
+The CPU port of a switch is a TAP device (tun(4)): the server reads and writes its frames. For the P4 program
+it is a normal port. The kernel removes the port when the process ends, even after SIGKILL. Each of the port's
+frames begins with a header, which holds the fields of `packet_in` or `packet_out` of the P4Info
+(specification, section 16.1).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _TUNSETIFF = 0x400454CA
 _TAP, _NO_INFORMATION = 0x0002, 0x1000
 _SET_FLAGS, _SET_MTU, _SET_QUEUE = 0x8914, 0x8922, 0x8943
 _UP, _NOARP = 0x1, 0x80
-_MTU = 16_000  # frames of 9,216 bytes with any controller header
+_MTU = 16_000  # enough for a frame of 9,216 bytes with a long controller header
 _LARGEST = 65536
-SHORTEST = 14  # bytes of an Ethernet header: the kernel takes no shorter frame
-_QUEUED = 1000  # frames that wait to be read
+SHORTEST = 14  # the kernel accepts no frame that is shorter than an Ethernet header (14 bytes)
+_QUEUED = 1000  # maximum number of frames that may wait until the server reads them
 
 
 class CpuPort:
-    """A TAP device of the current network namespace, up and silent. Raises MachineError.
+    """A TAP device in the current network namespace. Raise MachineError if it cannot be created.
 
-    Frames that go out by it are read here, frames written here come in by it.
+    `frames` yields the frames that the switch sends to this port. `send` makes a frame arrive on this port.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class CpuPort:
 
     def _set_up(self) -> None:
         name = self.name.encode()
-        # The host must send nothing here by itself, such as neighbour discovery.
+        # Disable IPv6, so that the kernel does not send packets by itself (neighbour discovery).
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{self.name}/disable_ipv6").write_text("1")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -68,11 +68,11 @@ class CpuPort:
             fcntl.ioctl(s, _SET_FLAGS, struct.pack("=16sH22x", name, _UP | _NOARP))
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the file descriptor, which an event loop can wait for."""
         return self._fd
 
     def frames(self, most: int) -> Iterator[bytes]:
-        """Yield up to `most` frames that the switch has sent, without waiting."""
+        """Yield up to `most` frames that the switch has sent. Do not wait for more."""
         for _ in range(most):
             try:
                 yield os.read(self._fd, _LARGEST)
@@ -82,7 +82,7 @@ class CpuPort:
                 return
 
     def send(self, frame: bytes) -> None:
-        """Inject a frame of at least SHORTEST bytes; it is lost if there is no room."""
+        """Send a frame of at least SHORTEST bytes to the switch. If the queue is full, the frame is lost."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._fd, frame)
 
@@ -100,18 +100,18 @@ def _bad(message: str) -> P4RuntimeError:
 
 @dataclass(frozen=True)
 class ControllerHeader:
-    """A controller header: id, name and bits of its fields, in order. Without fields there is no header."""
+    """A controller header: (id, name, width in bits) of its fields. Without fields it has no bytes."""
 
     name: str
     fields: tuple[tuple[int, str, int], ...] = ()
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """The size of the header in bytes."""
         return (sum(width for _, _, width in self.fields) + 7) // 8
 
     def read(self, frame: bytes) -> p4r.PacketIn | None:
-        """Return the packet-in of a frame that begins with the header; None if the frame is too short."""
+        """Return the packet-in for a frame that begins with this header; None if the frame is too short."""
         if len(frame) < self.size:
             return None
         out = p4r.PacketIn(payload=frame[self.size :])
@@ -122,7 +122,7 @@ class ControllerHeader:
         return out
 
     def write(self, packet: p4r.PacketOut) -> bytes:
-        """Return the frame of a packet-out. Raise P4RuntimeError if metadata does not fit."""
+        """Return the frame of a packet-out. Raise P4RuntimeError if its metadata is invalid."""
         given: dict[int, bytes] = {}
         known = {number for number, _, _ in self.fields}
         for m in packet.metadata:
@@ -147,7 +147,7 @@ class ControllerHeader:
 
 
 def controller_headers(info: p4i.P4Info) -> dict[str, ControllerHeader]:
-    """Return the controller headers of a P4Info by name. Raise P4RuntimeError INVALID_ARGUMENT."""
+    """Return a P4Info's controller headers by name. Raise P4RuntimeError INVALID_ARGUMENT if unsupported."""
     out = {name: ControllerHeader(name) for name in (PACKET_IN, PACKET_OUT)}
     for header in info.controller_packet_metadata:
         name = header.preamble.name

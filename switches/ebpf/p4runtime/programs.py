@@ -1,7 +1,7 @@
-"""The programs that clients set: the BMv2 JSON in a device config, and what it compiles to.
+"""Programs that clients set: extract the BMv2 JSON from a device config, and compile it.
 
-The JSON comes bare or in the wrapper that older clients put around it. The switches of a process share
-compiled programs.
+A device config is the JSON itself, or a protobuf message around it, which older clients send. The switches of
+a process share compiled programs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mrclab.linux.errors import BadInputError, SwitchError
 from mrclab.switches.ebpf.codegen.compile import compile_json
 from mrclab.switches.ebpf.plan import Compiled
 
-_VARINT_BITS = 70  # protobuf's are ten bytes of seven bits at most
+_VARINT_BITS = 70  # a number in protobuf has at most ten bytes of seven bits
 LARGEST_BYTES = 16 << 20
-"""Of a device config: the JSON of the largest programs has some hundred kilobytes."""
+"""Size limit of a device config. The JSON of a very large program has some hundred kilobytes."""
 _MOST_FIELDS = 64
-_DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it
+_DEVICE_DATA = 3  # number of the field with the JSON in p4.tmp.P4DeviceConfig (p4lang tutorials)
 
 
 def json_of(config: bytes) -> bytes:
     """Return the JSON in a device config. Raise BadInputError if there is none, or it is too large.
 
-    The server does this between two requests, so it has to end at once for any config.
+    The server handles no other request at the same time, so this must be fast for every input.
     """
     if len(config) > LARGEST_BYTES:
         raise BadInputError(
@@ -53,7 +53,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _length_delimited(data: bytes, wanted: int) -> bytes | None:
-    """Return the content of a length-delimited field of a protobuf message."""
+    """Return the content of field number `wanted` (bytes) of a protobuf message, or None."""
     at = fields = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -73,17 +73,17 @@ def _length_delimited(data: bytes, wanted: int) -> bytes | None:
 
 
 SPARE = 2
-"""Programs that no switch has loaded and that are kept in case one is set again."""
+"""Number of unused programs that are kept. If a client sets one again, it need not be compiled again."""
 
 
 class Programs:
-    """Compiled programs by the digest of their JSON: a fabric compiles its program once."""
+    """A cache of compiled programs, by the hash of their JSON. All switches share one compilation."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # the least recently asked for first
+        self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # the least recently used is first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program; concurrent callers share one compilation. Raise SwitchError."""
+        """Return the compiled program. Concurrent callers share one compilation. Raise SwitchError."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))
@@ -95,7 +95,7 @@ class Programs:
             raise
 
     def release(self, used: Collection[Compiled]) -> list[Compiled]:
-        """Drop the programs that no switch has loaded, except the last ``SPARE``; return the dropped ones."""
+        """Drop and return the programs that no switch has loaded. Keep the last ``SPARE`` of them."""
         done = {digest: task for digest, task in self._known.items() if task.done() and not task.exception()}
         idle = [digest for digest, task in done.items() if not any(task.result() is c for c in used)]
         return [self._known.pop(digest).result() for digest in idle[:-SPARE]]

@@ -1,4 +1,4 @@
-"""The ids of a P4Info bound to a compiled program; converting entries from and to messages."""
+"""Bind the ids of a P4Info to the parts of a compiled program, and convert entries from and to messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mrclab.switches.ebpf.plan import (
 from mrclab.switches.ebpf.runtime.entries import Action, Entry, Ident, Match, Reference
 from mrclab.switches.v1model.program import Table
 
-# The match kinds that p4c may write into the JSON for a kind of the P4Info.
+# For a match kind in the P4Info: the match kinds that p4c may write into the BMv2 JSON.
 _IN_JSON = {"exact": ("exact", "valid"), "optional": ("optional", "ternary"), "lpm": ("lpm", "ternary")}
 
 
@@ -35,7 +35,7 @@ def _bad(message: str) -> P4RuntimeError:
 
 @dataclass(frozen=True)
 class ActionSchema:
-    """An action of a table; scope says whether entries, the default or both may use it."""
+    """An action of a table. `scope` allows the action for entries, as the default action, or for both."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class ActionSchema:
 
 @dataclass(frozen=True)
 class ProfileSchema:
-    """An action profile by its id in the P4Info."""
+    """An action profile: its id and limits from the P4Info, and its layout in the compiled program."""
 
     id: int
     layout: ProfileLayout
@@ -58,7 +58,7 @@ class ProfileSchema:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table: its key elements by id and place, its actions by id, its direct counter."""
+    """A table: its parts in the P4Info (key fields, actions, counter), and its layout in the program."""
 
     id: int
     name: str
@@ -76,17 +76,17 @@ class TableSchema:
 
     @property
     def prioritised(self) -> bool:
-        """True if entries carry a priority (ternary, range, optional)."""
+        """True if entries have a priority: a key field is ternary, range or optional."""
         kinds = {f.match_type for f in self.fields}
         return bool(kinds & {p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL})
 
     @property
     def widths(self) -> list[int]:
-        """The widths of the key's elements, in bits."""
+        """The widths of the key's fields, in bits."""
         return [slot.width for slot in self.layout.key]
 
     def read_match(self, matches: Iterable[p4r.FieldMatch]) -> tuple[Match, ...]:
-        """Read key elements from a message, in the order of the key."""
+        """Read the match of each key field from a message, in the order of the key."""
         return read_match(f"table {self.name}", self.fields, self.widths, matches)
 
     def read_action(self, action: p4r.TableAction, default: bool) -> Action:
@@ -122,7 +122,7 @@ class TableSchema:
         return Action(known.layout, args)
 
     def write_action(self, action: Action | Reference, to: p4r.TableEntry) -> None:
-        """Write an action with its arguments, or a reference, into a message."""
+        """Write an entry's action, or its reference to a member or group, into a message."""
         if isinstance(action, Action):
             self.write_plain(action, to.action.action)
         elif action.one_shot:
@@ -133,7 +133,7 @@ class TableSchema:
             to.action.action_profile_group_id = action.id
 
     def has_action(self, action: Action | Reference, wanted: p4r.TableAction) -> bool:
-        """Return True if an entry's action is one that a read asks for."""
+        """Return True if an entry's action, member or group is the one that a read request names."""
         if isinstance(action, Action):
             return self.by_number[action.layout.number].id == wanted.action.action_id
         match wanted.WhichOneof("type"):
@@ -151,7 +151,7 @@ class TableSchema:
             to.params.add(param_id=i, value=encode(arg))
 
     def read_ident(self, message: p4r.TableEntry) -> Ident:
-        """Read what identifies an entry of the table."""
+        """Read the identity of an entry of the table: its match and its priority."""
         match = self.read_match(message.match)
         if self.prioritised and message.priority <= 0:
             raise _bad(f"table {self.name}: an entry needs a priority above 0")
@@ -176,7 +176,7 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class ValueSetSchema:
-    """A parser value set: its fields as the P4Info has them, and how many members it can have."""
+    """A parser value set: its fields in the P4Info, and its maximum number of members."""
 
     name: str
     layout: ValueSetLayout
@@ -186,7 +186,7 @@ class ValueSetSchema:
 
 @dataclass(frozen=True)
 class Schema:
-    """A P4Info bound to a compiled program, by id."""
+    """The parts of a compiled program, by their ids in the P4Info."""
 
     tables: dict[int, TableSchema]
     counters: dict[int, CounterLayout]
@@ -200,7 +200,7 @@ class Schema:
     packet_headers: dict[str, ControllerHeader]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
-        """Return a table that has the actions of a profile's members; None if no table uses it."""
+        """Return a table that uses a profile, or None. The table has the actions of the profile's members."""
         return next((t for t in self.tables.values() if t.profile is profile), None)
 
     def tables_of(self, table_id: int) -> list[TableSchema]:
@@ -209,7 +209,7 @@ class Schema:
 
     @staticmethod
     def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
-        """Return the cells of an array that an entry is about: one or all. Raise P4RuntimeError."""
+        """Return the cells that a message names: one, or all without an index. Raise P4RuntimeError."""
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index
@@ -227,9 +227,9 @@ class Schema:
 
 
 def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
-    """Bind everything that a P4Info names to the compiled program.
+    """Find each part that a P4Info names in the compiled program.
 
-    Raise P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
+    Raise P4RuntimeError INVALID_ARGUMENT if P4Info and compiled program belong to different P4 programs.
     """
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
@@ -241,7 +241,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         name = t.preamble.name
         if name not in compiled.plan.tables:
             if _any_table(info, compiled):
-                continue  # p4c leaves unreachable parts out of the config, and BMv2 takes that
+                continue  # p4c omits unreachable tables from the JSON; BMv2 accepts this too
             raise _bad(f"P4Info and device config differ: the config has no table {name}")
         if bool(t.implementation_id) != (compiled.plan.tables[name].profile is not None):
             raise _bad(f"P4Info and device config differ in the action profile of table {name}")
@@ -278,7 +278,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
 
 
 def _any_table(info: p4i.P4Info, compiled: Compiled) -> bool:
-    """Return True if P4Info and config have a table in common, so that they can be of one program."""
+    """Return True if P4Info and program share a table. If not, they belong to different programs."""
     return any(t.preamble.name in compiled.plan.tables for t in info.tables)
 
 

@@ -1,6 +1,6 @@
 """The P4Runtime service for all switches of a process, on one loopback address.
 
-A session is a client's StreamChannel: arbitration, packet-outs and acknowledgements of digests.
+A session is one call of StreamChannel by a client: arbitration, packet-outs, and digest acknowledgements.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from mrclab.switches.spec import WAIT_KEY, SwitchSpec
 
 
 class Session:
-    """One StreamChannel: handles the client's messages, and takes part in elections for it.
+    """One StreamChannel call: it handles the client's messages and registers the client for elections.
 
-    `queue` holds the messages to the client; an error or None in it ends the stream.
+    `queue` holds the messages to the client. An error or None in the queue ends the stream.
     """
 
     def __init__(self, switches: SwitchGroup) -> None:
@@ -49,11 +49,11 @@ class Session:
 
     @property
     def device_id(self) -> int | None:
-        """The device of the stream, None before the first arbitration."""
+        """The device id of the stream, or None before the first arbitration message."""
         return None if self._arbiter is None else self._arbiter.device_id
 
     async def read(self, messages: AsyncIterator[p4r.StreamMessageRequest]) -> None:
-        """Handle messages until the client is done or an error ends the session."""
+        """Handle messages until the client closes the stream or an error ends the session."""
         try:
             async for message in messages:
                 if message.HasField("arbitration"):
@@ -65,7 +65,7 @@ class Session:
             self.end()
 
     def handle(self, message: p4r.StreamMessageRequest) -> None:
-        """Handle one message. Raise P4RuntimeError for one that ends the session."""
+        """Handle one message. Raise P4RuntimeError if an error in it must end the session."""
         kind = message.WhichOneof("update")
         if kind == "arbitration":
             self._arbitrate(message.arbitration)
@@ -102,12 +102,12 @@ class Session:
             self._report(error)
 
     def _report(self, error: p4r.StreamError) -> None:
-        """Send an error; it is lost where too many messages wait for the client already."""
+        """Send an error to the client. Drop it if MESSAGES_WAITING messages wait already."""
         if self._client.waiting() < MESSAGES_WAITING:
             self.queue.put_nowait(p4r.StreamMessageResponse(error=error))
 
     def end(self) -> None:
-        """End the stream from this side."""
+        """End the stream without an error."""
         self.queue.put_nowait(None)
 
     def fail(self, error: P4RuntimeError) -> None:
@@ -115,12 +115,12 @@ class Session:
         self.queue.put_nowait(error)
 
     def leave(self) -> None:
-        """End the client's part in the election."""
+        """Remove the client from its election."""
         if self._arbiter is not None:
             self._arbiter.leave(self._client)
 
 
-# ruff: noqa: N802 (the methods bear the names of the remote procedures)
+# ruff: noqa: N802 (the methods have the names of the remote procedures)
 
 
 log = logging.getLogger(__name__)
@@ -129,16 +129,16 @@ API_VERSION = "1.4.1"
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
 MOST_WAIT_NS = 10_000_000
-"""The server does nothing else at the same time."""
+"""Longest wait that a client may request: during the wait, the server handles no other request."""
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
 
 _Request = p4r.SetForwardingPipelineConfigRequest
-Context = Any  # grpc.aio.ServicerContext, generic in types that the stubs do not carry
+Context = Any  # a grpc.aio.ServicerContext; the type stubs lack its type arguments
 
 
 def wait_of(metadata: Iterable[tuple[str, str | bytes]]) -> int | None:
-    """Return the wait that the metadata of a call has, None without one. Raise P4RuntimeError."""
+    """Return the wait (ns) in a call's metadata, or None. Raise P4RuntimeError if it is invalid."""
     text = dict(metadata).get(WAIT_KEY)
     if text is None:
         return None
@@ -148,10 +148,10 @@ def wait_of(metadata: Iterable[tuple[str, str | bytes]]) -> int | None:
 
 
 class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
-    """Serves P4Runtime for a set of switches with different device ids.
+    """Serve P4Runtime for a set of switches with different device ids.
 
-    Make it in the network namespace that has the interfaces. Use it as an asynchronous context manager, or
-    call `start` and `stop`. Raise BadInputError for specs that contradict each other.
+    Create the server in the network namespace of the interfaces. Use it as an asynchronous context manager,
+    or call `start` and `stop`. Raise the BadInputError of `SwitchGroup`.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         address: str,
         queues: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
     ) -> None:
-        """Take over the specs; `queues` as in `SwitchGroup`."""
+        """Create the switches; for `queues` see `SwitchGroup`."""
         self.address = address
         self.port = 0
         self._switches = SwitchGroup(specs, queues)
@@ -171,7 +171,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Begin to listen; `port` is the bound one then. Raise BadInputError if it cannot be bound."""
+        """Start to listen and set `port`. Raise BadInputError if the address cannot be bound."""
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
@@ -189,7 +189,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop listening, take every program off its ports, and leave nothing behind."""
+        """Stop listening, and remove all programs, queues and CPU ports from the interfaces."""
         for session in self._sessions:
             session.end()
         if self._server is not None:
@@ -205,7 +205,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         await self.stop()
 
     async def load_json(self, device_id: int, data: bytes) -> None:
-        """Run a program before any client has set a pipeline, as simple_switch_grpc does with a JSON file."""
+        """Run a program until a client sets a pipeline, like the JSON argument of simple_switch_grpc."""
         compiled = await self._programs.get(data)
         self._switches.devices[device_id].load(compiled, self._switches.tc)
 
@@ -235,7 +235,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def Capabilities(
         self, request: p4r.CapabilitiesRequest, context: Context
     ) -> p4r.CapabilitiesResponse:
-        """Return the version of the API."""
+        """Return the version of the P4Runtime API."""
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     async def SetForwardingPipelineConfig(
@@ -256,7 +256,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             log.warning("%s", exc)
             code = Code.INVALID_ARGUMENT if isinstance(exc, BadInputError) else Code.INTERNAL
             await context.abort(code, str(exc)[:MOST_CHARACTERS])
-        except OSError as exc:  # a map of a size that the kernel does not make, or too many of them
+        except OSError as exc:  # the kernel cannot create a map: it is too large, or there are too many
             log.warning("the kernel does not take the program: %s", exc)
             text = f"the kernel does not take the program: {exc.strerror}"
             await context.abort(Code.RESOURCE_EXHAUSTED, text)
@@ -274,10 +274,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self._programs.get(json_of(request.config.p4_device_config))
-        # Both take as long as the client's P4Info is large: other clients go on at the same time.
+        # For a large P4Info both are slow. In threads they do not block other clients.
         digest = await asyncio.to_thread(_digest, request.config)
         schema = await asyncio.to_thread(bind, request.config.p4info, compiled)
-        device.reachable()  # it may have been switched off in between
+        device.reachable()  # the device may have been powered off during the `await`
         config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
@@ -293,7 +293,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 raise P4RuntimeError(Code.UNIMPLEMENTED, f"action {action} is not supported")
 
     def _release(self) -> None:
-        """Let go of programs and configurations that no switch has any longer."""
+        """Drop the programs and configurations that no switch uses any more."""
         devices = self._switches.devices.values()
         for compiled in self._programs.release([c for device in devices for c in device.programs()]):
             self._switches.release(compiled)
@@ -323,9 +323,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         return response
 
     async def Write(self, request: p4r.WriteRequest, context: Context) -> p4r.WriteResponse:
-        """Execute updates in order; trailing metadata has the time when the maps were changed.
+        """Execute updates in order. Return the times before and after the map updates as trailing metadata.
 
-        The client may ask for a wait before that (`WAIT_KEY`).
+        With `WAIT_KEY` a client can request a wait before the map updates.
         """
         try:
             wait_ns = wait_of(context.invocation_metadata())
@@ -347,10 +347,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         return p4r.WriteResponse()
 
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
-        """Return entries, defaults and counters, those of one entity of the request after another.
+        """Return entries, defaults and counters, for one entity of the request after another.
 
-        The answer to one entity is read at once: a write between two messages would show in half of it only.
-        Between two of them others have their turn, and no more than one waits for the client in memory.
+        The whole answer to an entity is read before it is sent, so that no write changes it halfway. Between
+        two entities the server handles other requests. At most one answer is in memory.
         """
         try:
             device = self._switches.device(request.device_id)
@@ -383,7 +383,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def StreamChannel(
         self, request_iterator: AsyncIterator[p4r.StreamMessageRequest], context: Context
     ) -> AsyncIterator[p4r.StreamMessageResponse]:
-        """Serve a client's stream until either side ends it."""
+        """Serve a client's stream until the client or the server ends it."""
         session = Session(self._switches)
         reader = asyncio.ensure_future(session.read(request_iterator))
         self._sessions.add(session)
@@ -402,5 +402,5 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
 
 
 def _digest(message: p4r.ForwardingPipelineConfig) -> bytes:
-    """Return what two configurations have in common only if they are equal."""
+    """Return the hash of a configuration. Equal configurations have equal hashes."""
     return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()

@@ -1,4 +1,4 @@
-"""Errors in the form that P4Runtime gives them (specification, section 12)."""
+"""Error reports in P4Runtime's format (specification, section 12)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Code = grpc.StatusCode
 
 DETAILS_KEY = "grpc-status-details-bin"
 MOST_CHARACTERS = 1000
-"""Of an error's message: it may quote a client's bytes, and gRPC takes 16 kB of metadata with it."""
+"""Maximum length of an error's message. It is part of gRPC's metadata, which may have 16 kB."""
 MOST_DETAILS_BYTES = 6000
-"""Of a batch's details, which travel in the same metadata, as a third more in base64."""
+"""Maximum size of a batch's error details. They are part of gRPC's metadata, where base64 adds a third."""
 
 
 class P4RuntimeError(Exception):
-    """A request, or one update of it, that fails with a canonical code."""
+    """A request or one of its updates failed. `code` is the canonical gRPC status code."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         if len(message) > MOST_CHARACTERS:
@@ -34,10 +34,10 @@ def number(code: grpc.StatusCode) -> int:
 
 
 def batch_status(errors: Sequence[P4RuntimeError | None], message: str = "Write failure") -> bytes:
-    """Return the google.rpc.Status of a batch that failed in part: one p4.v1.Error for each part.
+    """Return the google.rpc.Status of a batch with failures: one p4.v1.Error for each update or entity.
 
-    If that is too much for a reply's metadata, the messages of the parts are shortened, and dropped for very
-    many parts: with an empty reply a client could not even see which part failed first.
+    If the status is too large for a reply's metadata, the messages are shortened or left out. If it is still
+    too large, the status has no details, only `message`.
     """
     for characters in (MOST_CHARACTERS, 100, 0):
         status = bytes(_status(errors, message, characters).SerializeToString())

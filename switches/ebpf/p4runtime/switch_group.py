@@ -1,4 +1,4 @@
-"""The switches of a process: their ports, links, queues and CPU ports, their elections, and their power."""
+"""All switches of a process: their ports, links, queues and CPU ports, client elections, and power."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mrclab.switches.spec import SwitchSpec
 log = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 1024
-"""Messages that may wait for a client before packet-ins and errors to it are lost."""
-_FRAMES_AT_ONCE = 64  # read from a CPU port before other work has its turn
-_SCAN_S = 0.01  # between two searches for idle entries
-_REST_S = 0.1  # the same while no entry has a timeout
+"""If so many messages wait for a client, further packet-ins and errors to this client are dropped."""
+_FRAMES_AT_ONCE = 64  # after so many frames of a CPU port, the event loop does other work first
+_SCAN_S = 0.01  # time between two checks for idle entries and digests
+_REST_S = 0.1  # time between two checks if no device has idle timeouts or digests
 
 
 def _check_specs(specs: Sequence[SwitchSpec]) -> None:
-    """Raise BadInputError for specs that contradict each other."""
+    """Raise BadInputError if a port is invalid, or two switches share a device id or an interface."""
     ids = [s.device_id for s in specs]
     if len(set(ids)) != len(ids):
         raise BadInputError("two switches have the same device id")
@@ -55,10 +55,10 @@ def _check_specs(specs: Sequence[SwitchSpec]) -> None:
 
 
 class SwitchGroup:
-    """A set of switches with different device ids, in the network namespace that it is made in.
+    """A set of switches with different device ids, in the network namespace of the constructor's caller.
 
-    `queues` gives ports, by device id and number, a queue: frames per second and depth in frames. Raises
-    BadInputError for specs that contradict each other.
+    `queues` sets the rate (frames per second) and depth (frames) of queues, by (device id, port number).
+    Raise BadInputError if a port is invalid, or two switches share a device id or an interface.
     """
 
     def __init__(
@@ -69,29 +69,29 @@ class SwitchGroup:
         self._shared = SharedMaps()
         self._links = LinkMonitor()
         self._qdiscs = QdiscMonitor()
-        self._port_of: dict[int, tuple[Device, int]] = {}  # by interface index
+        self._port_of: dict[int, tuple[Device, int]] = {}  # ifindex -> device and port number
         self._queues = dict(queues)
-        self._cpu_ports: dict[int, CpuPort] = {}  # by device id
+        self._cpu_ports: dict[int, CpuPort] = {}  # device id -> CPU port
         shapes = partial(shapes_of, self.tc)
         self.devices = {s.device_id: Device(self._with_cpu_port(s), self._shared, shapes) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
-        self._booted: dict[int, asyncio.Event] = {}  # of the devices that are off
+        self._booted: dict[int, asyncio.Event] = {}  # for each powered-off device: set when it is on again
         self._watching: asyncio.Task[None] | None = None
 
     def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
-        """Make the CPU port of a switch that has one. Raise MachineError."""
+        """If the spec has a CPU port, create its interface. Return the spec with this port added."""
         if spec.cpu_port is None:
             return spec
         self._cpu_ports[spec.device_id] = made = CpuPort()
         return replace(spec, ports={**spec.ports, spec.cpu_port: made.name})
 
     def release(self, compiled: Compiled) -> None:
-        """Close the switches' shared part of a program that none of them has loaded."""
+        """Close the shared maps of a program that no switch has loaded any more."""
         self._shared.release(compiled)
 
     def start(self) -> None:
-        """Take over the ports, and follow their links, queues and CPU ports. Raise BadInputError."""
-        # Filters that a killed server has left on the ports would go on forwarding with its old entries.
+        """Take over the ports, then watch links, queues and CPU ports. Raise BadInputError."""
+        # Remove the filters of a killed server first: they would still forward frames with old entries.
         for device in self.devices.values():
             for port, ifindex in device.sweep(self.tc).items():
                 self._port_of[ifindex] = (device, port)
@@ -106,7 +106,7 @@ class SwitchGroup:
         self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """Take every program off its ports and leave nothing behind."""
+        """Remove all programs, queues and CPU ports from the interfaces, and close all descriptors."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._links)
         loop.remove_reader(self._qdiscs)
@@ -119,7 +119,7 @@ class SwitchGroup:
         for device in self.devices.values():
             device.unload(self.tc)
         for device_id, port in self._queues:
-            with contextlib.suppress(BadInputError):  # the interface may be gone
+            with contextlib.suppress(BadInputError):  # raised if the interface was deleted
                 drop_queue(self.tc, ifindex_of(self.devices[device_id].spec.ports[port]))
         self._qdiscs.close()
         for cpu_port in self._cpu_ports.values():
@@ -129,7 +129,7 @@ class SwitchGroup:
         self.tc.close()
 
     def device(self, device_id: int) -> Device:
-        """Return a device that is on. Raise P4RuntimeError."""
+        """Return a device. Raise P4RuntimeError if it does not exist or is powered off."""
         device = self.devices.get(device_id)
         if device is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no device {device_id}")
@@ -137,7 +137,7 @@ class SwitchGroup:
         return device
 
     def arbiter(self, device_id: int) -> Arbiter:
-        """Return the elections of a device that is on. Raise P4RuntimeError."""
+        """Return a device's arbiter. Raise P4RuntimeError if the device does not exist or is powered off."""
         self.device(device_id)
         return self._arbiters[device_id]
 
@@ -159,7 +159,7 @@ class SwitchGroup:
     # -- messages to and from clients ----------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Send primaries notifications of idle entries, and digests."""
+        """Repeatedly send idle timeout notifications and digests to the primary clients."""
         while True:
             busy = False
             for device_id, device in self.devices.items():
@@ -186,7 +186,7 @@ class SwitchGroup:
                 client.send(digest_list(ready, device.config.schema, time.time_ns()))
 
     def acknowledge(self, device_id: int, ack: p4r.DigestListAck) -> bool:
-        """Note that a client has received a list of digests. Returns False for an unknown digest."""
+        """Record that a client has received a list of digests. Return False for an unknown digest."""
         device = self.devices[device_id]
         if device.config is None or device.running is None:
             return False
@@ -196,9 +196,9 @@ class SwitchGroup:
         return True
 
     def _packets_in(self, device_id: int) -> None:
-        """Send primaries the frames that a switch has sent to its CPU port.
+        """Send the frames of a switch's CPU port to the primary clients, as packet-ins.
 
-        A client that reads them too slowly gets no more than MESSAGES_WAITING.
+        If MESSAGES_WAITING messages wait for a client already, frames are not sent to this client.
         """
         device, primaries = self.devices[device_id], self._arbiters[device_id].primaries()
         for frame in self._cpu_ports[device_id].frames(_FRAMES_AT_ONCE):
@@ -210,7 +210,7 @@ class SwitchGroup:
                     client.send(p4r.StreamMessageResponse(packet=packet))
 
     def packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
-        """Inject a frame by the CPU port of a switch. Raise P4RuntimeError."""
+        """Send a packet-out to a switch: its frame enters on the CPU port. Raise P4RuntimeError."""
         device = self.device(device_id)
         if client not in self._arbiters[device_id].primaries():
             raise P4RuntimeError(Code.PERMISSION_DENIED, "only a primary may send packets")
@@ -228,10 +228,10 @@ class SwitchGroup:
     def power_off(
         self, device_ids: Sequence[int], lost: Callable[[Device], None], wait_ns: int | None = None
     ) -> tuple[int, int]:
-        """Switch devices off as a power cut does, after a wait: frames are dropped, and all state is lost.
+        """Power off devices after a wait, as in a power cut: they drop all frames and lose all state.
 
-        `lost` is called for each device once its state is gone. Returns CLOCK_MONOTONIC (ns) before the first
-        device stopped forwarding and after the last did. Raise P4RuntimeError.
+        `lost` is called for each device after its state is lost. Return two times of CLOCK_MONOTONIC (ns):
+        before the first device stops forwarding, and after the last one has stopped. Raise P4RuntimeError.
         """
         devices = [self.device(i) for i in device_ids]
         with precedence(len(devices), wait_ns):
@@ -249,9 +249,9 @@ class SwitchGroup:
         return before, after
 
     def power_on(self, device_ids: Sequence[int]) -> tuple[int, int]:
-        """Switch devices on again; they have no pipeline until a client sets one. Returns stamps as above.
+        """Power on devices again, without a pipeline. Return the times before and after.
 
-        Raise P4RuntimeError if a device is not off; those before it are on then.
+        If a device is not off, raise P4RuntimeError. The devices before it in the list are on then.
         """
         before = time.monotonic_ns()
         for device_id in device_ids:
@@ -264,6 +264,6 @@ class SwitchGroup:
         return before, time.monotonic_ns()
 
     async def wait_for_power(self, device_id: int) -> None:
-        """Wait until a device is on, as a client would wait for an answer of a machine that is off."""
+        """Wait until a device is on. So a client gets no answer from a powered-off switch."""
         if device_id in self._booted:
             await self._booted[device_id].wait()

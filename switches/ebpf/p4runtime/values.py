@@ -1,7 +1,7 @@
-"""Values in P4Runtime's messages: numbers, field matches of keys, and rates of meters.
+"""Convert values from and to P4Runtime's messages: numbers, the field matches of keys, rates of meters.
 
-Numbers are byte strings (specification, section 8.4); keys of table entries and of value sets are field
-matches (section 9.1.1); meter configurations are in section 9.4.
+Sections of the specification: 8.4 for numbers, which are byte strings; 9.1.1 for field matches, the keys of
+table entries and value sets; 9.4 for meter configurations.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mrclab.switches.ebpf.runtime.meters import Rates
 
 
 def encode(value: int) -> bytes:
-    """Return the canonical form: big-endian and as short as possible, but one byte for zero."""
+    """Return a number in canonical form: big-endian, as few bytes as possible. Zero is one byte."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def decode(data: bytes, width: int, what: str) -> int:
-    """Read a byte string of any length that a bit<width> can hold.
+    """Read a number of at most `width` bits from a byte string of any length.
 
-    Raise P4RuntimeError OUT_OF_RANGE for an empty one and for one that is too large.
+    Raise P4RuntimeError OUT_OF_RANGE if the string is empty or the number has more bits.
     """
     if not data:
         raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: empty byte string")
@@ -34,7 +34,7 @@ def decode(data: bytes, width: int, what: str) -> int:
 
 
 def need_modify(update: p4r.Update, what: str) -> None:
-    """Raise P4RuntimeError INVALID_ARGUMENT unless an update modifies."""
+    """Raise P4RuntimeError INVALID_ARGUMENT if the type of an update is not MODIFY."""
     if update.type != p4r.Update.MODIFY:
         raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{what} can only be modified")
 
@@ -55,7 +55,7 @@ def _bad(message: str) -> P4RuntimeError:
 def read_match(
     where: str, fields: Sequence[p4i.MatchField], widths: Sequence[int], matches: Iterable[p4r.FieldMatch]
 ) -> tuple[Match, ...]:
-    """Read key elements from a message, in the order of `fields`. `where` names the key in errors."""
+    """Read the fields of a key from a message, in the order of `fields`. Errors begin with `where`."""
     by_id: dict[int, p4r.FieldMatch] = {}
     known = {f.id for f in fields}
     for m in matches:
@@ -111,7 +111,7 @@ def write_match(
     match: Iterable[Match],
     to: p4r.TableEntry | p4r.ValueSetMember,
 ) -> None:
-    """Write key elements into a message; elements that match everything are left out."""
+    """Write the fields of a key into a message. Omit a field that matches every value."""
     for f, width, (a, z) in zip(fields, widths, match, strict=True):
         kind, full = KINDS[f.match_type], full_mask(width)
         if kind != "exact" and (a, z) == ((0, full) if kind == "range" else (0, 0)):
@@ -131,7 +131,7 @@ def write_match(
 
 
 def read_rates(config: p4r.MeterConfig) -> Rates:
-    """Read a configuration from a message. Raise P4RuntimeError INVALID_ARGUMENT."""
+    """Read the rates of a meter from a message. Raise P4RuntimeError INVALID_ARGUMENT for invalid rates."""
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
     if any(n < 0 for n in numbers) or config.eburst:
         raise P4RuntimeError(Code.INVALID_ARGUMENT, "a meter takes no negative numbers and no eburst")
@@ -141,7 +141,7 @@ def read_rates(config: p4r.MeterConfig) -> Rates:
 
 
 def write_rates(rates: Rates, to: p4r.MeterConfig) -> None:
-    """Write a configuration into a message."""
+    """Write the rates of a meter into a message."""
     to.cir, to.cburst, to.pir, to.pburst = (
         rates.committed,
         rates.committed_burst,

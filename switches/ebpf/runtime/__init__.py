@@ -1,1 +1,1 @@
-"""What serves a running switch: its program in the kernel, and the state of its tables and externs."""
+"""The parts of a running switch: its program in the kernel, and the state of its tables and externs."""

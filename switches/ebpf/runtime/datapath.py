@@ -1,4 +1,4 @@
-"""A loaded program with its maps, attached to the ports of one switch."""
+"""A BPF program that is loaded with its maps and attached to the ports of one switch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from mrclab.switches.ebpf.plan import (
 from mrclab.switches.v1model.declarations import loops
 from mrclab.switches.v1model.program import Program
 
-# The verifier's words for a loop that is too long or may be endless.
+# Parts of the verifier's error messages for a program that is too large, or a loop that may be endless.
 _TOO_MUCH = ("too large", "too complex")
 _ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
-_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
+_SEARCHED = ("scan", "tuples")  # the look-up of these kinds of tables is a loop, which costs instructions
 
 
 def new_map(spec: MapSpec) -> Map:
@@ -38,10 +38,10 @@ def new_map(spec: MapSpec) -> Map:
 
 
 def _load(code: bytes, name: str, compiled: Compiled) -> int:
-    """Load a program.
+    """Load a program into the kernel.
 
-    Raises RefusedError with the part of the P4 program that the verifier refuses, UnsupportedError with the
-    loop or the tables that make a program too much for it.
+    Raise UnsupportedError, with the loop or the tables, if these are too much for the kernel's verifier.
+    Raise RefusedError, with the place in the P4 program, if the verifier rejects it for another reason.
     """
     try:
         return bpf.load_program(code, name)
@@ -59,7 +59,7 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
 
 
 def _loop(program: Program, place: str | None) -> UnsupportedError | None:
-    """Return the error that refuses the action of a place if the action has a loop."""
+    """Return an error for the action at a place in the P4 program if this action has a loop, else None."""
     name, where = split_place(place or "")
     for action in program.actions.values():
         if name == f"action {action.name}" and loops(action):
@@ -69,9 +69,9 @@ def _loop(program: Program, place: str | None) -> UnsupportedError | None:
 
 
 class SharedMaps:
-    """Maps that all switches of one process share: scratch memory, which holds one frame at a time.
+    """Maps that all switches of a process share: scratch memory, which is used by one frame at a time.
 
-    `mark` is the mark of frames that they have sent to themselves.
+    `mark` is skb->mark of frames that a switch has sent to itself (see `codegen/recirculation`).
     """
 
     def __init__(self) -> None:
@@ -79,26 +79,26 @@ class SharedMaps:
         self._maps: dict[tuple[Compiled, int], Map] = {}
 
     def get(self, compiled: Compiled, index: int) -> Map:
-        """Return the map of a program at an index; it is created on first use."""
+        """Return the shared map at an index of a program's plan. The first call creates the map."""
         key = (compiled, index)
         if key not in self._maps:
             self._maps[key] = new_map(compiled.plan.maps[index])
         return self._maps[key]
 
     def release(self, compiled: Compiled) -> None:
-        """Close the descriptors of a program; attached programs stay loaded."""
+        """Close the descriptors of a program's shared maps. Attached programs stay loaded."""
         for key in [key for key in self._maps if key[0] is compiled]:
             self._maps.pop(key).close()
 
     def close(self) -> None:
-        """Close them all; programs that are attached keep theirs."""
+        """Close all descriptors. The kernel keeps the maps of programs that are still attached."""
         for m in self._maps.values():
             m.close()
         self._maps.clear()
 
 
 class Datapath:
-    """One switch in the kernel: a program with its own maps. Closing it detaches it.
+    """One switch in the kernel: a program with its own maps.
 
     `ports` maps port numbers to interface names of the current network namespace.
     """
@@ -110,7 +110,7 @@ class Datapath:
         self.maps: list[Map] = []
         self._own: list[Map] = []
         self.attached: list[int] = []
-        self._served: list[int] = []  # the ifindexes whose frames the program processes
+        self._served: list[int] = []  # ifindexes of the interfaces whose frames the program processes
         self.fd = -1
         try:
             for i, spec in enumerate(compiled.plan.maps):
@@ -136,9 +136,9 @@ class Datapath:
             raise
 
     def attach(self, tc: TrafficControl, replace: bool = False) -> None:
-        """Start forwarding on every port; with `replace`, take over from the program attached before.
+        """Start forwarding on every port.
 
-        Without `replace` each port gets a fresh clsact qdisc.
+        If `replace` is true, replace the attached program. Otherwise each port gets a new clsact qdisc.
         """
         for ifindex in self.ifindexes.values():
             if not replace:
@@ -147,7 +147,7 @@ class Datapath:
             tc.add_filter(ifindex, self.fd, self.name)
 
     def forget_ports(self) -> None:
-        """Process no more frames on any port; the program stays attached and drops them."""
+        """Stop processing frames. The program stays attached and drops all frames of its ports."""
         ports = self.maps[self.compiled.plan.ifindex_map]
         while self._served:
             ports.delete(struct.pack("=I", self._served.pop()))
@@ -159,7 +159,7 @@ class Datapath:
         self.attached.clear()
 
     def close_descriptors(self) -> None:
-        """Close the program and its maps; they stay in the kernel as long as they are attached."""
+        """Close the descriptors of program and maps. The kernel keeps them as long as they are attached."""
         for m in self._own:
             m.close()
         self._own.clear()
@@ -168,7 +168,7 @@ class Datapath:
             self.fd = -1
 
     def set_queue(self, port: int, shape: Shape | None) -> None:
-        """Set the shape of the queue of a port; None if it has no queue."""
+        """Set the parameters of a port's queue. `shape` is None if the port has no known queue."""
         if self.compiled.plan.queue_map is None:
             return
         queues, key = self.maps[self.compiled.plan.queue_map], struct.pack("=I", port)
@@ -194,25 +194,25 @@ class Datapath:
         return sum(p for p, _ in pairs), sum(b for _, b in pairs)
 
     def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
-        """Return the values of cells of a register array. Cells are read one after the other, not at once."""
+        """Return cells of a register array. They are read one by one: frames may change them in between."""
         return [self._register_cell(register, i) for i in indexes]
 
     def _register_cell(self, register: RegisterLayout, index: int) -> int:
         memory, size = self.maps[register.map].memory(), register.cell_size
         at = index * size
         raw = memory[at : at + size]
-        while size > 8 and (again := memory[at : at + size]) != raw:  # a frame has just written it
+        while size > 8 and (again := memory[at : at + size]) != raw:  # repeat if a frame wrote the cell
             raw = again
         return int.from_bytes(raw, "little")
 
     def set_register_cell(self, register: RegisterLayout, index: int, value: int) -> None:
-        """Write a cell of a register array, atomically if it has no more than 64 bits."""
+        """Write a cell of a register array. The write is atomic if a cell has at most 64 bits."""
         memory, size = self.maps[register.map].memory(), register.cell_size
         memory[index * size : (index + 1) * size] = value.to_bytes(size, "little")
 
     def _raw(self, map_index: int, element: int) -> bytes:
         raw = self.maps[map_index].lookup(struct.pack("=I", element))
-        assert raw is not None  # elements of an array are always there
+        assert raw is not None  # an array map has a value for every index
         return raw
 
     def _chunk(self, map_index: int, element: int, chunk: int) -> list[tuple[int, int]]:

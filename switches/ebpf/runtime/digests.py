@@ -1,6 +1,6 @@
-"""Digests on their way to the controller: buffered, deduplicated, acknowledged (P4Runtime spec, 9.9).
+"""Buffer digest messages for the controller, drop duplicates, handle acknowledgements (P4Runtime 9.9).
 
-Pure: time comes in as an argument, in nanoseconds of any clock.
+This module does no input or output. Time is an argument, in nanoseconds of any clock.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 Message = Hashable
-LONGEST = 256  # messages of a list if the client sets no limit
+LONGEST = 256  # maximum number of messages in a list if the client sets no limit
 
 
 @dataclass(frozen=True)
 class DigestConfig:
-    """How long a message may wait, how many make a list, and when an unacknowledged list expires."""
+    """A digest's limits: the wait of a message, the size of a list, and the wait for an acknowledgement."""
 
     max_timeout_ns: int
     max_list_size: int
@@ -23,7 +23,7 @@ class DigestConfig:
 
 @dataclass(frozen=True)
 class ReadyList:
-    """A list to be sent."""
+    """A list of digest messages that is ready to be sent to the controller."""
 
     digest: int
     number: int
@@ -35,7 +35,7 @@ class _Digest:
     config: DigestConfig
     buffer: dict[Message, None] = field(default_factory=dict)
     since_ns: int = 0
-    sent: dict[int, tuple[int, frozenset[Message]]] = field(default_factory=dict)  # list -> when and what
+    sent: dict[int, tuple[int, frozenset[Message]]] = field(default_factory=dict)  # by number of the list
 
 
 class DigestQueue:
@@ -47,11 +47,11 @@ class DigestQueue:
 
     @property
     def configs(self) -> dict[int, DigestConfig]:
-        """The client's configuration."""
+        """The client's configuration of each digest, by id."""
         return {number: d.config for number, d in self._digests.items()}
 
     def configure(self, digest: int, config: DigestConfig | None) -> None:
-        """Begin, change or (None) end a digest."""
+        """Start a digest or change its configuration. If `config` is None, stop the digest."""
         if config is None:
             self._digests.pop(digest, None)
         elif digest in self._digests:
@@ -60,7 +60,7 @@ class DigestQueue:
             self._digests[digest] = _Digest(config)
 
     def offer(self, digest: int, message: Message, now_ns: int) -> list[ReadyList]:
-        """Add a message; returns the list that it completes, if any."""
+        """Add a message, unless an equal one waits or is unacknowledged. Return the list if it is full."""
         d = self._digests.get(digest)
         if d is None:
             return []
@@ -74,7 +74,7 @@ class DigestQueue:
         return [self._send(digest, d, now_ns)] if full or not d.config.max_timeout_ns else []
 
     def due(self, now_ns: int) -> list[ReadyList]:
-        """Return the lists that have waited long enough."""
+        """Return the lists whose oldest message has waited for `max_timeout_ns`."""
         return [
             self._send(number, d, now_ns)
             for number, d in self._digests.items()
@@ -82,7 +82,7 @@ class DigestQueue:
         ]
 
     def acknowledge(self, digest: int, number: int) -> None:
-        """Note that the client has a list: its messages may be sent again."""
+        """Record that the client has received a list. From now on its messages may be sent again."""
         if digest in self._digests:
             self._digests[digest].sent.pop(number, None)
 

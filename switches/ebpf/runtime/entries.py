@@ -1,4 +1,4 @@
-"""Table entries as numbers, and as the bytes that the maps hold."""
+"""Table entries: their values as numbers, and their encoding as bytes in BPF maps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mrclab.switches.ebpf.plan import ActionLayout, TableLayout, round8
 
-# One element of a key: value and mask, or low and high end of a range.
+# The match of one key field: value and mask, or low and high end of a range.
 Match = tuple[int, int]
 
 
@@ -21,9 +21,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Reference:
-    """The action of an entry of a table with an action profile: a member or a group. `kind` is TO_MEMBER or
-    TO_GROUP and `place` its index in its map. A group has an id, or was made for
-        this entry alone, in `one_shot` as the client sent it.
+    """A member or a group of an action profile, to which an entry refers in place of an action. `kind` is
+    TO_MEMBER or TO_GROUP, `place` the index in the map. The group of a single entry has no id; `one_shot` is
+    the client's message for it.
     """
 
     kind: int
@@ -34,14 +34,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry. Of two that match, the one with the higher `priority` wins; `cell` is its counter's."""
+    """An entry. If two entries match, the higher `priority` wins. `cell` is the index of its counter."""
 
     match: tuple[Match, ...]
     priority: int
     action: Action | Reference
     cell: int = 0
     metadata: bytes = b""
-    cookie: int = 0  # `controller_metadata`
+    cookie: int = 0  # P4Runtime's `controller_metadata`
     timeout_ns: int = 0
 
 
@@ -49,24 +49,24 @@ Ident = tuple[tuple[Match, ...], int]
 
 
 class TableFullError(Exception):
-    """The table has as many entries as it can hold, or of another kind of room, which the text names."""
+    """The table is full, or another of its limits is reached. The text names that limit."""
 
 
 class ExistsError(Exception):
-    """There is such an entry already."""
+    """An object with this key or id exists already."""
 
 
 class NotThereError(Exception):
-    """There is no such entry."""
+    """No object with this key or id exists."""
 
 
 def full_mask(width: int) -> int:
-    """Return the mask of all bits."""
+    """Return a mask with all bits set."""
     return (1 << width) - 1
 
 
 def encode_action(value_size: int, action: Action | Reference, cell: int) -> bytes:
-    """Return the value of an entry, of a table's default, or of a member."""
+    """Return the map value of an entry, of a table's default action, or of a member."""
     out = bytearray(value_size)
     if isinstance(action, Reference):
         struct.pack_into("=III", out, 0, action.kind, cell, action.place)
@@ -78,7 +78,7 @@ def encode_action(value_size: int, action: Action | Reference, cell: int) -> byt
 
 
 def encode_key(layout: TableLayout, match: tuple[Match, ...]) -> bytes:
-    """Return the key of an entry of a hash or a trie."""
+    """Return the map key of an entry of a `hash` or `lpm` table."""
     out = bytearray(layout.key_size)
     prefix = (layout.key_size - 4) * 8
     for slot, (value, mask) in zip(layout.key, match, strict=True):
@@ -91,7 +91,7 @@ def encode_key(layout: TableLayout, match: tuple[Match, ...]) -> bytes:
 
 
 def encode_scan(layout: TableLayout, entries: list[Entry]) -> bytes:
-    """Return the value of a scan table: its entries, the highest priority first."""
+    """Return the map value of a scan table: all its entries, the highest priority first."""
     out = bytearray(layout.cell_size * layout.capacity)
     low = 8 + layout.value_size
     high = low + round8(layout.key_size)

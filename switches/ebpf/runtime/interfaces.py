@@ -1,10 +1,10 @@
 """The interfaces of ports: claims on them, and the rates of their queues.
 
-A claim keeps two switch servers from programming the same interface. It is a name among the abstract Unix
-sockets of the network namespace: the kernel gives it up with the process, however that ends.
-Rates are read from qdiscs and classes by rtnetlink(7). A port's queue is known where the root of its
-interface is a `tbf`, or an `htb` whose first class keeps the rate (as `tc`, Mininet's TCLink and
-`testbed/links.py` set it). All other interfaces have no known queue.
+A claim prevents two switch servers from programming the same interface. It is an abstract Unix socket with
+the interface's number in its name. The kernel removes the socket when the process ends, even after a crash.
+The rate of a port's queue is read from the interface's qdiscs and classes by rtnetlink(7). The root qdisc
+must be a `tbf`, or an `htb` whose top class sets the rate, as `tc`, Mininet's TCLink and `testbed/links.py`
+set it. The queue of any other interface is unknown.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from mrclab.switches.ebpf.plan import Shape
 
 
 class Claims:
-    """Claims on interfaces of this network namespace. A context manager that gives them up."""
+    """Claims on interfaces of this network namespace. As a context manager it releases them at the end."""
 
     def __init__(self, interfaces: Iterable[str]) -> None:
-        """Claim all. Raise BadInputError if one is claimed already, or missing."""
+        """Claim all interfaces. Raise BadInputError if an interface is missing or claimed already."""
         self._held = ExitStack()
         try:
             for interface in interfaces:
@@ -65,15 +65,15 @@ _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64 = 1, 2, 6
 _TICK_NS = 64
 _ETHERNET = 1
-_OURS = 0x6D720000  # the handle of a queue that was set here
-_FRAME = 10_000  # bytes that each frame counts if a rate is in frames; more than any frame has
-_LEAF_FRAMES = 1000  # default depth of an htb class: the usual txqueuelen of an interface
+_OURS = 0x6D720000  # handle of the qdiscs that this module creates
+_FRAME = 10_000  # the kernel limits bytes, not frames: so every frame counts as 10,000 bytes
+_LEAF_FRAMES = 1000  # default depth of an htb class in frames: the usual txqueuelen of an interface
 MOST_FRAMES_PER_SECOND = 10**8
 
 
 @dataclass(frozen=True)
 class _Qdisc:
-    """A qdisc or a class: what `struct tcmsg` and its attributes say."""
+    """A qdisc or a class: the fields of its `struct tcmsg` and its attributes."""
 
     ifindex: int
     handle: int
@@ -83,7 +83,7 @@ class _Qdisc:
 
 
 def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape]:
-    """Return the shape of each of these interfaces that has a known queue."""
+    """Return the parameters of the interfaces' queues, by ifindex. Unknown queues are left out."""
     found: dict[int, list[_Qdisc]] = {}
     for q in _parsed(tc.dump(_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0))):
         if q.ifindex in ifindexes:
@@ -106,9 +106,9 @@ def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape
 
 
 def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: int) -> None:
-    """Limit an interface to a number of frames per second and of waiting frames, as BMv2's queues do.
+    """Limit an interface's frames per second, and its number of waiting frames. BMv2's queues do the same.
 
-    All frames count the same. Raises BadInputError if the interface has a qdisc that was not set here.
+    The length of a frame does not matter. Raise BadInputError if the interface has a qdisc of another owner.
     """
     drop_queue(tc, ifindex)
     rate = frames_per_second * _FRAME
@@ -132,7 +132,7 @@ def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: i
 
 
 def drop_queue(tc: TrafficControl, ifindex: int) -> None:
-    """Remove what `set_queue` made, if it exists."""
+    """Remove the qdisc that `set_queue` has made, if it exists."""
     try:
         tc.request(_DELQDISC, 0, struct.pack("=BxxxiIII", 0, ifindex, _OURS, _ROOT, 0))
     except OSError as exc:
@@ -186,7 +186,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
     if len(parms) < 32:
         return None
     rate, overhead, least = _rate(parms, found, _HTB_RATE64)
-    # A class at the top cannot borrow: it needs tokens in both of its buckets.
+    # A top class cannot borrow tokens, and a frame needs tokens in both buckets: the smaller burst counts.
     ticks = min(struct.unpack_from("=II", parms, 24))
     leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)
     frames, room = _room(leaf, rate) if leaf is not None else (_LEAF_FRAMES, None)
@@ -194,7 +194,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
 
 
 def _room(leaf: _Qdisc, rate: int) -> tuple[int | None, int | None]:
-    """Return the depth of a queue: frames, or ns of sending; None without such a limit."""
+    """Return a queue's depth in frames, or in ns of sending time. None means that there is no such limit."""
     if leaf.kind == "pfifo" and len(leaf.options) >= 4:
         return int(struct.unpack_from("=I", leaf.options)[0]), None
     if leaf.kind == "bfifo" and len(leaf.options) >= 4:
@@ -218,7 +218,7 @@ def _shape(
 
 
 class QdiscMonitor:
-    """A socket that becomes readable when a qdisc or class of some interface changes."""
+    """A socket that becomes readable when a qdisc or class of any interface changes."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(
@@ -227,11 +227,11 @@ class QdiscMonitor:
         self._socket.bind((0, _GROUP_TC))
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the file descriptor, which an event loop can wait for."""
         return self._socket.fileno()
 
     def changes(self) -> set[int] | None:
-        """Return the interfaces that changed since the last call; None: possibly any of them."""
+        """Return the interfaces with changes since the last call. None means that all may have changed."""
         out: set[int] = set()
         while True:
             try:

@@ -23,7 +23,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Rates:
-    """A configuration: committed and peak rate per second, and what may come at once, in bytes or packets."""
+    """A meter's configuration: committed and peak rate per second, and their bursts, in bytes or packets."""
 
     committed: int
     committed_burst: int
@@ -32,7 +32,7 @@ class Rates:
 
 
 def encode_meter(rates: Rates | None, now_ns: int) -> bytes:
-    """Return a cell with full buckets; None lets everything pass. `now_ns` is CLOCK_MONOTONIC."""
+    """Return a cell with full buckets (`now_ns`: CLOCK_MONOTONIC). Without `rates` every frame is green."""
     out = bytearray(METER_SIZE)
     if rates is not None:
         struct.pack_into("=I", out, METER_CONFIGURED, 1)
@@ -48,7 +48,7 @@ def encode_meter(rates: Rates | None, now_ns: int) -> bytes:
 
 
 class MeterState:
-    """The configuration of a meter array. Plans changes as `TableState` does."""
+    """The configuration of a meter array. A change updates this object, and adds map updates to `tx`."""
 
     def __init__(self, layout: MeterLayout, clock_ns: Callable[[], int]) -> None:
         self.layout = layout
@@ -56,7 +56,7 @@ class MeterState:
         self._clock_ns = clock_ns
 
     def set(self, index: int, rates: Rates | None, tx: Transaction) -> None:
-        """Configure a cell; None lets everything pass."""
+        """Configure a cell. If `rates` is None, all frames are green."""
         before = self.rates.get(index)
         self._put(index, rates)
         tx.on_undo(lambda: self._put(index, before))

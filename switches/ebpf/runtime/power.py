@@ -1,7 +1,7 @@
-"""The power service: switches switches of the software target off and on.
+"""The power service turns switches of the target `ebpf` off and on.
 
-All switches of a fabric are in one process, so a single one cannot be killed. This small gRPC service
-beside P4Runtime switches off one or several at once instead. Requests and answers are JSON objects::
+One process runs all switches of a fabric, so a single switch cannot be killed. Instead, this gRPC service
+turns off one or several switches at once. Requests and answers are JSON objects::
 
     /mrclab.Power/Off  {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
     /mrclab.Power/On   {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
@@ -25,7 +25,7 @@ Switching = Callable[[Sequence[int], Any], Awaitable[Stamps]]
 
 
 def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
-    """Return the service for grpc.aio. Both functions get the device ids and the call's context."""
+    """Return the service for grpc.aio. It calls `off` or `on` with the device ids and the gRPC context."""
 
     def method(do: Switching) -> grpc.RpcMethodHandler[Any, Any]:
         async def answer(request: dict[str, Any], context: Any) -> dict[str, int]:
@@ -42,10 +42,10 @@ def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
 def switch_power(
     channel: grpc.Channel, device_ids: Sequence[int], *, on: bool, wait_ns: int | None = None
 ) -> Stamps:
-    """Switch devices off or on; return CLOCK_MONOTONIC (ns) before the first and after the last.
+    """Turn switches off or on. Return the times of CLOCK_MONOTONIC (ns) before and after the change.
 
-    `wait_ns` is a wait before the first, for `Off` (`linux.scheduling.at_its_moment`).
-    Raises grpc.RpcError.
+    The server waits for `wait_ns` before it turns switches off (`linux.scheduling.at_its_moment`).
+    Raise grpc.RpcError.
     """
     call = channel.unary_unary(
         f"/{SERVICE}/{'On' if on else 'Off'}", request_serializer=_dumps, response_deserializer=json.loads

@@ -1,9 +1,9 @@
-"""Action profiles: members, groups of them, and groups that belong to one entry (one-shots).
+"""Action profiles: members, groups of members, and groups that belong to one entry (one-shots).
 
-A frame gets the same member as in BMv2, so this module numbers members as BMv2 does. The numbers are called
-handles, and a new handle is the lowest free number. A member has as many handles as its largest weight in any
-group, and at least one. A group has one place for each unit of a member's weight, in the order of the
-handles, and the hash of a frame selects a place. Handles have no other use here.
+A frame should get the same member as in BMv2, so this module numbers members as BMv2 does. The numbers are
+called handles. A new handle is the lowest free number. A member has at least one handle, and as many as its
+largest weight in a group. A member of weight n has n places in a group. The places of a group are sorted by
+handle, and the hash of a frame selects a place.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mrclab.switches.ebpf.runtime.transaction import Handles, Transaction
 
 
 class InUseError(Exception):
-    """The member or group cannot be deleted: an entry or a group refers to it."""
+    """A member or group cannot be deleted because an entry or a group refers to it."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A member's part in a group: its weight, and the port without which it is left out.
+    """A member's weight in a group, and its watch port: if `port` is down, the group omits the member.
 
-    `watch` is that port as the client named it: ("watch", number) or ("watch_port", bytes).
+    `watch` is that port in the form of the client's message: ("watch", number) or ("watch_port", bytes).
     """
 
     weight: int
@@ -42,18 +42,18 @@ class Share:
 
 @dataclass
 class Member:
-    """A member: its action, its place in the map, BMv2's handles, and how many entries refer to it."""
+    """A member: its action, its index in the map, its handles, and the number of entries that refer to it."""
 
     action: Action
     place: int
     handles: list[int]
-    groups: dict[int, int] = field(default_factory=dict)  # group place -> weight
+    groups: dict[int, int] = field(default_factory=dict)  # index of a group in its map -> weight
     entries: int = 0
 
 
 @dataclass
 class Group:
-    """A group: its members with their shares, by id for a programmed one, by position for a one-shot."""
+    """A group: the shares of its members. The key is a member's id, or in a one-shot its position."""
 
     place: int
     members: dict[int, Share]
@@ -63,7 +63,7 @@ class Group:
 
 @dataclass
 class OneShot(Group):
-    """A group of one entry, which owns its members."""
+    """A group that belongs to one entry. `own` holds its members."""
 
     own: list[Member] = field(default_factory=list)
 
@@ -71,7 +71,8 @@ class OneShot(Group):
 class ProfileState:
     """The contents of one action profile. `is_up` returns whether a port's link is up.
 
-    Plans changes as `TableState` does. Raises ExistsError, NotThereError, InUseError and TableFullError.
+    A change updates this object and adds its map updates to a transaction. The methods raise ExistsError,
+    NotThereError, InUseError and TableFullError.
     """
 
     def __init__(self, layout: ProfileLayout, is_up: Callable[[int], bool] = lambda port: True) -> None:
@@ -79,12 +80,12 @@ class ProfileState:
         self.members: dict[int, Member] = {}
         self.groups: dict[int, Group] = {}
         self._by_place: dict[int, Group] = {}
-        self._own = 0  # members of one-shots
+        self._own = 0  # number of members of all one-shots
         self._is_up = is_up
         self._handles = Handles()
         self._places = Handles()
         self._group_places = Handles()
-        self._watched: dict[int, dict[int, Group]] = {}  # port -> groups by place
+        self._watched: dict[int, dict[int, Group]] = {}  # watch port -> its groups, by index in the map
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class ProfileState:
         tx.on_undo(lambda: self.members.pop(member_id))
 
     def modify_member(self, member_id: int, action: Action, tx: Transaction) -> None:
-        """Give a member another action, wherever it is used."""
+        """Change the action of a member, for all groups and entries that use the member."""
         member = self._member(member_id)
         before = member.action
         member.action = action
@@ -106,7 +107,7 @@ class ProfileState:
         self._write_member(member, tx)
 
     def delete_member(self, member_id: int, tx: Transaction) -> None:
-        """Remove a member that nothing uses."""
+        """Remove a member. Raise InUseError if a group or an entry uses it."""
         member = self._member(member_id)
         if member.groups or member.entries:
             raise InUseError
@@ -140,7 +141,7 @@ class ProfileState:
     def insert_group(
         self, group_id: int, members: Mapping[int, Share], max_size: int, tx: Transaction
     ) -> None:
-        """Add a group. Raises NotThereError when it has a member that does not exist."""
+        """Add a group. Raise NotThereError if one of its members does not exist."""
         if group_id in self.groups:
             raise ExistsError
         if len(self.groups) >= self.layout.size:
@@ -154,14 +155,14 @@ class ProfileState:
         self._write_group(group, tx)
 
     def modify_group(self, group_id: int, members: Mapping[int, Share], tx: Transaction) -> None:
-        """Give a group other members."""
+        """Replace the members of a group."""
         group = self.group(group_id)
         self._check(members)
         self._set_members(group, members, tx)
         self._write_group(group, tx)
 
     def delete_group(self, group_id: int, tx: Transaction) -> None:
-        """Remove a group that no entry uses."""
+        """Remove a group. Raise InUseError if an entry uses it."""
         group = self.group(group_id)
         if group.entries:
             raise InUseError
@@ -171,7 +172,7 @@ class ProfileState:
         self._drop_group(group, tx)
 
     def group(self, group_id: int) -> Group:
-        """Return a programmed group by id. Raises NotThereError."""
+        """Return the group with this id, which a client has written. Raise NotThereError if there is none."""
         if group_id not in self.groups:
             raise NotThereError
         return self.groups[group_id]
@@ -226,7 +227,7 @@ class ProfileState:
         tx.change(self.layout.group_map, struct.pack("=I", place), current(), current)
 
     def places(self, group: Group) -> list[Member]:
-        """Return the members of a group in the order of their hash places. Omit those whose port is down."""
+        """Return the member at each place of a group. Omit members whose watch port is down."""
         with_handles: list[tuple[int, Member]] = []
         for key, share in group.members.items():
             member = group.own[key] if isinstance(group, OneShot) else self.members[key]
@@ -245,7 +246,7 @@ class ProfileState:
     def make_one_shot(
         self, actions: Sequence[tuple[Action, Share]], text: bytes, tx: Transaction
     ) -> Reference:
-        """Make a group and its members for one entry."""
+        """Make a one-shot: a group for one entry, with new members for these actions."""
         if self._own + len(actions) > self.layout.size:
             raise TableFullError
         own = []
@@ -262,7 +263,7 @@ class ProfileState:
         return Reference(TO_GROUP, group.place, one_shot=text)
 
     def drop_one_shot(self, reference: Reference, tx: Transaction) -> None:
-        """Remove the group and the members of an entry that is gone."""
+        """Remove a one-shot: the group and the members of an entry that was removed or changed."""
         group = self._by_place[reference.place]
         assert isinstance(group, OneShot)
         self._owns(-len(group.own), tx)
@@ -277,12 +278,12 @@ class ProfileState:
 
     @property
     def programmed(self) -> bool:
-        """True if the client has written members or groups; then there can be no one-shots."""
+        """True if the client has written members or groups. Then the profile accepts no one-shots."""
         return bool(self.members or self.groups)
 
     @property
     def one_shot(self) -> bool:
-        """True if entries have one-shots; then there can be no other groups."""
+        """True if entries have one-shots. Then the profile accepts no other members or groups."""
         return self._own > 0
 
     # -- references ----------------------------------------------------------------------------------------
@@ -292,11 +293,11 @@ class ProfileState:
         return Reference(TO_MEMBER, self._member(member_id).place, member_id)
 
     def refer_to_group(self, group_id: int) -> Reference:
-        """Return the reference of an entry to a programmed group."""
+        """Return the reference of an entry to a group that a client has written."""
         return Reference(TO_GROUP, self.group(group_id).place, group_id)
 
     def count(self, reference: Reference, by: int, tx: Transaction) -> None:
-        """Count that an entry has started (1) or stopped (-1) to refer to something."""
+        """Count an entry that now refers to a member or group (`by` is 1), or no longer does (-1)."""
         if reference.one_shot:
             return
         thing: Member | Group
@@ -317,6 +318,6 @@ class ProfileState:
             tx.on_undo(lambda p=port: self._watched[p].__setitem__(group.place, group))  # type: ignore[misc]
 
     def link_changed(self, port: int, tx: Transaction) -> None:
-        """Rewrite every group that watches a port."""
+        """Rewrite every group with a member whose watch port is this port."""
         for group in self._watched.get(port, {}).values():
             self._write_group(group, tx)

@@ -1,10 +1,9 @@
-"""Packet replication: multicast groups and clone sessions, as the server and the program share them.
+"""Multicast groups and clone sessions: their map, which the server writes and the program reads.
 
-One hash, keyed by the group's number, or the session's with SESSION added (32 bits). A value begins with a
-header of four 32-bit numbers: how many copies, the bytes that a copy may have (0: any number), the class of
-service, and nothing. The copies follow, port and instance, 32 bits each, in the order in which BMv2 makes
-them: by instance, then by port. Ports without a link are in there too; a frame sent to one is lost, as on any
-other way.
+The map is a hash. Its key is the number of a group, or SESSION plus the number of a session (32 bits). A
+value begins with four 32-bit numbers: the number of copies, the maximum length of a copy (0: no limit), the
+class of service, and 0. Then follow the port and the instance of each copy, 32 bits each. As in BMv2, copies
+are sorted by instance, then by port. A port without a link is listed too; a frame that is sent there is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Replica:
-    """A copy: its egress port and `egress_rid`, and its backups for when the port is down."""
+    """A copy: its egress port, its `egress_rid`, and backups, which replace it if the port is down."""
 
     port: int
     instance: int
@@ -29,7 +28,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Replication:
-    """The copies of a group or a session; `message` is the client's."""
+    """The copies of a group or a session. `message` is the P4Runtime message that the client sent."""
 
     replicas: tuple[Replica, ...]
     message: bytes
@@ -38,7 +37,7 @@ class Replication:
 
 
 def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> bytes:
-    """Return the value of a group or a session."""
+    """Return the map value of a group or a session."""
     copies = sorted((c.instance, c.port) for r in entry.replicas if (c := _standing(r, is_up)) is not None)
     out = bytearray(VALUE_SIZE)
     struct.pack_into("=III", out, 0, len(copies), entry.length, entry.class_of_service)
@@ -48,14 +47,14 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """Return the first of a replica and its backups whose port has a link; without backups, itself."""
+    """Return the first of a replica and its backups whose port is up. Without backups, return the replica."""
     if not replica.backups:
         return replica
     return next((c for c in (replica, *replica.backups) if is_up(c.port)), None)
 
 
 class ReplicationState:
-    """Groups or, with `base` SESSION, sessions by number. Plans changes as `TableState` does."""
+    """Groups by number; sessions if `base` is SESSION. A change adds its map updates to a transaction."""
 
     def __init__(self, map_index: int | None, is_up: Callable[[int], bool], base: int = 0) -> None:
         self.map = map_index
@@ -64,19 +63,19 @@ class ReplicationState:
         self._is_up = is_up
 
     def insert(self, number: int, entry: Replication, tx: Transaction) -> None:
-        """Add one. Raises ExistsError."""
+        """Add a group or session. Raise ExistsError if the number is in use."""
         if number in self.entries:
             raise ExistsError
         self._put(number, entry, tx)
 
     def modify(self, number: int, entry: Replication, tx: Transaction) -> None:
-        """Change one. Raises NotThereError."""
+        """Change a group or session. Raise NotThereError if it does not exist."""
         if number not in self.entries:
             raise NotThereError
         self._put(number, entry, tx)
 
     def delete(self, number: int, tx: Transaction) -> None:
-        """Remove one. Raises NotThereError."""
+        """Remove a group or session. Raise NotThereError if it does not exist."""
         if number not in self.entries:
             raise NotThereError
         self._put(number, None, tx)
@@ -104,7 +103,7 @@ class ReplicationState:
         tx.change(self.map, struct.pack("=I", self._base | number), current(), current)
 
     def link_changed(self, port: int, tx: Transaction) -> None:
-        """Rewrite everything with backups that a port is part of."""
+        """Rewrite each group or session that has backups and uses this port."""
         for number, entry in self.entries.items():
             if any(r.backups and port in {r.port, *(b.port for b in r.backups)} for r in entry.replicas):
                 self._write(number, tx)

@@ -1,10 +1,10 @@
-"""The entries of a table, as the server keeps them in addition to the maps.
+"""The entries of a table, which the server stores in addition to the BPF maps.
 
-Ternary tables of any size use tuple space search (Srinivasan, Suri, Varghese 1999). Entries with the same
-masks form a tuple, in which one hash look-up finds the matching entry. So the cost of a look-up depends on
-the number of different masks, not of entries. A range is split into prefixes. Two maps: the tuples in one
-value, replaced as a whole, the one with the highest priority first; and a hash of entries, by tuple and
-masked key. Of entries that share both, the one with the highest priority is there.
+Large ternary tables use tuple space search (Srinivasan, Suri, Varghese 1999). Entries with the same masks
+form a tuple, in which one hash look-up finds the matching entry. So the cost of a look-up depends on the
+number of different masks, not of entries. A range is split into prefixes. Such a table has two maps. One map
+holds the list of tuples, the highest priority first, in one value. The other is a hash of entries, by tuple
+and masked key. If entries share both, it holds only the entry with the highest priority.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from mrclab.switches.ebpf.runtime.entries import (
 from mrclab.switches.ebpf.runtime.transaction import Transaction
 from mrclab.switches.v1model.program import ConstEntry, Table
 
-MaskedValue = tuple[int, int]  # value and mask
+MaskedValue = tuple[int, int]  # (value, mask)
 TupleIdent = tuple[tuple[MaskedValue, ...], int]
 Key = tuple[MaskedValue, ...]
-EXPANSIONS = 4096  # prefixes that the ranges of one entry may expand to
+EXPANSIONS = 4096  # maximum number of keys (combinations of prefixes) of one entry with ranges
 
 
 def prefixes(low: int, high: int, width: int) -> Iterator[MaskedValue]:
-    """Yield the fewest values with masks that make up a range."""
+    """Split a range into as few prefixes as possible. Yield their values and masks."""
     full = (1 << width) - 1
     while low <= high:
         size = low & -low or 1 << width
@@ -49,7 +49,7 @@ def prefixes(low: int, high: int, width: int) -> Iterator[MaskedValue]:
 
 
 def expand(key: tuple[KeySlot, ...], match: tuple[MaskedValue, ...]) -> Iterator[Key]:
-    """Yield the keys of an entry: its match with every range as prefixes."""
+    """Yield the keys of an entry, one for each combination of prefixes of its ranges."""
     parts = [
         list(prefixes(*m, slot.width)) if slot.match == "range" else [m]
         for slot, m in zip(key, match, strict=True)
@@ -58,7 +58,7 @@ def expand(key: tuple[KeySlot, ...], match: tuple[MaskedValue, ...]) -> Iterator
 
 
 def expansions(key: tuple[KeySlot, ...], match: tuple[MaskedValue, ...]) -> int:
-    """Return how many keys an entry has."""
+    """Return the number of keys that `expand` yields for an entry."""
     count = 1
     for slot, m in zip(key, match, strict=True):
         if slot.match == "range":
@@ -70,21 +70,21 @@ def expansions(key: tuple[KeySlot, ...], match: tuple[MaskedValue, ...]) -> int:
 class _Tuple:
     number: int
     keys: int = 0
-    priority: int = 0  # no entry has a higher one
+    priority: int = 0  # upper limit of the priorities of the tuple's entries
 
 
 @dataclass
 class TupleSpace:
-    """The server's view of the two maps. It holds entries by their keys, and the tuples by their masks."""
+    """The server's copy of the two maps: entries by their keys, and tuples by their masks."""
 
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)
     holders: dict[Key, dict[TupleIdent, None]] = field(default_factory=dict)
-    # A number always stays with its masks, so that an undone change finds its keys again.
+    # A tuple always keeps its number, even if it is removed and added again: an undo needs the same keys.
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def shortage(self, match: tuple[MaskedValue, ...]) -> str:
-        """Return why an entry cannot be added, "" if it can."""
+        """Return why an entry cannot be added, or "" if it can."""
         count = expansions(self.layout.key, match)
         if count > EXPANSIONS:
             return f"the entry's ranges make {count} prefixes, and {EXPANSIONS} at most are possible"
@@ -95,7 +95,7 @@ class TupleSpace:
         return ""
 
     def sync(self, ident: TupleIdent, present: bool) -> bool:
-        """Note that an entry is present or not. Returns True if the list of tuples has changed."""
+        """Record that an entry is present or not. Return True if the list of tuples has changed."""
         changed = False
         for key in expand(self.layout.key, ident[0]):
             held = self.holders.get(key, {})
@@ -138,7 +138,7 @@ class TupleSpace:
         return max(self.holders.get(key, {}), key=lambda ident: ident[1], default=None)
 
     def encode_key(self, number: int, key: Key) -> bytes:
-        """Return a key of the hash of entries."""
+        """Return the key of an entry in the hash map of entries."""
         out = bytearray(TUPLE_HEADER + self.layout.key_size)
         struct.pack_into("=I", out, 0, number)
         for slot, (value, mask) in zip(self.layout.key, key, strict=True):
@@ -147,7 +147,7 @@ class TupleSpace:
         return bytes(out)
 
     def encode_tuples(self) -> bytes:
-        """Return the value of the map of tuples."""
+        """Return the value of the map that holds the list of tuples."""
         size = tuple_size(self.layout.key_size)
         out = bytearray(size * TUPLES)
         ordered = sorted(self.tuples.items(), key=lambda item: -item[1].priority)
@@ -159,7 +159,7 @@ class TupleSpace:
         return bytes(out)
 
     def numbers(self, match: tuple[MaskedValue, ...]) -> list[tuple[int, Key]]:
-        """Return the keys of an entry with the numbers of their tuples, as far as these exist."""
+        """Return the keys of an entry with their tuple numbers. Omit keys whose tuple does not exist."""
         found = []
         for key in expand(self.layout.key, match):
             known = self.tuples.get(tuple(mask for _, mask in key))
@@ -168,7 +168,7 @@ class TupleSpace:
         return found
 
     def reader(self, key: Key, value: Callable[[TupleIdent], bytes]) -> Callable[[], bytes | None]:
-        """Return a function that returns the hash's due value for a key at the time of its call."""
+        """Return a function that returns the value which the hash map should hold for a key now."""
 
         def current() -> bytes | None:
             ident = self.best(key)
@@ -180,7 +180,7 @@ class TupleSpace:
 
 
 class TableState:
-    """The entries of a table. Planning a change updates this view at once; the caller then applies it."""
+    """The entries of a table. A change updates this object and adds map updates to `tx` for the caller."""
 
     def __init__(self, table: Table, layout: TableLayout) -> None:
         self.table = table
@@ -201,7 +201,7 @@ class TableState:
         return None if default is None else Action(self.actions[default.action_id], default.data)
 
     def setup(self, tx: Transaction) -> None:
-        """Plan the table's state at load: const entries and its default."""
+        """Add the program's const entries and its default action, for a program that was just loaded."""
         for entry in self._const_entries():
             self.insert(entry, tx)
         if self.default is not None and self.layout.default_map is not None:
@@ -239,9 +239,9 @@ class TableState:
     def insert(
         self, entry: Entry, tx: Transaction, prepare: Callable[[int], None] = lambda cell: None
     ) -> Entry:
-        """Add an entry; its `cell` is chosen here; `prepare` is called with it before the entry can be hit.
+        """Add an entry. Return it with its `cell`, the index of its counter.
 
-        Raises ExistsError or TableFullError.
+        `prepare(cell)` is called before a frame can hit the entry. Raise ExistsError or TableFullError.
         """
         ident = (entry.match, entry.priority)
         if ident in self.entries:
@@ -260,7 +260,7 @@ class TableState:
         return entry
 
     def modify(self, entry: Entry, tx: Transaction) -> Entry:
-        """Give an entry another action; it keeps its counter. Returns the old entry. Raises NotThereError."""
+        """Change an entry's action, keep its counter. Return the old entry. Raise NotThereError if absent."""
         ident = (entry.match, entry.priority)
         old = self.entries.get(ident)
         if old is None:
@@ -272,7 +272,7 @@ class TableState:
         return old
 
     def delete(self, ident: Ident, tx: Transaction) -> Entry:
-        """Remove an entry and return it. Raises NotThereError."""
+        """Remove an entry and return it. Raise NotThereError if it does not exist."""
         old = self.entries.pop(ident, None)
         if old is None:
             raise NotThereError
@@ -286,7 +286,7 @@ class TableState:
     def set_default(
         self, action: Action | None, tx: Transaction, metadata: bytes = b"", cookie: int = 0
     ) -> None:
-        """Set the default action; None restores the one of the program."""
+        """Set the default action. None restores the program's default action."""
         before = (self.default, self.default_metadata, self.default_cookie)
 
         def put(state: tuple[Action | None, bytes, int]) -> None:
@@ -337,7 +337,7 @@ class TableState:
         return encode_action(self.layout.value_size, entry.action, entry.cell)
 
     def _sync(self, ident: Ident) -> bool:
-        """Update what depends on the entries. Returns True if the list of tuples has changed."""
+        """Update tuples and idle timeouts after a change of `entries`. Return True if the tuples changed."""
         entry = self.entries.get(ident)
         listed = self.space is not None and self.space.sync(ident, entry is not None)
         if entry is not None and entry.timeout_ns:

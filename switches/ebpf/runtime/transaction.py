@@ -1,4 +1,4 @@
-"""Transactions: map updates that are planned, and how to undo them in the server's view."""
+"""Transactions: the map updates of a change, and functions that undo the change in the server's state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Change:
-    """One map update (`value` None: a removal).
+    """One map update. If `value` is None, the key is removed.
 
-    `current` returns the value that the map should hold for this key at the time of the call, so that an
-    update undone in the server's view can be undone in the map too.
+    `current` returns the value that follows from the server's present state for this key. If a transaction
+    is undone, this value is written to the map.
     """
 
     map: int
@@ -23,7 +23,7 @@ class Change:
 
 @dataclass
 class Transaction:
-    """The changes of one update; the server's view has them already."""
+    """The map updates of one P4Runtime update. The server's own state is changed before the maps are."""
 
     changes: list[Change] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)
@@ -35,24 +35,24 @@ class Transaction:
         self.changes.append(Change(map_index, key, value, current))
 
     def on_undo(self, action: Callable[[], object]) -> None:
-        """Register how to undo the last change of the server's view."""
+        """Register a function that undoes the last change of the server's state."""
         self._undo.append(action)
 
     def undo(self) -> None:
-        """Undo everything in the server's view, in reverse order."""
+        """Undo all changes of the server's state, in reverse order."""
         while self._undo:
             self._undo.pop()()
 
 
 class Handles:
-    """Numbers from 0 on, the lowest free one first, as BMv2 gives out its handles."""
+    """A pool of numbers from 0. As for BMv2's handles, the lowest free number is taken first."""
 
     def __init__(self) -> None:
         self._fresh = 0
         self._free: list[int] = []
 
     def take(self, tx: Transaction) -> int:
-        """Return the lowest free number, which is taken then."""
+        """Take the lowest free number and return it."""
         if self._free:
             number = heapq.heappop(self._free)
         else:
@@ -61,7 +61,7 @@ class Handles:
         return number
 
     def give(self, number: int, tx: Transaction) -> None:
-        """Give a number back."""
+        """Return a number to the pool, so that it is free again."""
         heapq.heappush(self._free, number)
         tx.on_undo(lambda: self._claim(number))
 

@@ -1,8 +1,8 @@
-"""Parser value sets: how their members are stored in the kernel, and how a select looks a key up.
+"""Parser value sets: how their members are stored in the kernel.
 
-The JSON knows how wide a value set's fields are only from the selects that use it, and not their match
-kinds, which a client gets from the P4Info. So every field of a member is stored as a mask and the ends of a
-range: an exact one is a range of one value. All members are one value of a map, and change at once.
+The BMv2 JSON does not give the match kinds (exact, ternary, ...) of a value set's fields. So every field of a
+member is stored as a mask and a range; an exact value is a range of one value. One map value holds all
+members, so all of them change at the same time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Ends:
-    """The values that a field of a member matches: low..high, of the bits in the mask."""
+    """The values that a field of a member matches: after the mask is applied, low..high including both."""
 
     mask: int
     low: int
@@ -28,7 +28,7 @@ Member = tuple[Ends, ...]
 
 
 def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes | None:
-    """Return the value of a value set's map, None for an empty set."""
+    """Return the map value of a value set, or None for an empty set."""
     if not members:
         return None
     cell = USED_BYTES + PLACES_PER_FIELD * layout.key_size
@@ -43,7 +43,7 @@ def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes |
 
 
 class ValueSetState:
-    """The members of a value set. Planning a change updates this view at once; the caller then applies it."""
+    """The members of a value set. A change updates this object and adds its map update to `tx`."""
 
     def __init__(self, layout: ValueSetLayout) -> None:
         self.layout = layout

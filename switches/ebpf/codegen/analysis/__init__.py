@@ -1,1 +1,1 @@
-"""The analyses of a program that precede the generation of code."""
+"""Analyses of a P4 program that the compiler makes before it writes code."""

@@ -1,6 +1,6 @@
-"""The offsets at which each header can be in a frame, so that the deparser need not compute them.
+"""Find the offsets that each header can have in a frame, so that the deparser need not compute them.
 
-The parser is followed through every state at every position, as it is written (`codegen.parser`).
+To find them, this module follows the parser through every state at every position, like `codegen.parser`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class ParserPosition:
-    """Where the parser is: bytes consumed, and the next free element of each stack."""
+    """A position of the parser: the offset in the frame, and the next free element of each header stack."""
 
     offset: int
-    unknown_lengths: int = 0  # passed, known only at run time, and not part of `offset`
+    unknown_lengths: int = 0  # number of fields before this position whose length is not in `offset`
     stacks: tuple[tuple[str, int], ...] = ()
 
     def next_index(self, stack: str) -> int:
-        """Return how many elements of a stack have been extracted so far."""
+        """Return the number of elements of a stack that the parser has extracted."""
         return dict(self.stacks).get(stack, 0)
 
     def folded(self) -> ParserPosition:
-        """Return the same position with an offset that only the run time knows."""
+        """Return this position with an offset that is known only at run time."""
         return replace(self, offset=0, unknown_lengths=1)
 
     def with_next(self, stack: str, index: int) -> ParserPosition:
-        """Return the same position with another next element of a stack."""
+        """Return this position, but with `index` as the next free element of a stack."""
         return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
 
     def extract(self, program: Program, target: Expr) -> tuple[str, ParserPosition] | None:
-        """Return the header that an extract takes, and the position with one element of its stack more.
+        """Return the header that an `extract` fills, and the position after one more stack element.
 
-        None if the stack is full.
+        Return None if the stack is full.
         """
         match target:
             case Name("header_stack", stack):
@@ -53,7 +53,7 @@ class ParserPosition:
         return program.element(stack, index, member), self.with_next(stack, index + 1)
 
     def moved(self, program: Program, op: Primitive) -> ParserPosition:
-        """Return the position behind a statement that moves or copies a stack."""
+        """Return the position after a statement. Only push, pop and the copy of a stack change it."""
         match op:
             case Primitive("push" | "pop", (Name(_, stack), Const(count))):
                 index = self.next_index(stack)
@@ -69,10 +69,10 @@ Step = tuple[str, ParserPosition]
 
 
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
-    """Return the states of the parser with the positions at which they are entered, and their successors.
+    """Return the steps of the parser: each state with a position at which it is entered, and its next steps.
 
-    With `folded`, places differ in the elements of stacks alone: their positions are known only at run time.
-    None if there are more than `limit`.
+    If `folded` is true, offsets are known only at run time, so that positions differ only in stack elements.
+    Return None if there are more than `limit` steps.
     """
     start = program.parser.start, ParserPosition(0)
     steps: dict[Step, list[Step]] = {}
@@ -93,7 +93,7 @@ def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list
 
 
 def _behind(program: Program, step: Step) -> ParserPosition | None:
-    """Return the position behind a state's extracted headers, None if it always stops the parser."""
+    """Return the position at the end of a state, or None if the state always stops the parser."""
     name, at = step
     for op in program.parser.states[name].ops:
         match op.op:
@@ -118,7 +118,7 @@ def _behind(program: Program, step: Step) -> ParserPosition | None:
 
 
 def endless(steps: dict[Step, list[Step]]) -> str | None:
-    """Return the name of a state to which the parser can come back without end, None if there is none."""
+    """Return the name of a state that is part of an endless loop of the parser, or None."""
     done: set[Step] = set()
     for first in steps:
         path: dict[Step, list[Step]] = {first: list(steps[first])} if first not in done else {}
@@ -136,14 +136,14 @@ def endless(steps: dict[Step, list[Step]]) -> str | None:
     return None
 
 
-_LIMIT = 4096  # steps of the search; a parser with more is refused anyway
+_LIMIT = 4096  # maximum number of steps of the search; the compiler rejects a parser with more steps
 
 
 def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
-    """Return the offsets in bytes at which each header can be extracted.
+    """Return the offsets in bytes at which the parser can extract each header.
 
-    None where headers cannot be relied on to go out in the order in which they came in, each once and with
-    nothing between them.
+    Return None if the deparser may write the headers in another order than the parser extracts them, or if
+    a header may be extracted twice, or if there may be other bytes between headers.
     """
     ranks = {name: i for i, name in enumerate(program.deparser.order)}
     places: dict[str, set[int]] = defaultdict(set)
@@ -167,12 +167,12 @@ def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
                 continue
             found = at.extract(program, op.args[0])
             full = found is None
-            if found is None:  # the parser stops here
+            if found is None:  # the stack is full, so the parser stops
                 break
             header, after = found
             if ranks.get(header, -1) <= last or header in gone:
                 return None
-            gone |= {*program.exclusive_with(header)}  # extracting one of these makes this header invalid
+            gone |= {*program.exclusive_with(header)}  # extracting these would make this header invalid
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)

@@ -1,8 +1,8 @@
-"""Bounds of an expression's value, from the widths of its operands.
+"""Compute the bounds of an expression's value from the widths of its operands.
 
-BMv2 computes with whole numbers of any size. Most operations can be done modulo 2^w when only w bits of
-the result are kept, but a right shift, a comparison, a division or a saturating cast look at the whole
-number. For those, the interval says how many bits hold it without loss.
+BMv2 computes with integers of any size. If only w bits of a result are kept, most operations can be done
+modulo 2^w. But a right shift, a comparison, a division and a saturating cast need the whole number. For
+these, the interval of the values gives the number of bits that can hold it.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ _HUGE = 1 << 1024
 
 @dataclass(frozen=True)
 class Interval:
-    """All values lie in low..high, both included."""
+    """The interval low..high, including both."""
 
     low: int
     high: int
 
     @property
     def signed(self) -> bool:
-        """True if a sign bit is needed."""
+        """True if the interval has negative values, so that a sign bit is needed."""
         return self.low < 0
 
     @property
     def bits(self) -> int:
-        """Bits that hold every value, with any sign bit; at least 1."""
+        """The number of bits that can hold every value, including the sign bit if needed. At least 1."""
         if self.low >= 0:
             return max(self.high.bit_length(), 1)
         return max(self.high.bit_length(), (-self.low - 1).bit_length()) + 1
 
 
 def unsigned(width: int) -> Interval:
-    """Return the values of a bit<width>."""
+    """Return the interval of the P4 type bit<width>."""
     return Interval(0, (1 << width) - 1)
 
 
 def signed(width: int) -> Interval:
-    """Return the values of an int<width>."""
+    """Return the interval of the P4 type int<width>."""
     return Interval(-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
 def hull(a: Interval, b: Interval) -> Interval:
-    """Return the smallest interval that holds both."""
+    """Return the smallest interval that contains both intervals."""
     return Interval(min(a.low, b.low), max(a.high, b.high))
 
 
@@ -56,9 +56,9 @@ _TRUTHS = ("==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "d2b", "valid",
 
 
 def interval(expr: Expr | None, leaf: Leaf) -> Interval:
-    """Return the interval of a data expression; `leaf` gives that of fields, parameters and `access_field`.
+    """Return the interval of a numeric expression. `leaf` returns the interval of a field or a parameter.
 
-    An operation that this module does not know yields an interval too wide for any target.
+    For an unknown operation, return an interval that is too wide for the target.
     """
     match expr:
         case Const(value):

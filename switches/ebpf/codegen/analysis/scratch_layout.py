@@ -1,8 +1,8 @@
-"""What a program uses, and the layout of a packet's fields while it runs: one value of a scratch map.
+"""Find the fields and features that a program uses, and lay out its scratch memory.
 
-The scratch map is per CPU. Every field that the program reads or writes has a slot of 1, 2, 4, 8 or 16 bytes
-in host order. Fields that are only carried along have none: their bits stay in the raw image of their
-header, kept beside the slots. The features that a program uses are multicast, clones and truncation.
+Scratch memory is one value of a per-CPU map. It holds the state of the frame while the program runs. Every
+field that the program reads or writes has a slot in host byte order, whose size is a power of two. Unused
+fields have no slot: their bits stay in the raw bytes of their header, which are stored too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mrclab.switches.v1model.program import ActionCall, Conditional, Program, Ta
 
 @dataclass
 class Usage:
-    """Which fields a program touches. A `whole` header is copied, so all of it counts."""
+    """The fields that a program reads and writes. All fields of a header in `whole` are read and written."""
 
     read: set[FieldRef] = field(default_factory=set)
     written: set[FieldRef] = field(default_factory=set)
@@ -45,12 +45,12 @@ _HEADER_WRITERS = {
 }
 
 
-_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may compare headers as a whole
-RESULTS = {"execute_meter": 2}  # the index of the written argument, if it is not 0
+_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # these may use all fields of a header
+RESULTS = {"execute_meter": 2}  # index of the argument that a statement writes, if it is not 0
 
 
 def operands(expr: Expr | None) -> Iterator[Expr]:
-    """Yield an expression and everything in it."""
+    """Yield an expression and all its parts, at every depth."""
     if expr is None:
         return
     yield expr
@@ -89,7 +89,7 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
             for a in p.args:
                 if isinstance(a, Name):
                     usage.whole |= set(program.named(a))
-        # Most statements that write a field have it as their first argument; other arguments are read.
+        # The written field is a statement's first argument, or see RESULTS. Other arguments are read.
         at = RESULTS.get(p.op, 0)
         if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
             usage.written.add(target)
@@ -97,7 +97,7 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
 
 
 def usage_of(program: Program) -> Usage:
-    """Collect what every statement, key and condition of a program reads and writes."""
+    """Return the fields that a program's statements, keys, conditions and externs read and write."""
     usage = Usage()
     for state in program.parser.states.values():
         _primitives(program, usage, state.ops)
@@ -144,17 +144,17 @@ def multicast_writes(program: Program) -> Iterator[Primitive]:
 
 
 def program_multicasts(program: Program) -> bool:
-    """Return True if a program sends any frame to a multicast group."""
+    """Return True if a program can send a frame to a multicast group."""
     return any(True for _ in multicast_writes(program))
 
 
 def program_clones(program: Program) -> bool:
-    """Return True if a program clones any frame."""
+    """Return True if a program can clone a frame."""
     return _uses(program, "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress")
 
 
 def program_truncates(program: Program) -> bool:
-    """Return True if a program truncates any frame."""
+    """Return True if a program can truncate a frame."""
     return _uses(program, "truncate")
 
 
@@ -169,15 +169,15 @@ def _uses(program: Program, *names: str) -> bool:
 
 
 COPYING = 32
-TRAILER = 32  # bytes behind a frame that enters again, see `recirculation`
-ASKED = 1 << 31  # set in a requested clone; the field list is in bits 16 to 30, the session below
-SESSION_MASK = 0x7FFF  # as in BMv2
-CHUNK = 512  # bytes moved at a time when a frame shrinks
+TRAILER = 32  # bytes of the trailer of a frame that enters again, see `recirculation`
+ASKED = 1 << 31  # flag in a clone request; bits 16 to 30 are the field list, bits 0 to 14 the session
+SESSION_MASK = 0x7FFF  # a session number has 15 bits, as in BMv2
+CHUNK = 512  # bytes of the payload that are moved or summed at a time
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A field's place in scratch memory, in bytes."""
+    """The offset and the size of a field in scratch memory, in bytes."""
 
     offset: int
     size: int
@@ -185,9 +185,9 @@ class Slot:
 
 @dataclass(frozen=True)
 class VarbitSlot:
-    """The place of a field of variable length: its length in bytes (4 bytes), and its bytes.
+    """A field of variable length in scratch memory: the offsets of its length (4 bytes) and its content.
 
-    There is room for `room` bytes, a power of two; those behind its end are zeros.
+    The content has room for `room` bytes, a power of two. Bytes after the end of the field are zero.
     """
 
     length: int
@@ -197,41 +197,41 @@ class VarbitSlot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in the scratch value, in bytes."""
+    """Offsets in scratch memory, in bytes."""
 
     slots: dict[FieldRef, Slot]
-    valid: dict[str, int]  # one byte per header, 0 or 1
-    raw: dict[str, int]  # the header as it is on the wire
-    place: dict[str, int]  # 2 bytes per header: where in the frame it was found
-    varbits: dict[str, VarbitSlot]  # by header
-    dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
-    moved: int  # one byte: a header was added or removed since the parser
-    digest: int  # 4 bytes: the requested digest, 0 without
-    exited: int  # one byte: an action has executed `exit`
-    clone: int  # 4 bytes: the requested clone (ASKED), 0 without
-    resubmit: int  # 4 bytes: the field list of a requested resubmit, 0 without
-    recirculate: int  # 4 bytes: the field list of a requested recirculate, 0 without
-    cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
-    zeroed: int  # bytes from 0 on that are cleared for every frame
-    parsed: int  # 4 bytes: where the payload begins
-    base: int  # 4 bytes: sum of the lengths, known only at run time, that the parser has passed
-    length: int  # 4 bytes: packet_length with added and removed headers
-    key: int  # where table keys are assembled
-    buffer: int  # CHUNK bytes to move payload through
-    copying: int  # state of the frame while it is copied, see `replication`
-    trailer: int  # TRAILER bytes: how a frame has entered again, see `recirculation`
-    saved: int  # the value below `key` before the first copy, or when a frame was reinjected
+    valid: dict[str, int]  # one byte per header: 1 if it is valid, else 0
+    raw: dict[str, int]  # the bytes of each header, as on the wire
+    place: dict[str, int]  # 2 bytes per header: its offset in the received frame
+    varbits: dict[str, VarbitSlot]  # variable-length fields, by header
+    dirty: dict[str, int]  # one byte per header: 1 if a field was written after the parser
+    moved: int  # one byte: 1 if a header was added or removed after the parser
+    digest: int  # 4 bytes: the requested digest, or 0
+    exited: int  # one byte: 1 if an action has executed `exit`
+    clone: int  # 4 bytes: the requested clone (see ASKED), or 0
+    resubmit: int  # 4 bytes: the field list of a requested resubmit, or 0
+    recirculate: int  # 4 bytes: the field list of a requested recirculate, or 0
+    cut: int  # 4 bytes: the length that truncate() has set, plus 1; 0 without truncate()
+    zeroed: int  # the bytes before this offset are cleared for every frame
+    parsed: int  # 4 bytes: the offset of the payload in the frame
+    base: int  # 4 bytes: sum of the passed lengths that are known only at run time (in the parser)
+    length: int  # 4 bytes: packet_length, updated when headers are added or removed
+    key: int  # the key of a table look-up
+    buffer: int  # CHUNK bytes for the payload while it is moved or summed
+    copying: int  # state while copies are made, see `replication`
+    trailer: int  # TRAILER bytes: the trailer of a frame that has entered again, see `recirculation`
+    saved: int  # a copy of all bytes before `key`, for copies and for frames that enter again
     size: int
     usage: Usage
 
     def written(self, header: str) -> list[FieldRef]:
-        """Return the fields of a header that may differ from its raw image, in the order of the slots."""
+        """Return the fields of a header that may differ from its raw bytes, in the order of the slots."""
         whole = header in self.usage.whole
         return [r for r in self.slots if r.header == header and (whole or r in self.usage.written)]
 
 
 def slot_size(width: int) -> int:
-    """Return the bytes of the slot of a field of `width` bits, a power of two."""
+    """Return the slot size in bytes for a field of `width` bits. It is a power of two."""
     size = 1
     while size * 8 < width:
         size *= 2
@@ -239,7 +239,7 @@ def slot_size(width: int) -> int:
 
 
 def make_layout(program: Program, key_size: int) -> Layout:
-    """Lay out a program's scratch value; `key_size` is that of its largest key in bytes."""
+    """Lay out a program's scratch memory. `key_size` is the size of its largest table key in bytes."""
     usage = usage_of(program)
     reenters = program_reenters(program)
     touched = usage.read | usage.written
@@ -249,14 +249,14 @@ def make_layout(program: Program, key_size: int) -> Layout:
         for f in h.type.fields
         if f.width <= WIDEST and (h.metadata or h.name in usage.whole or FieldRef(h.name, f.name) in touched)
     ]
-    # Standard metadata that no statement names has no slot, except egress_spec, which the target reads.
+    # Unused fields of standard_metadata have no slot, except egress_spec, which the target always reads.
     spec = FieldRef("standard_metadata", "egress_spec")
     kept = {*touched, spec}
     refs = [r for r in refs if r in kept or r.header in usage.whole or not program.headers[r.header].metadata]
     slots: dict[FieldRef, Slot] = {}
     at = 0
     sized = [(slot_size(program.field(r).width), r) for r in refs]
-    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # largest first: every slot is aligned
+    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # the largest first, so that all are aligned
         slots[ref] = Slot(at, size)
         at += size
     wire = [h for h in program.headers.values() if not h.metadata]

@@ -1,1 +1,1 @@
-"""LLVM: writing its IR, compiling it to BPF, and reading the object file."""
+"""The use of LLVM: write its IR, compile the IR to BPF, and read the object file."""

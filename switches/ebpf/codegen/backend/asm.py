@@ -1,12 +1,11 @@
-"""LLVM IR for BPF: the instructions that the passes use, and where in the P4 program each comes from.
+"""Write LLVM IR for BPF, and record the place in the P4 program from which each instruction comes.
 
-Only `llvmlite.ir` is used here, which writes text. The LLVM library itself is loaded in the worker process
-only, so that a server does not keep it in memory.
+This module only uses `llvmlite.ir`, which writes text. The LLVM library itself is loaded only in the worker
+process, so that the server does not keep it in memory.
 
-While code is written, each instruction gets the number of a place as its line of debug information. LLVM
-keeps the lines through all of its passes and writes into the section `.BTF.ext` which instruction came from
-which line (Documentation/bpf/btf.rst of the kernel). When the verifier refuses an instruction, its place
-goes into the error message.
+Places are numbered, and each instruction gets the number of its place as its line in the debug information.
+LLVM writes the line of each BPF instruction into the section `.BTF.ext` (Documentation/bpf/btf.rst of the
+kernel). If the kernel's verifier rejects an instruction, the error message names its place.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _MARKED = re.compile(r"!dbg !(\d+)")
 
 
 class DebugInfo:
-    """The debug information of one function; `names` are its places, in the order of their first use."""
+    """The debug information of one function. `names` holds its places in the P4 program, by line number."""
 
     def __init__(self, module: Any, function: Any) -> None:
         self.names: list[str] = []
@@ -62,7 +61,7 @@ class DebugInfo:
 
     @contextmanager
     def at(self, builder: Any, what: str, source: Source) -> Iterator[None]:
-        """Give this place to all instructions written inside; places can be nested."""
+        """Return a context in which every written instruction gets this place. Contexts can be nested."""
         name = f"{what} ({source})" if source.line else what
         if name not in self._known:
             self.names.append(name)
@@ -76,7 +75,7 @@ class DebugInfo:
 
 
 def read_source_map(section: bytes, names: Sequence[str]) -> SourceMap:
-    """Read which instruction comes from which place out of `.BTF.ext`; empty if it cannot be read."""
+    """Read the places of instructions from the section `.BTF.ext`. Return an empty map if it is invalid."""
     out: list[tuple[int, str]] = []
     try:
         magic, _, _, header = struct.unpack_from("<HBBI", section)
@@ -92,7 +91,7 @@ def read_source_map(section: bytes, names: Sequence[str]) -> SourceMap:
             for _ in range(count):
                 offset, _, _, line = struct.unpack_from("<IIII", section, at)
                 at += size
-                if 0 < line >> 10 <= len(names):  # line 0: an instruction that LLVM made of several
+                if 0 < line >> 10 <= len(names):  # line 0: LLVM merged instructions of several lines
                     out.append((offset // _INSTRUCTION, names[(line >> 10) - 1]))
     except struct.error:
         return SourceMap()
@@ -100,7 +99,7 @@ def read_source_map(section: bytes, names: Sequence[str]) -> SourceMap:
 
 
 def largest(ir_text: str, names: Sequence[str]) -> str:
-    """Return the place of the largest number of instructions in LLVM IR with this debug information."""
+    """Return the place in the P4 program that has the most instructions in the LLVM IR."""
     lines = {number: int(line) for number, line in _LOCATION.findall(ir_text)}
     marked = Counter(lines[number] for number in _MARKED.findall(ir_text) if number in lines)
     return names[max(marked, key=marked.__getitem__) - 1] if marked else "the program"
@@ -108,13 +107,13 @@ def largest(ir_text: str, names: Sequence[str]) -> str:
 
 I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()
-Value = Any  # llvmlite carries no types
+Value = Any  # a value of llvmlite, which has no type annotations
 
-_AT_ONCE = 512  # bytes of zeros; for more than 1,024, LLVM would call memset(), which does not exist
+_AT_ONCE = 512  # bytes that are zeroed in a row: for more than 1,024, LLVM calls memset(), which BPF lacks
 
 
 class Helper(IntEnum):
-    """Kernel helpers, by their number in bpf-helpers(7)."""
+    """Helper functions of the kernel, with their numbers (bpf-helpers(7))."""
 
     MAP_LOOKUP_ELEM = 1
     KTIME_GET_NS = 5
@@ -137,27 +136,27 @@ class Helper(IntEnum):
 
 @dataclass
 class MapPool:
-    """The maps that a program turned out to need, in the order in which it asked for them."""
+    """The maps of a program, collected while its code is written. The position in `specs` is the index."""
 
     specs: list[MapSpec] = field(default_factory=list)
 
     def add(self, spec: MapSpec) -> int:
-        """Register a map; returns its index."""
+        """Add a map and return its index."""
         self.specs.append(spec)
         return len(self.specs) - 1
 
     def once(self, spec: MapSpec) -> int:
-        """Register a map unless the very same is there already; returns its index."""
+        """Add a map unless an equal one exists already. Return its index."""
         return self.specs.index(spec) if spec in self.specs else self.add(spec)
 
 
 def const(width: int, value: int) -> Value:
-    """Return a constant of type iN; `value` is taken modulo 2^N."""
+    """Return a constant of type iN, where N is `width`. `value` is truncated to N bits."""
     return ir.Constant(ir.IntType(width), value % (1 << width))
 
 
 class Asm:
-    """Writes code into one function: memory in network and host order, helpers, maps."""
+    """Write instructions into one function: memory accesses in both byte orders, helper calls, maps."""
 
     def __init__(self, module: Any, function: Any) -> None:
         self.module = module
@@ -167,15 +166,15 @@ class Asm:
         self._pseudo = ir.Function(module, ir.FunctionType(I64, [I64, I64]), "llvm.bpf.pseudo")
 
     def place(self, what: str, source: Source = NOWHERE) -> AbstractContextManager[None]:
-        """Name the part of the P4 program that is written inside, for errors of the kernel's verifier."""
+        """Return a context for code of this place in the P4 program. The verifier's errors name the place."""
         return self.debug_info.at(self.b, what, source)
 
     def block(self, name: str) -> Any:
-        """Return a new basic block; the builder does not move."""
+        """Return a new basic block. Later code still goes to the current block."""
         return self.function.append_basic_block(name)
 
     def enter(self, block: Any) -> None:
-        """Continue writing at the end of a block."""
+        """Make a block the current block. Later code is added to its end."""
         self.b.position_at_end(block)
 
     def goto(self, block: Any) -> None:
@@ -202,28 +201,28 @@ class Asm:
         )
 
     def forget(self, value: Value) -> Value:
-        """Return the same i64 unknown to LLVM, so that it keeps the range checks that the verifier needs."""
+        """Return an i64 unchanged, but hide its value from LLVM, which then keeps later range checks."""
         return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
 
     def here(self, value: Value) -> Value:
-        """Return the same pointer or i64, unknown to LLVM and computed at this place.
+        """Return a pointer or i64 unchanged, but force LLVM to compute it at this place.
 
-        Otherwise LLVM computes the address of every field before a loop, or loads all operands of a long sum
-        before the first addition, and has to keep them all on the stack of 512 bytes.
+        Otherwise LLVM may compute the addresses of all fields before a loop, or load all operands of a long
+        sum before the first addition. It would keep them on the stack, which has only 512 bytes.
         """
         return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], True)
 
     def at(self, base: Value, offset: int | Value) -> Value:
-        """Return the address `offset` bytes beyond `base`."""
+        """Return the address `base` plus `offset` bytes."""
         index = const(64, offset) if isinstance(offset, int) else self.fit(offset, 64)
         return self.b.gep(base, [index], inbounds=False, source_etype=I8)
 
     def load(self, pointer: Value, width: int, align: int = 1) -> Value:
-        """Load an iN in host order."""
+        """Load an integer of `width` bits in host byte order."""
         return self.b.load(pointer, align=align, typ=ir.IntType(width))
 
     def store(self, value: Value, pointer: Value, align: int = 1) -> None:
-        """Store an iN in host order."""
+        """Store an integer in host byte order."""
         self.b.store(value, pointer, align=align)
 
     def load_be(self, base: Value, offset: int, size: int) -> Value:
@@ -257,34 +256,34 @@ class Asm:
             self.store(const(piece * 8, 0), self.at(base, offset + at), align=1)
 
     def copy(self, to: Value, to_offset: int, origin: Value, from_offset: int, size: int) -> None:
-        """Copy `size` bytes between places that do not overlap."""
+        """Copy `size` bytes. Origin and destination must not overlap."""
         for at, piece in _pieces(size):
             self.store(self.load(self.at(origin, from_offset + at), piece * 8), self.at(to, to_offset + at))
 
     def map_ptr(self, index: int) -> Value:
-        """Return the address of map `index` of the plan, for helpers."""
+        """Return the address of map `index` of the plan, as an argument of helper functions."""
         handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_FD), const(64, MAP_MARK + index)])
         return self.b.inttoptr(handle, PTR)
 
     def map_value(self, index: int) -> Value:
-        """Return the address of the only value of array map `index`, without look-up and null check."""
+        """Return the address of the only value of array map `index`. The code needs no look-up."""
         handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_VALUE), const(64, MAP_MARK + index)])
         return self.b.inttoptr(handle, PTR)
 
     def helper(self, which: Helper, *args: Value) -> Value:
-        """Call a helper with pointers and i64s. Returns i64, or a pointer for look-ups."""
+        """Call a helper function. Integer arguments become i64. Return an i64, or a pointer for look-ups."""
         result = PTR if which is Helper.MAP_LOOKUP_ELEM else I64
         values = [a if isinstance(a.type, ir.PointerType) else self.fit(a, 64) for a in args]
         signature = ir.FunctionType(result, [v.type for v in values])
         return self.b.call(_Callee(int(which), signature), values)
 
     def is_null(self, pointer: Value) -> Value:
-        """Return whether a pointer is null, as i1."""
+        """Return an i1: 1 if a pointer is null."""
         return self.b.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
 
 
 class _Callee:
-    """A call target that is a helper's number; llvmlite wants a function there."""
+    """The number of a helper function in the form of a function, which llvmlite expects in a call."""
 
     def __init__(self, number: int, signature: Any) -> None:
         self.function_type = signature
@@ -297,7 +296,7 @@ class _Callee:
 
 
 def _pieces(size: int) -> list[tuple[int, int]]:
-    """Cut `size` bytes into power-of-two pieces: (offset, piece)."""
+    """Split `size` bytes into pieces of 8, 4, 2 and 1 bytes. Return (offset, size) of each."""
     out, at = [], 0
     while at < size:
         piece = 8

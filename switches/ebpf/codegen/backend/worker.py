@@ -1,9 +1,8 @@
-"""The worker process: LLVM IR text in, a BPF object file out; and what is read from that file.
+"""The worker process compiles LLVM IR text to a BPF object file. Other functions here read that file.
 
-It is a separate process because LLVM terminates its process on an error in the back end, and to release
-the memory of the library when the program is compiled. Read from the object file are the bytes of a section
-(64-bit little-endian, elf(5)), and from its code the use of the stack, of which a program has 512 bytes
-(Documentation/bpf/verifier.rst).
+LLVM runs in a separate process because some errors in its back end terminate the process. When the process
+ends, the memory of the LLVM library is released. The object file is a 64-bit little-endian ELF file (elf(5)).
+A BPF program has 512 bytes of stack (Documentation/bpf/verifier.rst), and `beyond` checks this limit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mrclab.linux.errors import SwitchError
 
 
 def section(data: bytes, name: str) -> bytes:
-    """Return the content of section `name`. Raises SwitchError if the file is no such ELF or lacks it."""
+    """Return the content of section `name`. Raise SwitchError if it is missing or the ELF file is invalid."""
     try:
         if data[:6] != b"\x7fELF\x02\x01":
             raise SwitchError("not a 64-bit little-endian ELF file")
@@ -34,12 +33,12 @@ def section(data: bytes, name: str) -> bytes:
 
 
 LIMIT_BYTES = 512
-_FRAME = 10  # r10, which points behind the stack
-_ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # by class: LDX, ST, STX
+_FRAME = 10  # register r10 points to the end of the stack
+_ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # LDX, ST, STX: register with the address
 
 
 def beyond(code: bytes) -> list[int]:
-    """Return the instructions that access memory below the stack's limit."""
+    """Return the indexes of the instructions that access more than 512 bytes of stack."""
     found = []
     for at in range(0, len(code), 8):
         opcode, registers, offset = struct.unpack_from("<BBh", code, at)
@@ -51,10 +50,10 @@ def beyond(code: bytes) -> list[int]:
 
 
 CPU = "v3"
-# Without this, unaligned fields of a map value are read byte by byte.
+# Without this feature, LLVM reads unaligned fields of a map value byte by byte.
 FEATURES = "+allows-misaligned-mem-access"
-# LLVM does not say which part of a program takes too much stack. So it gets the largest limit that an offset
-# allows, and `stack` finds the part.
+# LLVM does not report which part of a program uses too much stack. So LLVM gets the largest possible limit,
+# and `beyond` finds the part.
 STACK_BYTES = 32768
 TIMEOUT_S = 120
 
@@ -63,15 +62,15 @@ _TOO_FAR = "Branch target out of insn range"
 
 
 class CompilerError(SwitchError):
-    """LLVM refused the program; the text is its last line."""
+    """LLVM cannot compile the program. The text contains LLVM's error message."""
 
 
 class TooLargeError(CompilerError):
-    """A jump of the program reaches over more than 32,767 instructions, the most that one can say."""
+    """A jump in the program is longer than 32,767 instructions, the limit of BPF's jump instruction."""
 
 
 def compile_ir(text: str) -> bytes:
-    """Compile LLVM IR to a BPF object file in a subprocess. Raises CompilerError, TooLargeError."""
+    """Compile LLVM IR to a BPF object file in a subprocess. Raise CompilerError or TooLargeError."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "mrclab.switches.ebpf.codegen.backend.worker"],
@@ -91,7 +90,7 @@ def compile_ir(text: str) -> bytes:
 
 
 def emit(text: str) -> bytes:
-    """Compile in this process, which LLVM may terminate."""
+    """Compile LLVM IR in this process. An error in LLVM may terminate the process."""
     import llvmlite.binding as llvm
 
     llvm.set_option("", f"-bpf-stack-size={STACK_BYTES}")

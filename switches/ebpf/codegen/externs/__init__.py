@@ -1,1 +1,1 @@
-"""The externs of v1model as code: counters, meters, registers, hashes, digests and the like."""
+"""Write the code of v1model's externs, such as meters, registers, hashes and digests."""

@@ -1,4 +1,4 @@
-"""Digests as code: a record for the server at the end of ingress, if the program requested one."""
+"""Write the code of digests: at the end of ingress, a requested digest is sent to the server as a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.switches.v1model.program import Program
 
 
 def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
-    """Lay out a digest's fields in a record. Raises UnsupportedError."""
+    """Lay out a digest's fields in a record. Raise UnsupportedError if there are too many."""
     places, at = [], DIGEST_HEADER
     for ref in digest.fields:
         size = round8((program.field(ref).width + 7) // 8)
@@ -25,7 +25,7 @@ def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
 
 
 def send_digest(gen: CodegenContext) -> None:
-    """Write the code that sends the requested digest. A record for which the ring has no room is lost."""
+    """Write the code that sends the requested digest. If the ring buffer is full, the record is lost."""
     if gen.ring_map is None:
         return
     asm, b, memory, buffer = gen.asm, gen.asm.b, gen.machine.scratch, gen.layout.buffer

@@ -1,9 +1,9 @@
-"""Hashes and checksums as code: bytes of the input go from fields in scratch memory through registers.
+"""Write the code of hashes and checksums.
 
-The fields in the input depend on the headers that are valid, so that the input can shift by whole bytes or,
-rarely, by bits. Shifts by bytes are branches; for shifts by bits the code behind them is written once for
-each case. Checksums are verified behind the parser and updated before the deparser, in the order of the
-program.
+A hash's input contains only fields of valid headers. If a header is not valid, the rest of the input shifts
+by the header's length. A shift by whole bytes needs only a branch. For a shift by a number of bits, the code
+of the rest is written twice, with and without the header. Checksums are verified after the parser and
+updated before the deparser, in the order of the program.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mrclab.switches.v1model.declarations import Bits, Calculation, Checksum
 from mrclab.switches.v1model.expressions import Const, FieldRef, Name, Primitive
 from mrclab.switches.v1model.program import Program
 
-_CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register
-_SLICES = 8  # bytes that one round of a CRC takes in
-_SHIFTS = 4  # headers that are not whole bytes; each doubles the code behind it
+_CHUNK = 48  # bits of a field that are processed at a time. With up to 7 earlier bits they fit a register.
+_SLICES = 8  # bytes that one round of a CRC processes
+_SHIFTS = 4  # maximum number of headers that are not whole bytes: each doubles the code of the rest
 
 State = tuple[Value, ...]
 
 
 def crc_tables(kind: Crc) -> bytes:
-    """Return 8 tables of 32-bit numbers: table k maps a byte to its remainder after k more zero bytes."""
+    """Return 8 tables of 32-bit numbers. Table k has the CRC remainder of each byte and k zero bytes."""
     top, mask = 1 << (kind.width - 1), (1 << kind.width) - 1
     low = int(f"{kind.polynomial:0{kind.width}b}"[::-1], 2)
 
@@ -76,7 +76,7 @@ class _CrcSink:
         return state
 
     def _round(self, rest: Value, data: Sequence[Value]) -> Value:
-        """Add up to eight bytes. A CRC is linear: the bytes are looked up independently of each other."""
+        """Add up to eight bytes to a CRC: look up each byte in its table, and combine the results by XOR."""
         b, width, count = self.gen.asm.b, self.kind.width, len(data)
         tables = self._tables()
         covered = width // 8
@@ -108,7 +108,7 @@ class _CrcSink:
 
 
 class _WordSink:
-    """16-bit words, added (as the Internet checksum does) or by exclusive or. The state is sum and shift."""
+    """A hash of 16-bit words by addition (Internet checksum) or XOR. State: (sum, shift of the next byte)."""
 
     def __init__(self, gen: CodegenContext, add: bool) -> None:
         self.gen = gen
@@ -126,7 +126,7 @@ class _WordSink:
         return total, shift
 
     def take_varbit(self, state: State, header: str) -> State:
-        """Add a field of variable length: behind its end its place is filled with zeros."""
+        """Add a variable-length field. All its bytes in memory are added, because unused bytes are zero."""
         asm, b, slot = self.gen.asm, self.gen.asm.b, self.gen.layout.varbits[header]
         memory, (total, shift) = self.gen.machine.scratch, state
         words = const(64, 0)
@@ -149,7 +149,7 @@ class _WordSink:
 
 
 class _IdentitySink:
-    """The first eight bytes. The state is the number and how many bytes it has."""
+    """A hash that is the first eight bytes as a number. State: (number, count of its bytes)."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
@@ -172,7 +172,7 @@ class _IdentitySink:
 
 @dataclass(frozen=True)
 class _Run:
-    """Neighbouring parts of the input that are there when `header` is valid (None: always)."""
+    """Consecutive parts of a hash's input that are used if `header` is valid (None: always)."""
 
     header: str | None
     parts: tuple[FieldRef | Bits, ...]
@@ -216,7 +216,7 @@ def _runs(program: Program, calculation: Calculation) -> list[_Run]:
 
 
 def _used_at(program: Program, calculation: Calculation) -> str:
-    """Return the place of the first statement that uses a calculation: p4c gives some of them no line."""
+    """Return the source line of the first statement that uses a calculation which has no line itself."""
     for action in program.actions.values():
         for primitive in action.primitives:
             if Name("calculation", calculation.name) in primitive.args:
@@ -225,7 +225,7 @@ def _used_at(program: Program, calculation: Calculation) -> str:
 
 
 class HashWriter:
-    """Writes the computation of hashes into a gen."""
+    """Write the code that computes hashes."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
@@ -233,7 +233,7 @@ class HashWriter:
         self._payload = False
 
     def hash(self, calculation: Calculation) -> Value:
-        """Return the hash as a 64-bit number. Raises UnsupportedError for an unknown algorithm."""
+        """Return the hash as a 64-bit number. Raise UnsupportedError for unsupported algorithms or inputs."""
         name, where = (
             calculation.algorithm,
             str(calculation.source) or _used_at(self.gen.program, calculation),
@@ -258,7 +258,7 @@ class HashWriter:
     def _rest(
         self, sink: _Sink, calculation: Calculation, runs: list[_Run], state: State, left: Value, bits: int
     ) -> Value:
-        """Take in the rest of the input; `left` holds its first `bits` bits, less than a byte."""
+        """Process the rest of the input (`runs`). `left` holds the last `bits` (0 to 7) unprocessed bits."""
         asm, b = self.asm, self.asm.b
         for i, run in enumerate(runs):
             if run.header is None:
@@ -289,7 +289,7 @@ class HashWriter:
             left = self._either([(after_left, ends), (left, absent)])
         if bits:
             state = sink.take(state, [b.shl(left, const(64, 8 - bits))])
-        if self._payload:  # it begins with the next byte, the upper or the lower byte of a word
+        if self._payload:  # after an odd number of bytes, swap the bytes of the payload's sum
             total, shift = state
             words = payload_sum(self.gen)
             swapped = b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))
@@ -338,7 +338,7 @@ class HashWriter:
 
 
 def write_hash(gen: CodegenContext, e: Evaluator, p: Primitive) -> None:
-    """Set a field to a hash modulo a size, plus a base, in 64 bits; a size of 0 counts as 1."""
+    """Write code that sets a field to (hash modulo size) + base, in 64 bits. A size of 0 counts as 1."""
     target, base, calculation, size = p.args
     asm, b = gen.asm, gen.asm.b
     if not isinstance(target, FieldRef):
@@ -362,7 +362,7 @@ def write_hash(gen: CodegenContext, e: Evaluator, p: Primitive) -> None:
 
 
 def verify_checksums(gen: CodegenContext) -> None:
-    """Set checksum_error if a checksum is wrong and the program verifies checksums."""
+    """Write code that sets checksum_error if a checksum is wrong. Programs without this field need none."""
     if not gen.has_standard("checksum_error"):
         return
     asm, b = gen.asm, gen.asm.b
@@ -386,7 +386,7 @@ def verify_checksums(gen: CodegenContext) -> None:
 
 
 def update_checksums(gen: CodegenContext) -> None:
-    """Recompute the checksums whose condition is true, their header valid or not, as BMv2 does."""
+    """Write code that updates each checksum whose condition is true. As in BMv2, also in invalid headers."""
     asm, b = gen.asm, gen.asm.b
     for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")

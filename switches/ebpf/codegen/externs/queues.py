@@ -1,9 +1,9 @@
-"""The queue in front of a port, as the program knows it: when each frame that waits there will leave.
+"""Write code that computes the state of a port's queue: how many frames wait, and when each will leave.
 
-A program runs before the kernel's queue and cannot look into it. It knows what that queue does, though: a
-token bucket lets frames go at a rate, one after the other. So each frame that is sent notes when it will
-leave, and those of the last 1,023 whose moment has not come are the ones that wait. The times are those of
-the kernel's `tbf` and `htb`, see `mrclab.switches.ebpf.qdiscs`; what others send over the port is not seen.
+The program runs before the kernel's queue and cannot read its state. But it can compute when a frame will
+leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
+`switches/ebpf/runtime/interfaces.py`). It stores this time for the last 1,024 frames. A frame still waits if
+its time is in the future. Frames that other programs send over the port are not counted.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ QUEUE_TIMES = (*QUEUE_FIELDS, "egress_global_timestamp")
 
 
 def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """Return the map of the queues, by port, if the program reads anything about them."""
+    """Add the map of the ports' queues. Return its index, or None if the program reads no queue metadata."""
     if not any(FieldRef(STANDARD, name) in layout.usage.read for name in QUEUE_TIMES):
         return None
     return pool.add(MapSpec("queues", MapType.HASH, 4, CELL_SIZE, PORTS, NO_PREALLOC, lock=True))
 
 
 def look_at_queue(gen: CodegenContext, port: Value) -> None:
-    """Set the metadata of a frame that is about to join the queue of a port."""
+    """Write code that sets the queue metadata of a frame before it joins the queue of a port."""
     asm, b = gen.asm, gen.asm.b
     now = asm.helper(Helper.KTIME_GET_NS)
     for name in ("enq_timestamp", "egress_global_timestamp"):
@@ -68,7 +68,7 @@ def look_at_queue(gen: CodegenContext, port: Value) -> None:
 
 
 def join_queue(gen: CodegenContext, port: Value, length: Value) -> None:
-    """Write that a frame of so many bytes now goes to the queue of a port."""
+    """Write code that records a frame of `length` bytes in the queue of a port."""
     if gen.queue_map is None:
         return
     asm, b = gen.asm, gen.asm.b
@@ -107,9 +107,9 @@ def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
 
 
 def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
-    """Return how many of the last frames have not left, by binary search: they leave in order.
+    """Return the number of frames that have not left yet. Frames leave in order, so use a binary search.
 
-    Without branches: the verifier would follow each way through them.
+    The code has no branches, because the kernel's verifier would check every path through them.
     """
     asm, b = gen.asm, gen.asm.b
     count = asm.fit(asm.load(asm.at(cell, CELL_COUNT), 32, 4), 64)
@@ -117,13 +117,13 @@ def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
     for k in reversed(range(SLOTS_LOG)):
         probed = b.add(waiting, const(64, 1 << k))
         leaves = asm.load(_slot(gen, cell, b.sub(count, probed)), 64, 8)
-        later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 if it has not left yet
+        later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 if the frame has not left yet
         waiting = b.add(waiting, b.shl(later, const(64, k)))
     return waiting
 
 
 def _wait(gen: CodegenContext, cell: Value, now: Value, length: Value) -> tuple[Value, Value]:
-    """Return how long a frame will wait, and when the bucket has paid for all frames; both in ns."""
+    """Return the wait of a new frame, and the time when the bucket has tokens for all frames; both in ns."""
     asm, b = gen.asm, gen.asm.b
 
     def word(at: int) -> Value:

@@ -1,4 +1,4 @@
-"""Action profiles and selectors: from the value of an entry to the member whose action runs."""
+"""Write the code of action profiles and selectors: find the member whose action runs for an entry."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mrclab.switches.ebpf.plan import (
 from mrclab.switches.v1model.declarations import Action, ActionProfile
 from mrclab.switches.v1model.program import Program
 
-_DEFAULT_SIZE = 1024  # if the program gives none
+_DEFAULT_SIZE = 1024  # number of members if the program does not set a size
 
 
 def layout_profile(program: Program, profile: ActionProfile, pool: MapPool) -> ProfileLayout:
-    """Decide on the maps of an action profile. Raises UnsupportedError."""
+    """Lay out an action profile. Raise UnsupportedError if its tables have different actions of one name."""
     users = [t for t in program.tables() if t.profile == profile.name]
     by_name: dict[str, Action] = {}
     for table in users:
@@ -46,14 +46,14 @@ def layout_profile(program: Program, profile: ActionProfile, pool: MapPool) -> P
 
 
 class SelectorWriter:
-    """Writes the way from an entry to its member into a gen."""
+    """Write the code that finds the member of an entry."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
         self.asm = gen.asm
 
     def member(self, profile: ProfileLayout, value: Value, nothing: object) -> Value:
-        """Return the address of the member's value; control goes to `nothing` if there is none to choose."""
+        """Return the address of the member's value. If there is no member, the code jumps to `nothing`."""
         asm, b = self.asm, self.asm.b
         kind, place = asm.load(value, 32, 4), asm.load(asm.at(value, VALUE_HEADER), 32, 4)
         selector = self.gen.program.profiles[profile.name].selector
@@ -82,7 +82,7 @@ class SelectorWriter:
     def _pick(
         self, profile: ProfileLayout, group_map: int, place: Value, hashed: Value, nothing: object
     ) -> Value:
-        """Return the member in place `hash modulo size` of a group, as BMv2 chooses."""
+        """Return the index of the member at place `hash modulo size` of a group, as BMv2 does."""
         asm, b = self.asm, self.asm.b
         asm.store(place, self.gen.index_key, 4)
         group = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(group_map), self.gen.index_key)

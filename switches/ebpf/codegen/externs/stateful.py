@@ -1,10 +1,9 @@
-"""Externs with state: meters and registers, as code.
+"""Write the code of externs with state: meters and registers.
 
-A meter is the two-rate three-colour marker of RFC 2698, colour-blind. Each cell has two buckets of tokens
-that fill at the peak and at the committed rate. A frame that the first has too little for is red and takes
-nothing; one that the second has too little for is yellow and takes from the first only. A cell that is not
-configured lets everything pass as green. Registers: reading and writing cells, and which actions need a
-lock for it.
+A meter is the two-rate three-colour marker of RFC 2698, colour-blind. Each cell has two token buckets, one
+for the peak rate and one for the committed rate. If the peak bucket has too few tokens, the frame is red and
+takes no tokens. If only the committed bucket has too few, the frame is yellow and takes peak tokens only.
+Otherwise it is green and takes both. If a cell is not configured, every frame is green.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from mrclab.switches.v1model.expressions import Expr, FieldRef, Name, Primitive,
 
 GREEN, YELLOW, RED = 0, 1, 2
 _SECOND = 10**9
-_AGES = 1 << 28  # seconds; enough to fill any bucket that matters
+_AGES = 1 << 28  # seconds: a longer pause counts as this. Every bucket is full by then; nothing overflows.
 
 
 def layout_meter(meter: MeterArray, size: int, pool: MapPool) -> MeterLayout:
-    """Decide on the map of a meter array of so many cells. Raises UnsupportedError."""
+    """Lay out a meter array with `size` cells. Raise UnsupportedError if it does not have two rates."""
     if meter.rates != 2:
         raise UnsupportedError(f"meter {meter.name} with {meter.rates} rates", str(meter.source))
     spec = MapSpec(meter.name, MapType.ARRAY, 4, METER_SIZE, max(size, 1), lock=True)
@@ -53,16 +52,17 @@ def execute_meter(
     where: Source,
     only_configured: bool = False,
 ) -> None:
-    """Write the metering of this frame. An index outside the array does nothing, not even to the target.
+    """Write code that meters the frame and sets the field `target` to its colour.
 
-    With `only_configured`, neither does a cell that is not configured.
+    If the index is outside the array, `target` keeps its value. If `only_configured` is true, `target` also
+    keeps its value if the cell is not configured.
     """
     asm, b = gen.asm, gen.asm.b
     inside, found, done = (asm.block(f"meter.{n}") for n in ("inside", "found", "done"))
     index = asm.fit(index, max(index.type.width, 32))
     b.cbranch(b.icmp_unsigned("<", index, const(index.type.width, meter.size)), inside, done)
     asm.enter(inside)
-    now = asm.helper(Helper.KTIME_GET_NS)  # no helper may be called under the lock
+    now = asm.helper(Helper.KTIME_GET_NS)  # before the lock: under it no helper function can be called
     asm.store(asm.fit(index, 32), gen.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), gen.index_key)
     b.cbranch(asm.is_null(cell), done, found)
@@ -70,7 +70,7 @@ def execute_meter(
     size = const(64, 1) if meter.packets else asm.fit(gen.length, 64)
     asm.helper(Helper.SPIN_LOCK, cell)
     last = asm.load(asm.at(cell, METER_LAST), 64, 8)
-    later = b.icmp_unsigned(">", now, last)  # another CPU may have been here after our clock was read
+    later = b.icmp_unsigned(">", now, last)  # false if another CPU has just used the cell, at a later time
     elapsed = b.select(later, b.sub(now, last), const(64, 0))
     asm.store(b.select(later, now, last), asm.at(cell, METER_LAST), 8)
     seconds, part = b.udiv(elapsed, const(64, _SECOND)), b.urem(elapsed, const(64, _SECOND))
@@ -102,7 +102,7 @@ def execute_meter(
 
 
 def _fill(gen: CodegenContext, bucket: Value, seconds: Value, part: Value) -> Value:
-    """Add the tokens since its last use to a bucket; return its tokens."""
+    """Add the tokens for the elapsed time (`seconds`, and `part` in ns) to a bucket. Return its tokens."""
     asm, b = gen.asm, gen.asm.b
     rate, burst, tokens, rest = (
         asm.load(asm.at(bucket, at), 64, 8) for at in (METER_RATE, METER_BURST, METER_TOKENS, METER_REST)
@@ -113,7 +113,7 @@ def _fill(gen: CodegenContext, bucket: Value, seconds: Value, part: Value) -> Va
     return b.select(b.icmp_unsigned("<", tokens, burst), tokens, burst)
 
 
-# Register primitives, and which argument names the array.
+# Statements that access registers, with the index of the argument that names the array.
 _REGISTER = {"register_read": 1, "register_write": 0}
 
 
@@ -123,34 +123,34 @@ def register_ops(action: Action) -> list[Primitive]:
 
 
 class RegisterStatements:
-    """Writes accesses to registers."""
+    """Write the code of register accesses."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
         self.asm = gen.asm
 
     def needs_lock(self, action: Action) -> bool:
-        """Return True if another CPU must not interleave with an action's register accesses."""
+        """Return True if other CPUs must not change registers between an action's register accesses."""
         ops = register_ops(action)
         names = [a.name for p in ops if isinstance(a := p.args[_REGISTER[p.op]], Name)]
         return len(ops) > 1 or any(self.gen.registers[n].cell_size > 8 for n in names)
 
     def _cell(self, e: Evaluator, array: Expr, at: Expr) -> tuple[int, int, Value, Value]:
-        """Return the width of a register, the bits and address of its cell, and if the index is in range."""
+        """Return (bits of the register, bits of a cell, i1: index in range, address of the cell)."""
         if not isinstance(array, Name) or array.name not in self.gen.registers:
             raise e.refuse("a register that is not declared")
         asm, b = self.asm, self.asm.b
         layout = self.gen.registers[array.name]
         _, _, (index,) = e.whole(at)
         index = asm.fit(index, max(index.type.width, 32))
-        if index.type.width <= 64:  # LLVM can prove that a remainder is small, the verifier cannot
+        if index.type.width <= 64:  # LLVM may remove a range check that the kernel's verifier needs
             index = asm.forget(asm.fit(index, 64))
         inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
         offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))
         return layout.width, layout.cell_size * 8, inside, asm.at(asm.map_value(layout.map), offset)
 
     def read(self, e: Evaluator, p: Primitive) -> None:
-        """Read a cell; a cell outside the array reads as 0."""
+        """Write code that reads a cell. If the index is outside the array, the result is 0."""
         target = p.args[0]
         if not isinstance(target, FieldRef):
             raise e.refuse("reading a register into something other than a field")
@@ -168,7 +168,7 @@ class RegisterStatements:
         self.gen.machine.write(target, asm.fit(value, self.gen.program.field(target).width), p.source)
 
     def write(self, e: Evaluator, p: Primitive) -> None:
-        """Write a cell; a cell outside the array is not written."""
+        """Write code that writes a cell. If the index is outside the array, it does nothing."""
         asm, b = self.asm, self.asm.b
         width, bits, inside, cell = self._cell(e, p.args[0], p.args[1])
         value = asm.fit(e.value(p.args[2], width), bits)

@@ -1,1 +1,1 @@
-"""Writing and reading P4Runtime entities, one module for each kind."""
+"""Write and read P4Runtime entities: one module for each kind of entity."""

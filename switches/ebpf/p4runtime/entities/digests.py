@@ -1,4 +1,4 @@
-"""DigestEntry, and digests as stream messages (specification, sections 9.9 and 16.3)."""
+"""The configuration of digests (DigestEntry), and digests as stream messages (specification 9.9, 16.3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class DigestEntries:
-    """Writes and reads how digests are sent."""
+    """Write and read the configuration of digests."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
@@ -23,7 +23,7 @@ class DigestEntries:
         self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Begin (INSERT), change (MODIFY) or end (DELETE) a digest."""
+        """Start to send a digest (INSERT), change its configuration (MODIFY), or stop it (DELETE)."""
         entry = update.entity.digest_entry
         number, before = entry.digest_id, self.queue.configs.get(entry.digest_id)
         if number not in self.schema.digests:
@@ -46,7 +46,7 @@ class DigestEntries:
         tx.on_undo(lambda: self.queue.configure(number, before))
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one digest that is sent, or all."""
+        """Yield the configuration of one digest, or of all digests that have one."""
         wanted = entity.digest_entry.digest_id
         if wanted and wanted not in self.schema.digests:
             raise P4RuntimeError(Code.NOT_FOUND, f"no digest {wanted}")
@@ -61,7 +61,7 @@ class DigestEntries:
 
 
 def digest_list(ready: ReadyList, schema: Schema, timestamp_ns: int) -> p4r.StreamMessageResponse:
-    """Return a list as a stream message; `timestamp_ns` is since the epoch."""
+    """Return a list of digest messages as a stream message. `timestamp_ns` counts from the Unix epoch."""
     out = p4r.StreamMessageResponse()
     out.digest.digest_id, out.digest.list_id = ready.digest, ready.number
     out.digest.timestamp = timestamp_ns
@@ -73,7 +73,7 @@ def digest_list(ready: ReadyList, schema: Schema, timestamp_ns: int) -> p4r.Stre
 
 
 def _write(spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, values: Iterator[int], to: p4d.P4Data) -> None:
-    """Fill in data of a type from the values of its fields, in order."""
+    """Fill a P4Data message of a given type with the values of the type's fields, in order."""
     match spec.WhichOneof("type_spec"):
         case "struct":
             for member in types.structs[spec.struct.name].members:

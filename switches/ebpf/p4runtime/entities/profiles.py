@@ -1,6 +1,6 @@
-"""ActionProfileMember, ActionProfileGroup and one-shots (specification, section 9.2).
+"""Members and groups of action profiles, and one-shots: a group for one entry (specification, section 9.2).
 
-Weights, watch ports and limits of groups and one-shots are read and written here too.
+This module also handles weights, watch ports and size limits of groups and one-shots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_share(
     message: p4r.ActionProfileGroup.Member | p4r.ActionProfileAction,
     ports: Container[int],
 ) -> Share:
-    """Read the weight and the watch port of a member of a group. Raise P4RuntimeError."""
+    """Read the weight and the watch port of a group's member from a message. Raise P4RuntimeError."""
     name, weight = profile.layout.name, message.weight
     if profile.weights_disallowed:
         if weight:
@@ -43,7 +43,7 @@ def read_share(
     if kind == "watch":
         port: int = message.watch
         raw: int | bytes = message.watch
-    elif not message.watch_port:  # no port to watch
+    elif not message.watch_port:  # an empty watch port means that there is none
         return Share(weight, None, (kind, b""))
     else:
         port, raw = decode(message.watch_port, _PORT_BITS, f"{name}, watch port"), message.watch_port
@@ -55,14 +55,14 @@ def read_share(
 def write_share(
     profile: ProfileSchema, share: Share, to: p4r.ActionProfileGroup.Member | p4r.ActionProfileAction
 ) -> None:
-    """Write the weight and the watch port into a message, as they were received."""
+    """Write the weight and the watch port into a message, in the form in which the client sent them."""
     to.weight = 0 if profile.weights_disallowed else share.weight
     if share.watch is not None:
         setattr(to, share.watch[0], share.watch[1])
 
 
 def check_size(profile: ProfileSchema, shares: Sequence[Share], limit: int, code: Code) -> None:
-    """Raise P4RuntimeError unless a group of that size is allowed; `limit` 0 is none but the target's."""
+    """Raise P4RuntimeError if a group is too large. If `limit` is 0, only the target's limit applies."""
     places = sum(s.weight for s in shares)
     size = len(shares) if profile.sum_of_members else places
     name = profile.layout.name
@@ -77,7 +77,7 @@ def check_size(profile: ProfileSchema, shares: Sequence[Share], limit: int, code
 def read_one_shot(
     table: TableSchema, message: p4r.ActionProfileActionSet, ports: Container[int]
 ) -> tuple[list[tuple[Action, Share]], bytes]:
-    """Return the actions of a one-shot with their shares, and its bytes. Raise P4RuntimeError."""
+    """Return the actions of a one-shot with their shares, and the message's bytes. Raise P4RuntimeError."""
     profile = table.profile
     assert profile is not None
     if message.action_selection_mode != p4r.ActionProfileActionSet.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR:
@@ -94,7 +94,7 @@ def read_one_shot(
 
 
 class _Entries:
-    """What members and groups have in common."""
+    """The common code of members and groups. `what` names the kind in error messages."""
 
     what = ""
 
@@ -158,7 +158,7 @@ class _Entries:
 
 
 class MemberEntries(_Entries):
-    """Writes and reads members."""
+    """Write and read members of action profiles."""
 
     what = "member"
 
@@ -181,7 +181,7 @@ class MemberEntries(_Entries):
             state.modify_member(number, action, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one member or group, all of a profile, or of all profiles."""
+        """Yield one member, all members of a profile, or all members of all profiles."""
         wanted = entity.action_profile_member
         for profile in self._wanted(wanted.action_profile_id):
             members = self._state(profile).members
@@ -197,7 +197,7 @@ class MemberEntries(_Entries):
 
 
 class GroupEntries(_Entries):
-    """Writes and reads groups."""
+    """Write and read groups of action profiles."""
 
     what = "group"
 
@@ -240,7 +240,7 @@ class GroupEntries(_Entries):
             state.modify_group(number, shares, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one member or group, all of a profile, or of all profiles."""
+        """Yield one group, all groups of a profile, or all groups of all profiles."""
         wanted = entity.action_profile_group
         for profile in self._wanted(wanted.action_profile_id):
             groups = self._state(profile).groups

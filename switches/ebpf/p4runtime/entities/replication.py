@@ -1,4 +1,4 @@
-"""PacketReplicationEngineEntry: multicast groups and clone sessions (specification, section 9.5)."""
+"""Multicast groups and clone sessions: PacketReplicationEngineEntry (specification, section 9.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _bad(message: str) -> P4RuntimeError:
 
 
 class ReplicationEntries:
-    """Writes and reads multicast groups and clone sessions."""
+    """Write and read multicast groups and clone sessions."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.running = running
@@ -74,7 +74,7 @@ class ReplicationEntries:
         return Replication(replicas, text, length, session.class_of_service)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one group or session, or all."""
+        """Yield one group or session, or all of them."""
         wanted = entity.packet_replication_engine_entry
         kind = wanted.WhichOneof("type")
         groups, sessions = self.running.multicast.entries, self.running.clones.entries
@@ -107,7 +107,7 @@ def _port(message: p4r.Replica | p4r.BackupReplica, ports: Container[int]) -> in
 
 
 def read_replicas(messages: Sequence[p4r.Replica], ports: Container[int]) -> tuple[Replica, ...]:
-    """Read the copies of a group or a session. Raise P4RuntimeError."""
+    """Read the copies of a group or a session from messages. Raise P4RuntimeError if they are invalid."""
     replicas = []
     for m in messages:
         backups = tuple(Replica(_port(b, ports), b.instance) for b in m.backup_replicas)

@@ -1,8 +1,7 @@
-"""A running program of one switch: its datapath, the server's view of its maps, and moving its state.
+"""A running program of one switch: its datapath, and the server's state of its tables and externs.
 
-The state moves from one program to another with RECONCILE_AND_COMMIT. Counters of the kernel only count up,
-so the start of those that clients set is kept here. `Entities` is the interface of the modules for each
-kind of entity.
+On RECONCILE_AND_COMMIT, `carry_over` copies the state to the new program. `Entities` is the interface of the
+modules for the kinds of entities.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from mrclab.switches.ebpf.runtime.value_sets import ValueSetState
 
 
 class Entities(Protocol):
-    """Writes and reads entities of one kind."""
+    """Write and read P4Runtime entities of one kind."""
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Plan an update. Raise P4RuntimeError."""
+        """Change the server's state and add the map updates to `tx`. Raise P4RuntimeError."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield everything that an entity asks for; unset fields are wildcards. Raise P4RuntimeError."""
+        """Yield the entities that match a request. Unset fields are wildcards. Raise P4RuntimeError."""
 
 
-Counts = tuple[int, int]  # packets, bytes
+Counts = tuple[int, int]  # (packets, bytes)
 _COLOURS = ("green", "yellow", "red")
 
 
 class CounterCells:
-    """Reads and sets cells of counter maps."""
+    """Read and set counters. To set a counter, an offset to the kernel's count is stored in this object."""
 
     def __init__(self, datapath: Datapath) -> None:
         self._datapath = datapath
         self._base: dict[tuple[int, int], Counts] = {}
 
     def set(self, index: int, cells: int, cell: int, counts: Counts, tx: Transaction) -> None:
-        """Let a cell of counter map `index`, of `cells` cells, continue from given counts."""
+        """Set a counter: cell `cell` of counter map `index`, which has `cells` cells."""
         packets, octets = self._datapath.cell(index, cells, cell)
         key, before = (index, cell), self._base.get((index, cell))
         self._base[key] = (packets - counts[0], octets - counts[1])
@@ -65,24 +64,24 @@ class CounterCells:
         tx.on_undo(undo)
 
     def set_colours(self, meter: MeterLayout, cell: int, data: p4r.MeterCounterData, tx: Transaction) -> None:
-        """Let the counts of each colour of a meter's cell continue from given counts."""
+        """Set the counters of each colour for a meter's cell."""
         for colour, name in enumerate(_COLOURS):
             counts = getattr(data, name)
             place = METER_COLOURS * cell + colour
             self.set(meter.counter_map, meter.counters, place, (counts.packet_count, counts.byte_count), tx)
 
     def read_colours(self, meter: MeterLayout, cell: int) -> p4r.MeterCounterData:
-        """Return the counts of a meter's cell for each colour."""
+        """Return the counters of each colour for a meter's cell."""
         first = METER_COLOURS * cell
         counts = [self.read(meter.counter_map, meter.counters, first + i) for i in range(len(_COLOURS))]
         return p4r.MeterCounterData(green=counts[0], yellow=counts[1], red=counts[2])
 
     def read(self, index: int, cells: int, cell: int) -> p4r.CounterData:
-        """Return the counts of a cell."""
+        """Return the counts of cell `cell` of counter map `index`, which has `cells` cells."""
         return self._shown(index, cell, self._datapath.cell(index, cells, cell))
 
     def read_all(self, index: int, cells: int) -> list[p4r.CounterData]:
-        """Return what all cells have counted."""
+        """Return the counts of all cells of counter map `index`."""
         return [self._shown(index, at, raw) for at, raw in enumerate(self._datapath.cells(index, cells))]
 
     def _shown(self, index: int, cell: int, raw: Counts) -> p4r.CounterData:
@@ -91,7 +90,7 @@ class CounterCells:
 
 
 class Running:
-    """The state of a loaded program. Its constructor fills the maps with the program's constants."""
+    """The state of a loaded program. The constructor writes const entries and default actions to the maps."""
 
     def __init__(self, compiled: Compiled, datapath: Datapath, is_up: Callable[[int], bool]) -> None:
         plan = compiled.plan
@@ -114,7 +113,7 @@ class Running:
         self.value_sets = {name: ValueSetState(layout) for name, layout in plan.value_sets.items()}
         self.digests = DigestQueue()
         self._complete: list[ReadyList] = []
-        self.digest_numbers: dict[int, int] = {}  # in the JSON -> in the P4Info
+        self.digest_numbers: dict[int, int] = {}  # number of a digest in the JSON -> id in the P4Info
         self._ring = None if plan.ring_map is None else RingReader(datapath.maps[plan.ring_map].fd, RING_SIZE)
         self.multicast = ReplicationState(plan.multicast_map, is_up)
         self.clones = ReplicationState(plan.clone_map, is_up, SESSION)
@@ -125,14 +124,14 @@ class Running:
 
     @property
     def copy_ports(self) -> range:
-        """The ports that a copy can be sent to; to one that does not exist it is lost, as in BMv2."""
+        """The valid ports of a copy. As in BMv2, a copy to a port that does not exist is dropped."""
         return range(DROP_PORT)
 
     def take_digests(self) -> None:
-        """Take from the kernel what frames have asked for until now.
+        """Read the digest messages of frames from the kernel's ring buffer.
 
-        Messages of a digest that is not configured are dropped, so a digest begins with the frames after it
-        was configured (specification, section 9.9).
+        Messages of an unconfigured digest are dropped. So a new digest reports only frames that arrive after
+        its configuration (specification, section 9.9).
         """
         now = time.monotonic_ns()
         for record in self._ring.records() if self._ring else ():
@@ -143,23 +142,23 @@ class Running:
                 self._complete += self.digests.offer(self.digest_numbers[number], values, now)
 
     def ready_digests(self) -> list[ReadyList]:
-        """Return the lists of digests that are to be sent now."""
+        """Return the lists of digest messages that must be sent now."""
         self.take_digests()
         out, self._complete = self._complete, []
         return out + self.digests.due(time.monotonic_ns())
 
     def close(self) -> None:
-        """Close the program and its maps."""
+        """Close the descriptors of the program and its maps."""
         if self._ring is not None:
             self._ring.close()
         self.datapath.close_descriptors()
 
     def touch(self, change: Change) -> None:
-        """Look a key up, so that caches are warm for an update whose time is measured."""
+        """Look up a change's key. This fills CPU caches, so that the measured map update is fast."""
         self.datapath.maps[change.map].lookup(change.key)
 
     def prepared(self, change: Change) -> Prepared:
-        """Return the map update of a change, to be made later."""
+        """Return the map update of a change in a prepared form, so that it takes little time later."""
         m = self.datapath.maps[change.map]
         return m.prepared(change.key, change.value, LOCK if m.spec.lock else ANY)
 
@@ -168,7 +167,7 @@ class Running:
         return self.datapath.maps[change.map].lookup(change.key) is not None
 
     def stamp(self, hit_map: int, cell: int, tx: Transaction) -> None:
-        """Set the time of an entry's last hit to now."""
+        """Add a map update that sets the time of an entry's last hit to now."""
 
         def now() -> bytes:
             return struct.pack("=Q", time.monotonic_ns())
@@ -176,15 +175,15 @@ class Running:
         tx.change(hit_map, struct.pack("=I", cell), now(), now)
 
     def idle_ns(self, hit_map: int, cell: int) -> int:
-        """Return how long ago an entry was last hit, in ns."""
+        """Return the time since an entry's last hit, in ns."""
         raw = self.datapath.maps[hit_map].lookup(struct.pack("=I", cell))
-        assert raw is not None  # elements of an array are always there
+        assert raw is not None  # an array map has a value for every index
         return max(time.monotonic_ns() - int(struct.unpack("=Q", raw)[0]), 0)
 
     def apply(self, tx: Transaction, undo_first: Sequence[Transaction] = ()) -> None:
         """Make the map updates of a transaction.
 
-        If one fails, undo the later planned ones and then all of it, and raise P4RuntimeError.
+        If an update fails, undo the transactions of `undo_first`, then this one, and raise P4RuntimeError.
         """
         maps = self.datapath.maps
         done = 0
@@ -205,7 +204,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Revert a transaction of which `done` map updates (None: all) were made."""
+        """Undo a transaction, including its first `done` map updates (None: all of them)."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
@@ -216,7 +215,7 @@ class Running:
                 maps[change.map].delete(change.key)
 
     def link_changed(self, port: int) -> None:
-        """Note that a port has gained or lost its link."""
+        """Update groups and sessions after the link of a port went up or down."""
         tx = Transaction()
         for profile in self.profiles.values():
             profile.link_changed(port, tx)
@@ -226,7 +225,10 @@ class Running:
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """Yield what to read and how to write it again, in an order that respects references."""
+    """Yield, for each kind of entity, the type of update and the read request that copy its entities.
+
+    An entity can refer to others, so their kinds come first: for instance members before table entries.
+    """
     insert, modify = p4r.Update.INSERT, p4r.Update.MODIFY
     for kind, name in (
         (insert, "packet_replication_engine_entry"),
@@ -251,7 +253,7 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
 
 
 def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
-    """Write everything that `old` reads to `new`, which is that of `running`. Raise P4RuntimeError."""
+    """Copy all entities of `old` to `new`, the entities of `running`. Raise P4RuntimeError if one fails."""
     for kind, wanted in _wanted():
         name = wanted.WhichOneof("entity")
         assert name is not None
@@ -266,7 +268,7 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
 
 
 def _differs(entity: p4r.Entity, there: Entities) -> bool:
-    """Return True if the new program does not have an entity from the start, such as a default."""
+    """Return True if an entity must be copied: a new program does not have the same one already."""
     if entity.table_entry.is_default_action:
         key = p4r.Entity()
         key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True

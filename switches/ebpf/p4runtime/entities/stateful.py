@@ -1,4 +1,4 @@
-"""CounterEntry and MeterEntry, also direct ones (specification, section 9.4), and RegisterEntry (9.7)."""
+"""Counters and meters, both indirect and direct (specification, section 9.4), and registers (9.7)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class CounterEntries:
-    """Writes and reads cells of indirect counters."""
+    """Write and read cells of indirect counters."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Set one cell, or all."""
+        """Set one cell of a counter, or all cells."""
         need_modify(update, "a counter")
         entry = update.entity.counter_entry
         counter = self.schema.counters.get(entry.counter_id)
         if counter is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no counter {entry.counter_id}")
         cells = self.schema.cells(counter.name, counter.size, entry)
-        if not entry.HasField("data"):  # leaves it as it is
+        if not entry.HasField("data"):  # a write without data does not change the counter
             return
         counts = entry.data.packet_count, entry.data.byte_count
         for cell in cells:
             self.running.counters.set(counter.map, counter.size, cell, counts, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested cells, one or all."""
+        """Yield one cell, all cells of a counter, or all cells of all counters."""
         wanted = entity.counter_entry
         if wanted.counter_id and wanted.counter_id not in self.schema.counters:
             raise P4RuntimeError(Code.NOT_FOUND, f"no counter {wanted.counter_id}")
@@ -56,14 +56,14 @@ class CounterEntries:
 
 
 class DirectCounterEntries:
-    """Writes and reads the counters of table entries."""
+    """Write and read the counters of table entries."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.tables = TableEntries(schema, running)
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Set the counter of an entry."""
+        """Set the counter of a table entry."""
         need_modify(update, "a counter")
         entry = update.entity.direct_counter_entry
         if entry.HasField("data"):
@@ -72,7 +72,7 @@ class DirectCounterEntries:
             self.tables.counter_of(entry.table_entry)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested cells, one or all."""
+        """Yield the counters of the requested table entries."""
         wanted = entity.direct_counter_entry.table_entry
         for table in self.schema.tables_of(wanted.table_id):
             if not table.counter_id:
@@ -90,14 +90,14 @@ class DirectCounterEntries:
 
 
 class MeterEntries:
-    """Writes and reads cells of indirect meters."""
+    """Write and read cells of indirect meters."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Configure one cell, or all."""
+        """Configure one cell of a meter, or all cells."""
         need_modify(update, "a meter")
         entry = update.entity.meter_entry
         meter = self.schema.meters.get(entry.meter_id)
@@ -110,7 +110,7 @@ class MeterEntries:
                 self.running.counters.set_colours(meter, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested meters, one or all."""
+        """Yield one cell, all cells of a meter, or all cells of all meters."""
         wanted = entity.meter_entry
         if wanted.meter_id and wanted.meter_id not in self.schema.meters:
             raise P4RuntimeError(Code.NOT_FOUND, f"no meter {wanted.meter_id}")
@@ -128,7 +128,7 @@ class MeterEntries:
 
 
 class DirectMeterEntries:
-    """Writes and reads the meters of table entries."""
+    """Write and read the meters of table entries."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
@@ -136,7 +136,7 @@ class DirectMeterEntries:
         self.tables = TableEntries(schema, running)
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Configure the meter of an entry."""
+        """Configure the meter of a table entry."""
         need_modify(update, "a meter")
         entry = update.entity.direct_meter_entry
         rates = read_rates(entry.config) if entry.HasField("config") else None
@@ -146,7 +146,7 @@ class DirectMeterEntries:
             self.running.counters.set_colours(meter.layout, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested meters, one or all."""
+        """Yield the meters of the requested table entries."""
         wanted = p4r.TableEntry()
         wanted.CopyFrom(entity.direct_meter_entry.table_entry)
         wanted.meter_config.SetInParent()
@@ -170,14 +170,14 @@ class DirectMeterEntries:
 
 
 class RegisterEntries:
-    """Writes and reads cells of registers. A write takes effect when it is planned, which is right before."""
+    """Write and read cells of registers. A write changes the cell at once, and an undo restores it."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Set one cell, or all."""
+        """Set one cell of a register, or all cells."""
         need_modify(update, "a register")
         entry = update.entity.register_entry
         register = self.schema.registers.get(entry.register_id)
@@ -194,7 +194,7 @@ class RegisterEntries:
             datapath.set_register_cell(register, cell, value)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one cell, all cells of a register, or of all registers."""
+        """Yield one cell, all cells of a register, or all cells of all registers."""
         wanted = entity.register_entry
         if wanted.register_id and wanted.register_id not in self.schema.registers:
             raise P4RuntimeError(Code.NOT_FOUND, f"no register {wanted.register_id}")

@@ -1,4 +1,4 @@
-"""TableEntry (specification, section 9.1), and idle timeouts of entries (sections 9.1.8 and 16.4)."""
+"""Table entries (TableEntry, specification section 9.1) and their idle timeouts (sections 9.1.8, 16.4)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class TableEntries:
-    """Writes and reads entries of tables, and their default entries."""
+    """Write and read the entries of tables, and their default entries (which hold the default actions)."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
@@ -34,7 +34,7 @@ class TableEntries:
     # -- writing -------------------------------------------------------------------------------------------
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Insert, modify or delete an entry, or modify a default."""
+        """Insert, modify or delete an entry, or modify a default entry."""
         kind, message = update.type, update.entity.table_entry
         table = self.schema.table(message.table_id)
         if message.is_const:
@@ -72,7 +72,7 @@ class TableEntries:
             raise ExistsError
 
         def prepare(cell: int) -> None:
-            # The cell may have been used by another entry.
+            # A deleted entry may have used this cell before, so reset its counter, meter and hit time.
             if table.layout.counter_map is not None:
                 counts = message.counter_data.packet_count, message.counter_data.byte_count
                 self.running.counters.set(table.layout.counter_map, table.layout.capacity, cell, counts, tx)
@@ -109,7 +109,7 @@ class TableEntries:
     def _write_constant(
         self, table: TableSchema, kind: p4r.Update.Type.ValueType, message: p4r.TableEntry, tx: Transaction
     ) -> None:
-        """Change the counter or the meter of an entry of the program; nothing else of it can change."""
+        """Change the counter or the meter of a const entry. Raise P4RuntimeError for other changes."""
         if kind != p4r.Update.MODIFY or message.HasField("action"):
             raise P4RuntimeError(Code.PERMISSION_DENIED, f"the entries of table {table.name} are constant")
         _, entry = self.find(message)
@@ -148,7 +148,7 @@ class TableEntries:
         return self._reference(table, message.action, tx)
 
     def _reference(self, table: TableSchema, action: p4r.TableAction, tx: Transaction) -> Reference:
-        """Return what an entry of a table with an action profile refers to."""
+        """Return the reference of an entry to a member or group of the table's action profile."""
         assert table.profile is not None
         layout = table.profile.layout
         profile = self.running.profiles[layout.name]
@@ -180,7 +180,7 @@ class TableEntries:
         return reference
 
     def _release(self, table: TableSchema, old: Entry, tx: Transaction) -> None:
-        """Release the references of a deleted or changed entry."""
+        """Release the member or group of an action profile to which a deleted or changed entry referred."""
         if table.profile is None or not isinstance(old.action, Reference):
             return
         profile = self.running.profiles[table.profile.layout.name]
@@ -226,7 +226,7 @@ class TableEntries:
                 self.running.counters.set_colours(meter.layout, 0, message.meter_counter_data, tx)
 
     def find(self, message: p4r.TableEntry) -> tuple[TableSchema, Entry]:
-        """Return table and entry of a message that is not for a default. Raise P4RuntimeError."""
+        """Return the table and the entry that a message names. Raise P4RuntimeError if there is none."""
         table = self.schema.table(message.table_id)
         entry = self.running.tables[table.name].entries.get(table.read_ident(message))
         if entry is None:
@@ -234,14 +234,14 @@ class TableEntries:
         return table, entry
 
     def set_counter(self, message: p4r.TableEntry, data: p4r.CounterData, tx: Transaction) -> None:
-        """Set the counter of an entry, or of a default."""
+        """Set the counter of an entry or of a default entry."""
         index, cells, cell = self.counter_of(message)
         self.running.counters.set(index, cells, cell, (data.packet_count, data.byte_count), tx)
 
     def counter_of(self, message: p4r.TableEntry) -> tuple[int, int, int]:
-        """Return the counter of an entry or default: its map, the number of its cells, and the cell's index.
+        """Return where a direct counter is stored: index of the map, number of its cells, index of the cell.
 
-        Raise P4RuntimeError.
+        Raise P4RuntimeError if the table or the entry has no counter.
         """
         table = self.schema.table(message.table_id)
         layout = table.layout
@@ -254,7 +254,7 @@ class TableEntries:
         return index, cells, cell
 
     def meter_of(self, message: p4r.TableEntry) -> tuple[MeterState, int]:
-        """Return the direct meter of an entry or default, and its cell. Raise P4RuntimeError."""
+        """Return the meter and the cell of an entry or a default entry. Raise P4RuntimeError if none."""
         table = self.schema.table(message.table_id)
         if message.is_default_action:
             meters, cell = self.running.default_meters, 0
@@ -267,7 +267,7 @@ class TableEntries:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested entries, or defaults."""
+        """Yield the requested entries, or default entries."""
         wanted = entity.table_entry
         if not wanted.table_id and wanted.match:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a match without a table")
@@ -280,7 +280,7 @@ class TableEntries:
                 yield p4r.Entity(table_entry=entry)
 
     def selected_default(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Yield the default entry of a table, if it has one, with the requested resources."""
+        """Yield the default entry of a table, if it has one, with the requested counter and meter data."""
         state = self.running.tables[table.name]
         if state.default is None:
             return
@@ -299,7 +299,7 @@ class TableEntries:
         yield entry
 
     def keyed(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Return the entries, or the default, of a table for a read of their counters or meters."""
+        """Return a table's entries, or its default entry, for a read of direct counters or meters."""
         if wanted.is_default_action:
             return self.selected_default(table, wanted)
         return self.selected(table, wanted, only_keys=True)
@@ -314,9 +314,9 @@ class TableEntries:
     def selected(
         self, table: TableSchema, wanted: p4r.TableEntry, only_keys: bool = False
     ) -> Iterator[p4r.TableEntry]:
-        """Yield the entries of a table that match a wildcard, with the resources that it asks for.
+        """Yield a table's entries that match a request, with the requested counter and meter data.
 
-        With `only_keys`, one entry asked for that is not there raises P4RuntimeError NOT_FOUND.
+        If `only_keys` is true and the request names one entry that does not exist, raise NOT_FOUND.
         """
         entries = self._matching(table, wanted)
         if only_keys and wanted.match and not entries:
@@ -376,20 +376,20 @@ def _check_times(table: TableSchema, message: p4r.TableEntry) -> None:
 
 
 class IdleWatch:
-    """Finds idle entries of a running program, each at most once per timeout."""
+    """Find idle entries of a running program. An entry is reported at most once per timeout."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.running = running
-        self._reported: dict[tuple[int, Ident], int] = {}  # table id and entry -> when it was last reported
+        self._reported: dict[tuple[int, Ident], int] = {}  # (table id, entry) -> time of its last report
 
     @property
     def needed(self) -> bool:
-        """True if any entry has a timeout."""
+        """True if any entry has an idle timeout."""
         return any(state.timed for state in self.running.tables.values())
 
     def expired(self, now_ns: int) -> list[p4r.TableEntry]:
-        """Return the entries that have become idle. `now_ns` is CLOCK_MONOTONIC."""
+        """Return the entries whose idle timeout has expired. `now_ns` is a time of CLOCK_MONOTONIC."""
         out: list[p4r.TableEntry] = []
         reported: dict[tuple[int, Ident], int] = {}
         for table in self.schema.tables.values():

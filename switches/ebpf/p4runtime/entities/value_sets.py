@@ -1,4 +1,4 @@
-"""ValueSetEntry (specification, section 9.6)."""
+"""Parser value sets: ValueSetEntry (specification, section 9.6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mrclab.switches.ebpf.runtime.value_sets import Ends
 
 
 class ValueSetEntries:
-    """Writes and reads the members of value sets."""
+    """Write and read the members of parser value sets."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
@@ -44,7 +44,7 @@ class ValueSetEntries:
         self.running.value_sets[known.name].set(ends, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield one value set, or all."""
+        """Yield one value set, or all value sets."""
         wanted = entity.value_set_entry.value_set_id
         numbers = [wanted] if wanted else list(self.schema.value_sets)
         for number in numbers:
