@@ -1,6 +1,7 @@
-"""``mrclab``, and ``python -m mrclab``: from its first moment on a signal ends it in a line.
+"""The entry point of ``mrclab`` and ``python -m mrclab``.
 
-The commands import much, which takes a second on a busy machine. So signals have their meaning before that.
+It sets the signal handlers before it imports the commands, which can take a second. So a signal in this
+second ends the program with a message of one line.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from mrclab.linux.life import signals
 
 INTERRUPTED = 130
 URGENT = ("fault", "restore")
-"""Short commands: their start took up to ten seconds while programs polled on every CPU."""
+"""Commands that run at the highest priority, because their start could take ten seconds on busy CPUs."""
 MOST_NICE = -20
 
 
 def main() -> int:
     """Run the command line; return the exit code."""
     if sys.argv[1:2] and sys.argv[1] in URGENT:
-        with suppress(AttributeError, OSError):  # not every system has it, and not everyone may
+        with suppress(AttributeError, OSError):  # no setpriority on this system, or not root
             os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     try:
         with signals.as_exceptions():

@@ -1,4 +1,4 @@
-"""``mrclab chakra``: show what an execution trace holds, or write one of a training step."""
+"""``mrclab chakra``: show the content of a Chakra execution trace, or write the trace of a training step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chakra(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print a trace's numbers. Raise InputError for a file that is no trace, or does not fit the others."""
+    """Print a trace's numbers. Raise InputError if a file is no trace or does not fit the other files."""
     if args.ranks < 0 or not 1 <= args.ranks_per_host <= MAX_RANKS_PER_HOST:
         raise InputError(f"--ranks is 0 or more, --ranks-per-host 1 to {MAX_RANKS_PER_HOST}")
     found = summary_of(source_of(trace_source(args.path, args.groups, args.ranks)), {}, args.ranks_per_host)
@@ -65,7 +65,7 @@ def _mb(size_bytes: int) -> str:
 
 
 def make(args: argparse.Namespace) -> int:
-    """Write a trace and the file of its process groups. Raise InputError if it cannot be written."""
+    """Write a trace and the file of its process groups. Raise InputError if a file cannot be written."""
     graph = llm_graph(LlmStep(**{item.name: getattr(args, item.name) for item in fields(LlmStep)}))
     known = groups_of(op for listed in graph.ranks for op in listed)
     names = {group: str(number) for number, group in enumerate(known, 1)}

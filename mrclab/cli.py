@@ -1,4 +1,4 @@
-"""The command line: the table of commands, the parser, and every error as one line and an exit code.
+"""The command line: the table of commands, and the parser. Each error becomes a line and an exit code.
 
 Exit codes (docs/troubleshooting.md): 0 success, 2 bad input, 3 the machine lacks something, 1 anything else.
 """
@@ -33,9 +33,9 @@ def _none(parser: argparse.ArgumentParser) -> None:
 class Command:
     """A command of ``mrclab``.
 
-    ``run`` names a module and its function, which takes the parsed arguments and returns the exit code. It is
-    imported when the command runs, so that help and bad input are answered at once. ``linux``: the whole
-    command works on a running fabric, so it is refused on other systems.
+    ``run`` names a module and its function, which takes the parsed arguments and returns the exit code. The
+    module is imported only when the command runs, so that help and errors appear quickly. If ``linux`` is
+    true, the command needs a running fabric, so it is refused on other systems.
     """
 
     name: str
@@ -195,11 +195,11 @@ COMMANDS = (
     Command("clean", "Remove whatever a crashed run left behind.", "mrclab.running:clean", add_force, True),
     Command("doctor", "Check what this machine has and what it lacks.", "mrclab.running:doctor", linux=True),
 )
-"""In the order of the help. `run`, `soak`, `fault`, `lab`, `live` do some of their work on any system."""
+"""The commands in the order of the help. `run`, `soak`, `fault`, `lab` and `live` also work without Linux."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; the result's `command` is a `Command`'s name."""
+    """Return the command line's parser. The parsed arguments have the command's name in `command`."""
     parser = Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
     parser.add_argument("--version", action="version", version=f"mrclab {version()}")
     parser.add_argument("--verbose", action="store_true", help="Report on stderr what is going on.")
@@ -212,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
 def carry_out(args: argparse.Namespace) -> int:
     """Import a parsed command's function, call it, and return its exit code.
 
-    Raise MachineError if the command needs Linux, and this is another system.
+    Raise MachineError if the command needs Linux and the system is another one.
     """
     command = next(each for each in COMMANDS if each.name == args.command)
     if command.linux:
@@ -229,11 +229,11 @@ EXTRAS = {
     "sweep": ("distributed",),
     "training": ("jax",),
 }
-"""By the extra's name, the top-level modules that it installs."""
+"""For each optional dependency group of the package: the top-level modules that it installs."""
 
 
 def missing_extra(command: str, error: Exception) -> MachineError | None:
-    """Return the error to report if a command failed for want of an extra; None for any other error."""
+    """Return the error to report if an optional dependency is missing; None for any other error."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     top = (error.name or "").partition(".")[0]
@@ -248,14 +248,14 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the process's exit code. Signals end it in order, from the start on."""
+    """Run one command and return the process's exit code. A signal ends the command in an orderly way."""
     with signals.as_exceptions():
         return _main(argv)
 
 
 def _main(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+        if isinstance(stream, io.TextIOWrapper):  # escape what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
         _require_utf8(sys.argv[1:] if argv is None else argv)
@@ -274,7 +274,7 @@ def _main(argv: Sequence[str] | None) -> int:
             raise
         return _fail(error, error.exit_code)
     except BrokenPipeError:
-        # The reader of our output has closed it (`mrclab status | head`): there is nowhere left to write.
+        # The program that reads the output has ended (`| head`). /dev/null avoids another error at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
@@ -287,7 +287,7 @@ def _main(argv: Sequence[str] | None) -> int:
             return _fail(f"the disk is full{where}: make room (mrclab prune), and try again", FAILED)
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
     except Exception as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # a library tidied up, and failed at that
+        if isinstance(error.__context__, KeyboardInterrupt):  # a library failed while it handled Ctrl-C
             return _fail("interrupted", INTERRUPTED)
         if args.verbose:
             raise
@@ -297,7 +297,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _require_utf8(words: Sequence[str]) -> None:
-    """Raise InputError if a word is not text: results and pages, which are UTF-8, could not name it."""
+    """Raise InputError if a word is not UTF-8, because results and pages could not contain it."""
     for word in words:
         try:
             word.encode()

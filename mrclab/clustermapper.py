@@ -1,4 +1,4 @@
-"""``mrclab clustermapper``: probe the running fabric and print the bad places."""
+"""``mrclab clustermapper``: probe the running fabric and print the bad links and switches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def clustermapper(args: argparse.Namespace) -> int:
 
 
 class Page:
-    """Clustermapper's state in one screen: the places that are bad now, the counts, and the last events."""
+    """The state of Clustermapper on one screen: the bad places now, the counts, and the last events."""
 
     def __init__(self, denylist: str) -> None:
         self._denylist = denylist
@@ -72,7 +72,7 @@ class Page:
         self._events: list[str] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take an event as `mrclab.testbed.clustermapper.probe` says it."""
+        """Add an event from `mrclab.testbed.clustermapper.probe`."""
         kind = event["event"]
         line = f"{time_of_day(event['t_ns'], offset_ns())}  {words_of(event)}"
         if kind == "probing":
@@ -87,7 +87,7 @@ class Page:
         self._events.append(line)
 
     def shown(self, rows: int = 24) -> str:
-        """Return the screen, in so many rows."""
+        """Return the text of the screen, with at most ``rows`` lines."""
         bad = list(self._bad.values())[: max(1, rows - 8)]
         more = len(self._bad) - len(bad)
         head = [f"clustermapper: {self._probing}", f"denylist: {self._denylist}", self._counts]
@@ -110,7 +110,7 @@ def _print(event: Mapping[str, Any]) -> None:
 
 
 def words_of(event: Mapping[str, Any]) -> str:
-    """Return what to say about an event."""
+    """Return the text that describes an event."""
     match event["event"]:
         case "probing":
             words = (

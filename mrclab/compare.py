@@ -1,4 +1,4 @@
-"""``mrclab compare A B ...``: two runs with the size of each difference, or several with a column each."""
+"""``mrclab compare A B ...``: compare two runs with the size of each difference, or several in columns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LIST = "ci95_ratio"
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Print the comparison of result directories: as tables, JSON or CSV.
+    """Print the comparison of result directories as tables, JSON or CSV.
 
-    Raise InputError if two share nothing, or there are too many.
+    Raise InputError if there are too many directories, or if two of the runs have no metric in common.
     """
     directories: list[str] = [args.a, *args.b]
     if len(directories) > MOST:
@@ -51,7 +51,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _csv(rows: Sequence[dict[str, Any]], runs: dict[str, dict[str, Any]]) -> None:
-    """Print a line for each row, with both directories, and the interval in two columns."""
+    """Print one CSV line for each row: both directories, the values, and the interval's two ends."""
     names = [name for name in rows[0] if name != _LIST]
     columns = ["directory_a", "directory_b", *names, "ratio_low", "ratio_high"]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")

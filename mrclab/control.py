@@ -1,4 +1,4 @@
-"""The socket over which ``mrclab`` sends requests to a running testbed (see `mrclab.linux.requests`)."""
+"""Send a request to a running testbed over its control socket (see `mrclab.linux.requests`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TIMEOUT_S = 60.0
 
 
 def call(names: Names, do: str, **arguments: Any) -> dict[str, Any]:
-    """Send a request to the testbed that is up and return its answer.
+    """Send a request to the running testbed and return its answer.
 
-    Raise InputError if no testbed is up or it refuses the request, MachineError if the machine lacks
-    something, RequestFailedError if the testbed fails at it.
+    Raise InputError if no testbed is up or it refuses the request. Raise MachineError if the machine lacks
+    something that the request needs, and RequestFailedError if the testbed fails to carry it out.
     """
     found = state.require(names)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -1,8 +1,8 @@
-"""The daemon that ``mrclab up`` leaves running: it has the lab, and a socket for other commands' requests.
+"""The daemon that ``mrclab up`` leaves running. It owns the lab and answers requests on a socket.
 
 Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD [PROGRAM]``. It writes its progress to
-the status descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as
-in `mrclab.linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
+the status descriptor, one JSON object per line. ``say`` is a line for the user. The last object is ``ready``,
+or an error as in `mrclab.linux.requests`. On SIGTERM the daemon takes the lab down.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ REQUEST_S = 5.0
 
 
 def _unavailable(error: grpc.RpcError | fy.P4ClientError) -> bool:
-    """Return whether a switch could not be reached, or is switched off."""
+    """Return True if the error means that a switch does not answer, for example because it is off."""
     if isinstance(error, fy.P4ClientError):
         return error.code is fy.GRPCStatusCode.UNAVAILABLE
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 class Daemon:
-    """The requests that a running lab takes."""
+    """The functions that carry out requests to a running lab."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -64,8 +64,9 @@ class Daemon:
         self.stopping = False
 
     def _with_switches(self, operation: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Any]:
-        """Return an operation that raises SwitchError, with the reason, if a process of the switches has
-        ended or the switch that it needs does not answer.
+        """Return the operation with a check of the switches.
+
+        Raise SwitchError if a process of the switches has ended, InputError if a switch does not answer.
         """
 
         def checked(request: Request) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Daemon:
     def _status(self, request: Request) -> dict[str, Any]:
         lab = self._lab
         counters = lab.controller.counters()
-        # Reading all entries back takes longer than reading all counters: `status --watch` goes without.
+        # Comparing all table entries takes longer than reading counters, so `status --watch` omits it.
         drifts = {d.switch: str(d) for d in (lab.controller.verify() if request.get("verify", True) else ())}
         return {
             "t_ns": time.monotonic_ns(),
@@ -110,7 +111,7 @@ class Daemon:
         }
 
     def _port_states(self) -> dict[str, str]:
-        """Return the state of every port of the fabric: its switches' and its hosts'."""
+        """Return the state of every port of the fabric, at switches and at hosts."""
         fabric, names = self._lab.fabric, self._lab.network.names
         found = link_states(port.ref.ifname for switch in fabric.switches for port in switch.ports)
         for host in fabric.hosts:
@@ -125,7 +126,7 @@ class Daemon:
         return asdict(self._lab.faults.apply(fault))
 
     def _counters(self, request: Request) -> dict[str, Any]:
-        """Return the counters of one switch: much sooner than the status of all. None while it is dead."""
+        """Return the counters of one switch, which is faster than "status". None if the switch is off."""
         name = request["switch"]
         if name not in {switch.name for switch in self._lab.fabric.switches}:
             raise InputError(f"no switch '{name}' in {self._lab.fabric.name}")
@@ -133,7 +134,7 @@ class Daemon:
         return {"counters": None if found is None else _plain(found)}
 
     def _ecmp(self, _request: Request) -> dict[str, Any]:
-        """Write routes for plain IPv6, among which switches choose by a hash, next to those of SRv6."""
+        """Install ECMP routes for plain IPv6 next to the SRv6 routes."""
         self._lab.controller.install_ecmp()
         return {}
 
@@ -173,14 +174,14 @@ class _Client:
     line: bytearray = field(default_factory=bytearray)
 
     def receive(self) -> bool:
-        """Read the available bytes; return True if the request is complete, or the client went away."""
+        """Read the available bytes. Return True if the request is complete or the client has disconnected."""
         part = self.connection.recv(REQUEST_BYTES + 1)
         self.line += part
         return not part or b"\n" in part or len(self.line) > REQUEST_BYTES
 
 
 def serve(lab: Lab, listener: socket.socket) -> None:
-    """Answer requests until one of them is "down". A slow client keeps no other one waiting."""
+    """Answer requests until a "down" request. A slow client does not delay the others."""
     daemon = Daemon(lab)
     clients: dict[int, _Client] = {}
     with selectors.DefaultSelector() as selector:
@@ -226,7 +227,7 @@ def _answer(client: _Client, daemon: Daemon) -> None:
 
 
 def main(topology: str, target: str, log_dir: Path, status_fd: int, program: str = "") -> int:
-    """Bring the lab up, report, serve until a signal or "down" comes, take the lab down."""
+    """Bring the lab up, serve requests until a signal or a "down" request, and take the lab down."""
     set_up_logging()
     with signals.as_exceptions():
         try:

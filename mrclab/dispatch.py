@@ -1,4 +1,4 @@
-"""The first step of commands that import much: check a name, or choose the module that carries them out."""
+"""The first step of commands whose modules are slow to import: check names, then import the module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mrclab.linux.system import require_linux
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out ``mrclab run``. Raise InputError at once for a scenario that does not exist."""
+    """Carry out ``mrclab run``. If the scenario does not exist, raise InputError before the slow import."""
     from mrclab.experiments.spec.shipped import SCENARIOS
 
     if args.scenario not in (None, "figures"):
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def soak(args: argparse.Namespace) -> int:
-    """Carry out ``mrclab soak``. Raise InputError at once for a scenario that does not exist."""
+    """Carry out ``mrclab soak``. If the scenario does not exist, raise InputError before the slow import."""
     from mrclab.experiments.spec.shipped import SCENARIOS
 
     SCENARIOS.text(args.soak)
@@ -31,7 +31,7 @@ def soak(args: argparse.Namespace) -> int:
 
 
 def live(args: argparse.Namespace) -> int:
-    """Carry out ``mrclab live``, from the simulator or from a fabric of this machine."""
+    """Carry out ``mrclab live``, with the simulator or with a fabric on this machine."""
     if args.target == "sim" and args.run is None:
         from mrclab.play.command import live_simulated
 
@@ -43,12 +43,12 @@ def live(args: argparse.Namespace) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out ``mrclab exec``, on one host or on all, with a recording or without."""
+    """Carry out ``mrclab exec``, on one host or on all, with or without a recording."""
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if args.all:
         from mrclab.exec import run_everywhere
 
-        # argparse takes the first word after -- for the host.
+        # With --all there is no host: argparse has stored the program's name in args.host.
         given = [word for word in (args.host, *words) if word is not None]
         return run_everywhere(given, args.user, args.record)
     if args.record is not None:

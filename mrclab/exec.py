@@ -1,7 +1,7 @@
-"""``mrclab exec``: a program on one host or on all, with the host's NIC ``mrc0``, recorded or not.
+"""``mrclab exec``: run a program on one host or on all, with the host's NIC ``mrc0``.
 
-Each process has its rank, the number of ranks and the first host's address in its environment, under the
-names of PyTorch (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) and Open MPI.
+The program's requests to the NIC can be recorded. With --all, each process has its rank, the number of ranks
+and the first host's address in the environment variables of PyTorch (such as RANK) and Open MPI.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOST_VARIABLE = "MRCLAB_HOST"
 
 
 def run_program(host: str | None, words: list[str], user_name: str | None) -> int:
-    """Become the program; return only by an exception. Raise InputError for a bad host, user or program."""
+    """Replace this process by the program. Raise InputError if the host, user or program does not exist."""
     host, network, user = checked(host, words, user_name, "h0 -- ib_write_bw")
     fabric, names = network.fabric, network.names
     built = libraries()
@@ -52,7 +52,7 @@ def run_program(host: str | None, words: list[str], user_name: str | None) -> in
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
         environment |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE; the program must not inherit it
     try:
         os.execvpe(words[0], words, environment)
     except OSError as error:
@@ -62,7 +62,7 @@ def run_program(host: str | None, words: list[str], user_name: str | None) -> in
 def checked(
     host: str | None, words: list[str], user_name: str | None, example: str
 ) -> tuple[str, FabricNetwork, pwd.struct_passwd | None]:
-    """Return the host, the running fabric and the user. Raise InputError for a bad host, user or program."""
+    """Return the host, the fabric and the user. Raise InputError if one of them or the program is unknown."""
     if host is None or not words:
         raise InputError(f"exec needs a program: mrclab exec {example}")
     require_root("exec ...")
@@ -88,10 +88,10 @@ def _prepend(environment: dict[str, str], name: str, value: str) -> None:
 
 
 def record_program(host: str | None, words: list[str], user: str | None, file: Path) -> int:
-    """Run a program on a host; return its exit code, 128 and the signal's number for a signal.
+    """Run a program on a host. Return its exit code, or 128 plus the signal's number if a signal ended it.
 
-    The requests of the host's programs go to ``file`` while it runs. Raise InputError for a bad host,
-    user, program or file.
+    During this time, write the requests of the host's programs to its NIC into ``file``. Raise InputError if
+    the host, user or program is unknown, or the file cannot be written.
     """
     host, network, _ = checked(host, words, user, "--record FILE h0 -- ib_write_bw")
     libraries()
@@ -108,23 +108,23 @@ def record_program(host: str | None, words: list[str], user: str | None, file: P
 
 
 def _run(argv: list[str]) -> int:
-    """Run a command in the foreground: signals for this process are passed on to it."""
+    """Run a command in the foreground. Forward the signals that this process receives to the command."""
     with subprocess.Popen(argv) as child:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: child.send_signal(number))
         for number in (signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)  # the terminal sends them to the program as well
+            signal.signal(number, signal.SIG_IGN)  # the terminal also sends these signals to the program
         code = child.wait()
     return 128 - code if code < 0 else code
 
 
 def part(file: Path, host: str) -> Path:
-    """Return the file of one host's part of a recording."""
+    """Return the file that holds one host's part of a recording."""
     return file.with_name(f"{file.name}.{host}")
 
 
 def join(file: Path, parts: list[Path]) -> None:
-    """Put parts together into one recording, and remove them. Raise InputError if it cannot be written."""
+    """Join the parts of a recording into one file and remove them. Raise InputError if a write fails."""
     try:
         with file.open("wb") as out:
             for each in parts:
@@ -141,7 +141,7 @@ WAIT_S = 3600.0
 
 
 def rank_environment(fabric: Fabric, rank: int) -> dict[str, str]:
-    """Return the variables of a rank; rank n runs on the fabric's host number n."""
+    """Return the environment variables of a rank. Rank n runs on the fabric's host number n."""
     size = str(len(fabric.hosts))
     return {
         "RANK": str(rank),
@@ -157,10 +157,10 @@ def rank_environment(fabric: Fabric, rank: int) -> dict[str, str]:
 
 
 def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = None) -> int:
-    """Run a program on every host and return 0 once all have succeeded.
+    """Run a program on every host. Return 0 after all have succeeded.
 
-    If one fails, end the others and return its exit code, 128 and the signal's number for a signal. ``file``
-    gets what all of them requested of their NICs.
+    If a program fails, end the others and return its exit code, or 128 plus the signal's number if a signal
+    ended it. If ``file`` is given, write the requests of all programs to their NICs into it.
     """
     if not words:
         raise InputError("exec needs a program: mrclab exec --all -- PROGRAM")
@@ -193,7 +193,7 @@ def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = N
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End children: SIGTERM, and SIGKILL to the ones still running after a grace time."""
+    """End children with SIGTERM. Those that still run `GRACE_S` seconds later get SIGKILL."""
     for child in children:
         child.terminate()
     for child in children:

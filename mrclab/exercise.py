@@ -1,4 +1,4 @@
-"""``mrclab exercise``: one exercise of a P4 course on our switches, or all in a table of outcomes."""
+"""``mrclab exercise``: run one exercise of a P4 course on mrclab's switches, or all with a result table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from mrclab.testbed.doctor import require_machine
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
-    """Bring an exercise up, give Mininet's command line, and take it down at its end.
+    """Bring an exercise up, open Mininet's command line, and take the exercise down when the user leaves it.
 
-    Programs that are not compiled yet are compiled first, if p4c is on PATH; nothing is written into
-    ``directory``.
+    If programs are not compiled yet and p4c is on PATH, compile them first. Write no file into ``directory``.
     """
     chosen = select_target(target).name
     wanted = read_topology(topology or find_topology(directory))
@@ -61,9 +60,9 @@ def _tell(up: Exercise) -> None:
 
 
 def exercise_all(course: Path, target: str) -> int:
-    """Bring up each exercise of a course, as it is and solved; print a table of outcomes.
+    """Bring up each exercise of a course, as given and with its solution; print a table of the results.
 
-    Return 0 if every solution came up, 1 if one did not. Raise InputError, MachineError.
+    Return 0 if every solution came up, otherwise 1. Raise InputError or MachineError as `exercise` does.
     """
     cases = cases_of(course)
     chosen = select_target(target).name
@@ -84,7 +83,7 @@ def exercise_all(course: Path, target: str) -> int:
 
 
 def outcome(case: Case, solved: bool, target: str, compiler: bool) -> tuple[bool, str]:
-    """Return whether a state of an exercise came up, and its outcome in words."""
+    """Run an exercise, as given or with its solution. Return whether it came up, and the result as text."""
     with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as scratch:
         try:
             here = staged(case, solved, Path(scratch) / case.name)

@@ -1,4 +1,4 @@
-"""``mrclab lab``: hand out a lab, check it, pack it, and grade a class's hand-ins."""
+"""``mrclab lab``: start a lab, check it, pack it for submission, and grade the submissions of a class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ALIKE = 0.8
 
 
 def grade_command(args: argparse.Namespace) -> int:
-    """Grade the hand-ins of a folder; return 0. Raise InputError, and MachineError without a sandbox."""
+    """Grade the submissions in a folder; return 0. Raise InputError, or MachineError without a sandbox."""
     lab = find(args.lab)
     due = _time(args.due)
     jobs = args.jobs if args.jobs is not None else os.cpu_count() or 1
@@ -130,7 +130,7 @@ _WIDTH = 78
 
 
 def lab(args: argparse.Namespace) -> int:
-    """Run ``mrclab lab WHAT``; return the exit code: 1 if a check did not pass."""
+    """Run ``mrclab lab WHAT``. Return the exit code, which is 1 if a check did not pass."""
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": _list,
         "start": _start,
@@ -178,7 +178,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
-    """Bring up a lab's fabric if that is possible; return the command that the student has to type."""
+    """Bring up a lab's fabric, or return the command with which the student must bring it up."""
     topology = found.spec.topology
     if topology is None:
         return ()
@@ -221,7 +221,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _score(args: argparse.Namespace) -> int:
-    """Print the score of a folder; return 1 if a part has no result."""
+    """Print the score of a folder; return 1 if a part of the score has no result."""
     found = find(args.lab)
     require_score(found)
     _require_modules(found)
@@ -243,7 +243,7 @@ def _judged(found: Lab, folder: Path) -> Iterator[Outcome]:
 
 
 def _shown(outcomes: Iterator[Outcome], *, quiet: bool = False) -> Iterator[Outcome]:
-    """Print each outcome as it comes, with its hint below it."""
+    """Print each outcome as soon as it is known, with its hint on the next lines, and yield it."""
     for outcome in outcomes:
         if not quiet:
             mark = "ok  " if outcome.passed else "... " if not outcome.tried else "hint"

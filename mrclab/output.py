@@ -1,4 +1,4 @@
-"""Directories of results: their place, their progress, their size, and how to remove old ones."""
+"""Result directories: create one, show a run's progress, list their sizes, and remove old ones."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Say = Callable[[str], None]
 Step = Callable[[int], None]
 Detail = Callable[[float], str]
 LEAST_ROOM_BYTES = 50_000_000
-"""A run with less room than this on its disk is not started: its captures alone take more."""
+"""With less free disk space than this, no run starts: its captures alone would need more."""
 LINE_EVERY_S = 10.0
-"""How often a line shows the progress if nothing can be drawn."""
+"""The time between two progress lines if the output is no terminal."""
 
 
 @contextmanager
 def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
-    """Yield the run's directory. Raise InputError if it holds another run.
+    """Create the run's directory and yield it. Raise InputError if it is not empty.
 
-    Folders that are made for it are removed again if an error ends the ``with`` and leaves them empty.
+    If an error ends the ``with``, new folders that are still empty are removed.
     """
     default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
     out = Path(out_option) if out_option else default
@@ -46,7 +46,7 @@ def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
         yield out
     except BaseException:
         for folder in missing:
-            with suppress(OSError):  # it is not empty, or was removed already
+            with suppress(OSError):  # the folder is not empty, or is gone already
                 folder.rmdir()
         raise
 
@@ -61,7 +61,7 @@ def _make(out: Path) -> None:
 
 
 def room_for(out: Path) -> None:
-    """Raise MachineError if the disk has next to no room left."""
+    """Raise MachineError if the disk has less than `LEAST_ROOM_BYTES` free."""
     free = shutil.disk_usage(out).free
     if free < LEAST_ROOM_BYTES:
         raise MachineError(
@@ -78,12 +78,12 @@ def size_of(directory: Path) -> int:
 
 
 def size_text(directory: Path) -> str:
-    """Return the size of all files below a directory, in words."""
+    """Return the size of all files below a directory as text with a unit."""
     return bytes_text(size_of(directory))
 
 
 def bytes_text(count: int) -> str:
-    """Return an amount of data in words: ``290 MB``."""
+    """Return an amount of data as text with a unit, such as ``290 MB``."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.{1 if count < 10 * size else 0}f} {unit}"
@@ -91,9 +91,9 @@ def bytes_text(count: int) -> str:
 
 
 def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]:
-    """Return the command that runs a scenario again as it was run, from any directory.
+    """Return a command that runs the scenario again in the same way, from any directory.
 
-    Files are named by their whole path, the target by its name: `auto` may be another one elsewhere.
+    Files have absolute paths. The target has its name, because `auto` may choose another one elsewhere.
     """
     words = ["mrclab", "run", _whole(SCENARIOS, name), "--target", target_name(scenario.target)]
     topology = scenario.topology if isinstance(scenario.topology, str) else None
@@ -111,7 +111,7 @@ def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]
 
 
 def _whole(shipped: Shipped, name: str) -> str:
-    """Return a shipped name as it is, a file with its whole path."""
+    """Return the name of a shipped file unchanged, or the absolute path of another file."""
     return name if name in shipped.names() else str(Path(name).resolve())
 
 
@@ -119,10 +119,10 @@ def _whole(shipped: Shipped, name: str) -> str:
 def progress(
     console: Console, what: str, total: int, detail: Detail = lambda _seconds: ""
 ) -> Iterator[tuple[Say, Step]]:
-    """Show the progress; yield a function that prints a line, and one that takes the number done.
+    """Show the progress. Yield two functions: one prints a line, one takes the number of finished parts.
 
-    A bar on a terminal; elsewhere a line every ten seconds, and one at the end. ``detail`` returns words
-    on the present part of the work, from the seconds since its beginning.
+    A terminal shows a bar. Elsewhere a line is printed every ten seconds and at the end. ``detail`` takes the
+    seconds since the start and returns a text about the present part of the work.
     """
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -148,7 +148,7 @@ def progress(
 
 
 class _Lines:
-    """Progress in lines, for a file or a pipe. Each is written at once, so that a reader sees it in time."""
+    """Progress as lines for a file or a pipe. Each line is flushed, so that a reader sees it at once."""
 
     def __init__(self, console: Console, what: str, total: int, detail: Detail) -> None:
         self._console = console
@@ -195,7 +195,7 @@ CAPTURES = "captures"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run's directory: its size, the captures' part of it, and when it was last written."""
+    """A run's directory: its size, the size of its captures, and the time of its last write (Unix time)."""
 
     directory: Path
     bytes: int
@@ -204,9 +204,9 @@ class Kept:
 
 
 def prune(args: argparse.Namespace) -> int:
-    """List the runs below a directory; remove old ones (``--keep``) or captures (``--captures``).
+    """List the runs below a directory. Remove old runs (``--keep``) or captures (``--captures``).
 
-    Raise InputError if there is no such directory.
+    Raise InputError if there is no such directory, or ``--keep`` is negative.
     """
     if args.keep is not None and args.keep < 0:
         raise InputError(f"it must be 0 or more, not {args.keep}", where="--keep")
@@ -236,7 +236,7 @@ def prune(args: argparse.Namespace) -> int:
 
 
 def find_runs(root: Path) -> list[Kept]:
-    """Return the runs in a directory and below it, the oldest first. Symbolic links are not followed."""
+    """Return the runs below a directory, oldest first. Do not follow symbolic links."""
     places = {path.parent for name in (RESULT, ASKED) for path in root.rglob(name) if not path.is_symlink()}
     runs = [
         Kept(
@@ -251,7 +251,7 @@ def find_runs(root: Path) -> list[Kept]:
 
 
 def beyond(runs: Sequence[Kept], keep: int) -> list[Kept]:
-    """Return the runs that are not among the ``keep`` newest of their folder (which is a scenario's)."""
+    """Return the runs that are not among the ``keep`` newest of their folder. A folder holds one scenario."""
     folders: dict[Path, list[Kept]] = defaultdict(list)
     for run in runs:
         folders[run.directory.parent].append(run)

@@ -1,7 +1,7 @@
-"""``mrclab profile``: the profiles of the NICs on the running fabric, shown and changed while they work.
+"""``mrclab profile``: show and change the profiles of NICs while they work on the running fabric.
 
-Each process with a NIC has a socket in its host's namespace (`mrclab.hosts.profile_socket`). A request goes
-to all of them on the chosen hosts.
+Each process with a NIC has a socket in its host's namespace (`mrclab.hosts.profile_socket`). A request is
+sent to the sockets of all chosen hosts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mrclab.testbed.names import require_root
 from mrclab.testbed.network import FabricNetwork
 
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By host: one for each of its NICs in use."""
+"""The answers by host. A host has one answer for each of its NICs in use."""
 
 
 def profile(args: argparse.Namespace) -> int:
-    """Show or change profiles. Return 2 if a request, or an entry of one, failed. Raise InputError."""
+    """Show or change profiles. Return 2 if a request failed, even in part. Raise InputError on bad input."""
     request = _request(args)
     network = FabricNetwork.attached()
     known = [host.name for host in network.fabric.hosts]

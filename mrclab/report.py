@@ -1,4 +1,4 @@
-"""``mrclab report DIR ...``: a page for each run, and an index over them."""
+"""``mrclab report DIR ...``: write the page of each run, and an index page for several runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ INDEX = "index.html"
 def report(args: argparse.Namespace) -> int:
     """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
-    Of several directories those without a result are left out, each with a line on stderr. Raise InputError
-    if none has a result.
+    If one of several directories has no result, skip it with a line on stderr. Raise InputError if all lack
+    one.
     """
     console = terminal(soft_wrap=True)
     runs = [Path(directory) for directory in args.directories]

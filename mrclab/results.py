@@ -5,10 +5,10 @@
     run = load("results/link-kill/20300101-120000")
     run.trials.groupby("transport")["recovered_us"].median()
 
-``load_many`` does the same for several runs: its frames have a column ``run`` in addition.
+``load_many`` loads several runs. Its frames also have a column ``run``.
 
 All frames have the columns ``transport`` and ``repetition``, so that they can be joined. Times in ``_us`` are
-microseconds since the measurement began; a trial's times count from its fault.
+microseconds since the start of the measurement or, for times of a trial, since its fault.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PACKET_COLUMNS = (*_KEY, "host", *(PACKET.names or ()), "is_data")
 
 @dataclass(frozen=True)
 class Results:
-    """One run: ``result`` is result.json, the frames are made of it and of the files next to it."""
+    """One run. ``result`` is result.json's content. Frames come from it and from files next to it."""
 
     directory: Path
     result: Mapping[str, Any]
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """The measured faults, a row each: what broke (``fault``, ``where``), and all times and counts."""
+        """The measured faults, one row each: what broke (``fault``, ``where``), and all times and counts."""
         return _frame(self._trial_rows(), TRIAL_COLUMNS)
 
     def _trial_rows(self) -> Iterator[dict[str, Any]]:
@@ -60,7 +60,7 @@ class Results:
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """The values of all metrics: steps, messages, goodput, ... (``metric``, ``value``)."""
+        """The values of all metrics, such as goodput, in the columns ``metric`` and ``value``."""
         return _frame(self._sample_rows(), SAMPLE_COLUMNS)
 
     def _sample_rows(self) -> Iterator[dict[str, Any]]:
@@ -71,7 +71,7 @@ class Results:
 
     @cached_property
     def series(self) -> pd.DataFrame:
-        """Delivered bytes and lost packets in bins of time; ``t_us`` is a bin's beginning."""
+        """Delivered bytes and lost packets in bins of time. ``t_us`` is the start of a bin."""
         parts = [
             pd.DataFrame(
                 {
@@ -89,7 +89,7 @@ class Results:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """What endpoints logged (docs/event-log.md); ``log`` is the host or rank, ``t_ns`` the clock's."""
+        """The logged events (docs/event-log.md). ``log`` is host or rank, ``t_ns`` is CLOCK_MONOTONIC."""
         return _frame(self._event_rows(), EVENT_COLUMNS)
 
     def _event_rows(self) -> Iterator[dict[str, Any]]:
@@ -101,10 +101,10 @@ class Results:
 
     @cached_property
     def packets(self) -> pd.DataFrame:
-        """The captured packets, a row each, where captures were kept (``measure: {capture: true}``).
+        """The captured packets, one row each, if the run kept its captures (``measure: {capture: true}``).
 
-        ``t_ns`` is on the clock of faults and events (CLOCK_MONOTONIC), ``is_data`` marks writes;
-        `mrclab.experiments.measure.pcap.Packets` has the other columns. Empty where captures were deleted.
+        ``t_ns`` is on the clock of faults and events (CLOCK_MONOTONIC), and ``is_data`` marks writes. The
+        other columns are described at `mrclab.experiments.measure.pcap.Packets`.
         """
         parts = []
         for name, repetition, directory in self._directories():
@@ -132,7 +132,7 @@ class Results:
 
 @dataclass(frozen=True)
 class ManyResults:
-    """Several runs. Their frames have a column ``run`` in front, with the name of each."""
+    """Several runs. Their frames have a first column ``run`` with the name of the run."""
 
     runs: Mapping[str, Results]
 
@@ -164,9 +164,9 @@ class ManyResults:
 
 
 def load_many(directories: Sequence[Path | str] | Mapping[str, Path | str]) -> ManyResults:
-    """Return the results in several directories, named by them or by the keys of a mapping.
+    """Return the results in several directories, by path or by the keys of a mapping.
 
-    Raise InputError if one has none, or if there are no directories.
+    Raise InputError if a directory has no result, or if there are no directories.
     """
     if not isinstance(directories, Mapping):
         directories = {str(directory): directory for directory in directories}
@@ -178,7 +178,7 @@ def load_many(directories: Sequence[Path | str] | Mapping[str, Path | str]) -> M
 def load(directory: Path | str) -> Results:
     """Return the results in a directory. Raise InputError if there are none, or they are damaged.
 
-    Frames are made at their first use: captures and logs may be large.
+    Packets and events are read at their first use, because captures and logs may be large.
     """
     path = Path(directory)
     result = load_result(path)
@@ -189,7 +189,7 @@ def load(directory: Path | str) -> Results:
 
 
 def _frame(rows: Iterator[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
-    """Return a frame whose first columns are these, whether there are rows or not."""
+    """Return a frame that begins with these columns, even if it has no rows."""
     frame = pd.DataFrame(list(rows))
     others = [column for column in frame.columns if column not in columns]
     return frame.reindex(columns=[*columns, *others])

@@ -1,4 +1,4 @@
-"""``mrclab run`` and ``mrclab soak``: one scenario, all figures, or a run that is resumed."""
+"""``mrclab run`` and ``mrclab soak``: run one scenario or all figures, or resume a run."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ FIGURES = "figures"
 
 
 def listed_figures() -> tuple[str, ...]:
-    """Return the scenarios that make up ``figures``, in order."""
+    """Return the names of the scenarios that ``figures`` runs, in order."""
     text = files("mrclab.experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(line for line in lines if line)
 
 
 def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
-    """Return the arguments for a figure; one that exists in virtual time only runs there, for any target."""
+    """Return the arguments for one figure. If the figure is simulated in any case, drop the target."""
     if args.target is None or load_scenario(name).target != SIMULATED:
         return args
     return argparse.Namespace(**{**vars(args), "target": None})
 
 
 def run_figures(args: argparse.Namespace) -> int:
-    """Run all, go on after one that fails, and write ``index.html``; return 1 if one failed.
+    """Run the scenarios of all figures and write ``index.html``. If one fails, run the rest and return 1.
 
-    All scenarios are read and checked before the first one runs. Raise InputError, MachineError.
+    All scenarios are checked before the first one runs. Raise InputError or MachineError if a check fails.
     """
     scenarios = [scenario_of(_for(args, name), name) for name in listed_figures()]
     if args.dry_run:
@@ -97,12 +97,12 @@ QUICK = {
         *("faults.4.at=2600 ms", "faults.4.duration=800 ms"),
     )
 }
-"""What ``--quick`` changes in a scenario: `training` is 30 steps of MRC and RoCEv2, with all its faults."""
+"""The settings of ``--quick``: `training` gets 30 steps of MRC and RoCEv2, with all its faults."""
 _ASKED = ("scenario", "topology", "trials", "seed", "out", "program", "set", "dry_run", "no_pcap", "quick")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a scenario. Every mistake in the input is found before anything is started."""
+    """Run a scenario. All input is checked before anything is started."""
     if args.resume is not None:
         given = [name for name in _ASKED if getattr(args, name)]
         if given:
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def soak(args: argparse.Namespace) -> int:
-    """Run the scenario of random faults. Raises what ``mrclab run`` raises."""
+    """Run a scenario of random faults. Raise the same errors as ``mrclab run``."""
     args.scenario, args.trials, args.jobs = args.soak, None, 1
     kind = scenario_of(args, args.soak).workload.kind
     if kind != "mesh":

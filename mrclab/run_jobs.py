@@ -1,6 +1,6 @@
-"""A scenario in virtual time with several repetitions at a time, each in a process of its own.
+"""Run several repetitions of a scenario in virtual time at once, each in a separate process.
 
-A repetition depends on its scenario, transport and number alone, so the results are those of one process.
+A repetition depends only on its scenario, transport and number, so one process would give the same results.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ AFTERWARDS = "mrclab.experiments.report.write"
 """The module that writes the report. Its import takes seconds, so this process does it while workers run."""
 
 MOST_PARTS = 4
-"""Processes that draw: more would have no picture each."""
+"""The most processes that draw pictures: a run has few pictures."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One repetition of a run: its transport's place in the scenario, its number, and when it began, s."""
+    """One repetition: its transport's index in the scenario, its number, and its start time in s."""
 
     place: int
     number: int
@@ -49,10 +49,10 @@ def run_in_processes(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport as the engine's `run_scenario` does, a repetition in each of ``workers`` at a time.
+    """Run all repetitions of a scenario like the engine's `run_scenario`, ``workers.count`` at a time.
 
-    The workers end with it. Trials are counted when their repetition is done. Raise InputError, and
-    MachineError if a process dies.
+    The workers end with the run. Trials are counted when their repetition is done. Raise InputError if a
+    transport or the workload cannot be simulated, and MachineError if a process dies.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED
@@ -88,7 +88,7 @@ def _run_all(
     parts: Sequence[Part],
     add: Callable[[Part, Repetition], None],
 ) -> None:
-    """Run all parts, each as soon as a worker is free, and call ``add`` with each result as it comes."""
+    """Run each part as soon as a worker is free. Call ``add`` with each result as soon as a part is done."""
     waiting, took_s = list(parts), dict[int, float]()
     under_way: dict[Future[Repetition], Part] = {}
     with workers.pool as pool:
@@ -118,16 +118,16 @@ def _run_all(
 
 
 def longest(waiting: Sequence[Part], took_s: Mapping[int, float]) -> Part:
-    """Return the part to run next: one of the transport that took longest, so that no long one is the last.
+    """Return the part to run next: one of the slowest transport, so that no slow part is left for the end.
 
-    ``took_s`` has the seconds of each transport that was run. One that was not may be the longest.
+    ``took_s`` has the seconds of each transport that has run. A transport without a time counts as slowest.
     """
     return max(waiting, key=lambda part: took_s.get(part.place, math.inf))
 
 
 def draw_in_processes(jobs: int, directory: Path, result: Mapping[str, Any]) -> None:
-    """Draw the pictures of a result as `draw_all` does, ``jobs`` at a time. Raise MachineError."""
-    from mrclab.experiments.report.pictures import draw_all  # late, as AFTERWARDS
+    """Draw a result's pictures like `draw_all`, in ``jobs`` processes. Raise MachineError if one dies."""
+    from mrclab.experiments.report.pictures import draw_all  # late: this import is slow
 
     parts = min(jobs, MOST_PARTS)
     try:
@@ -142,4 +142,4 @@ def _repeat(scenario: Scenario, place: int, number: int, out: Path) -> Repetitio
 
 
 def _no_step() -> None:
-    """Do nothing: a worker does not show progress."""
+    """Do nothing, because a worker does not show progress."""

@@ -1,4 +1,4 @@
-"""From a scenario to a result directory and a table: what ``run``, ``soak`` and the figures share."""
+"""Run a scenario, save its result and print it. ``run``, ``soak`` and the figures use this module."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mrclab.workers import copies
 
 
 def run_scenario(args: argparse.Namespace) -> int:
-    """Run the scenario that the arguments ask for, or print its plan."""
+    """Run the scenario that the arguments name, or print its plan if ``--dry-run``."""
     scenario = scenario_of(args, args.scenario)
-    # Imported late: it loads numpy, and bad input should be refused before that.
+    # Imported late because it loads numpy: bad input must be rejected without this delay.
     from mrclab.experiments.spec.plan import plan_text
 
     plan = plan_text(scenario)
@@ -45,10 +45,9 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 
 def resume_scenario(out: Path, jobs: int = 1) -> int:
-    """Go on with the run of a directory: the repetitions that it has finished are kept.
+    """Resume the run in a directory. Its finished repetitions are kept.
 
-    Raise InputError if the directory has no run, one that is finished, or one whose scenario means
-    something else today.
+    Raise InputError if the directory has no run, if the run is finished, or if its scenario has changed.
     """
     from mrclab.cli import parser
     from mrclab.experiments.report.build import load_run
@@ -69,19 +68,19 @@ def resume_scenario(out: Path, jobs: int = 1) -> int:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """Return 1 if data was damaged or a program failed, else 0."""
+    """Return 1 if data was damaged or a program failed, otherwise 0."""
     from mrclab.experiments.report.table import program_failures
 
     return int(result["integrity"] != "ok" or bool(program_failures(result)))
 
 
 def at_speed_of(scenario: Scenario, parameters: Mapping[str, Any]) -> Scenario:
-    """Return a scenario in the slow motion of a run that was made with these parameters."""
+    """Return the scenario with the same slow-motion factor as a run with these parameters."""
     return slowed(scenario, parameters.get("slower", 1.0) / scenario.slower)
 
 
 def is_finished(out: Path) -> bool:
-    """Return True if a directory has the result of a run that came to its end."""
+    """Return True if a directory has the result of a complete run."""
     from mrclab.experiments.result.file import load_result
 
     try:
@@ -91,15 +90,15 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return a scenario's settings, as JSON has them, however its target and topology were named."""
+    """Return the settings in JSON types, without target and topology, which have several spellings."""
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the machine meets the needs of a scenario: in virtual time, only those of its workload.
+    """Check that the machine meets the needs of a scenario. In virtual time, only the workload has needs.
 
-    Raise MachineError, and InputError if a testbed of these names is up.
+    Raise MachineError if something is missing, and InputError if a testbed with the same names is up.
     """
     from mrclab.experiments.live.needs import require_all, require_workload
 
@@ -118,7 +117,7 @@ def require(scenario: Scenario) -> None:
 
 
 def require_jobs(jobs: int, scenario: Scenario) -> None:
-    """Check the number of repetitions at a time. Raise InputError."""
+    """Check the number of repetitions at a time. Raise InputError if it is not possible."""
     if jobs < 1:
         raise InputError(f"--jobs: {jobs} repetitions at a time: give 1 or more")
     if jobs > 1 and scenario.target != SIMULATED:
@@ -126,7 +125,7 @@ def require_jobs(jobs: int, scenario: Scenario) -> None:
 
 
 def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
-    """Return the scenario of a name with the arguments' overrides. Raise InputError."""
+    """Return the named scenario with the arguments' overrides. Raise InputError if something is not valid."""
     scenario = load_scenario(
         name,
         topology=args.topology,
@@ -150,18 +149,18 @@ def run_and_report(
     resume: bool = False,
     jobs: int = 1,
 ) -> dict[str, Any]:
-    """Run a scenario with its progress on a terminal; return the contents of its result.json.
+    """Run a scenario and show its progress; return the contents of its result.json.
 
-    ``command`` reproduces the run, and ``jobs`` repetitions run at a time. With ``resume`` the repetitions
-    that the directory has are kept. A signal ends the run once: later ones do not keep it from saving its
-    repetitions.
+    ``command`` is the command that reproduces the run. ``jobs`` repetitions run at a time. If ``resume`` is
+    true, repetitions in the directory are kept. The first signal ends the run. Later signals are ignored
+    while the run saves its repetitions.
     """
     with signals.first_only():
         return _run_and_report(scenario, out, console, command, resume, jobs)
 
 
 def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
-    """Return the scenario's switch program. If it is refused nothing is left behind."""
+    """Return the scenario's switch program. If the program is not valid, remove the new directory."""
     if not scenario.program:
         return shipped_pipeline()
     from mrclab.controller.programs import pipeline_of
@@ -175,7 +174,7 @@ def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
 
 
 def _detail_of(scenario: Scenario, out: Path) -> Detail:
-    """Return what describes the present part of a run: of a training its step, loss and time left."""
+    """Return a function that describes the present part of a run, such as a training's step and loss."""
     if not isinstance(scenario.workload, Transformer):
         return lambda _seconds: ""
     from mrclab.experiments.run.outcome import repetition_directory
@@ -191,7 +190,7 @@ def _detail_of(scenario: Scenario, out: Path) -> Detail:
 
 
 def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
-    """Return the scenario at the speed that suits this machine. If there is none nothing is left behind."""
+    """Return the scenario, slowed if this machine needs it. After an error, remove the new directory."""
     if scenario.target == SIMULATED:
         return scenario
     from mrclab.experiments.live.calibration import calibrated, needs_calibration
@@ -204,11 +203,11 @@ def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
 
 
 def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
-    """Return the function that runs a scenario. It may have started processes, which end with the run."""
+    """Return the function that runs a scenario. If there are several jobs, start their processes now."""
     if jobs > 1:
         from mrclab.run_jobs import run_in_processes
 
-        # Copied before the progress has threads.
+        # Workers are copies of this process, so start them before the progress display starts threads.
         workers = copies(min(jobs, len(scenario.transports) * scenario.repetitions))
         return partial(run_in_processes, workers)
     if scenario.target == SIMULATED:
@@ -219,8 +218,8 @@ def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
 
 
 def _show(out: Path, jobs: int = 1) -> None:
-    """Write the files that show a result, the pictures by so many processes."""
-    # Imported late: that takes seconds, in which a run with several processes already works.
+    """Write the files that show a result. With several jobs, as many processes draw the pictures."""
+    # Imported late, because it takes seconds: in this time, worker processes already work.
     from mrclab.experiments.report.write import write_all
 
     if jobs > 1:
@@ -234,7 +233,7 @@ def _show(out: Path, jobs: int = 1) -> None:
 def _run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool, jobs: int
 ) -> dict[str, Any]:
-    """Do as ``run_and_report``, ended by any signal."""
+    """Do the work of ``run_and_report``. Any signal raises an exception here."""
     from mrclab.experiments.live.system import describe_system
     from mrclab.experiments.report.build import Run, build, load_repetitions, save_run, save_unfinished
     from mrclab.experiments.result.file import save_result
@@ -270,7 +269,7 @@ def _run_and_report(
             run(scenario, out, outcome, say=say, step=step)
     except BaseException as error:
         if not outcome.began and not resume and isinstance(error, InputError | MachineError):
-            shutil.rmtree(out, ignore_errors=True)  # nothing can be measured here
+            shutil.rmtree(out, ignore_errors=True)  # the run could not start, so there is nothing to keep
         elif save_unfinished(
             out, replace(described, target=outcome.target), outcome.repetitions, reason(error)
         ):

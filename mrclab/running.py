@@ -1,6 +1,7 @@
-"""Commands on this machine and its testbed that stays up: up, down, cli, clean, doctor.
+"""Commands for this machine and the testbed that stays up: up, down, cli, clean, doctor.
 
-``python -m mrclab.running PREFIX STATE_DIR RUN_ID`` takes it down after the end of what needed it.
+As a program (``python -m mrclab.running PREFIX STATE_DIR RUN_ID``) this module takes the testbed of a run
+down. `down_if_killed` starts it in a watchdog process.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def up(args: argparse.Namespace) -> int:
 
 
 def bring_up(topology: str, target: str, *, program: str | None = None, force: bool = False) -> int:
-    """Bring a fabric up in a separate process and return when it is programmed.
+    """Bring a fabric up in a separate process (the daemon) and return after its switches are programmed.
 
-    ``program`` is the user's switch program, checked and compiled before anything is started. With ``force``
-    a testbed that is up is taken down first, whoever its owner. If it ends before the fabric is up, it takes
-    all of it down again.
+    ``program`` is the user's switch program. It is checked and compiled before anything is started. With
+    ``force``, a running testbed is taken down first, even if it belongs to another user. If the start fails,
+    everything is taken down again.
     """
     require_live(load_fabric(topology))
     require_machine()
@@ -59,7 +60,7 @@ def bring_up(topology: str, target: str, *, program: str | None = None, force: b
     logs = _logs()
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
-    # The daemon inherits no descriptor of ours: a reader of our output would else wait for its end, too.
+    # The daemon must not inherit stdout: a reader of mrclab's output would wait until the daemon ends.
     with open(logs / "daemon.log", "ab") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd), *own],
@@ -84,14 +85,14 @@ def _logs() -> Path:
 
 
 def _own_program(program: Path) -> list[str]:
-    """Return the compiled program's JSON, as a word for the daemon."""
+    """Compile the program and return the path of its JSON, as an argument for the daemon."""
     from mrclab.controller.programs import load_program
 
     return [str(load_program(program, _logs() / "program").json.resolve())]
 
 
 def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:
-    """Print the daemon's output until it is ready or refuses; return the exit code."""
+    """Print the daemon's messages until it is ready or reports an error. Return the exit code."""
     with os.fdopen(read_fd, encoding="utf-8") as status:
         for line in status:
             words = json.loads(line)
@@ -115,7 +116,7 @@ def down(args: argparse.Namespace) -> int:
 
 
 def take_down(*, force: bool = False) -> int:
-    """Take the testbed down. Raise InputError if none runs, or it is not ours, unless ``force``."""
+    """Take the testbed down. Raise InputError if none runs or, without ``force``, if it has another owner."""
     names = Names.from_environment()
     found = require_ours(names, force=force)
     take(names, found)
@@ -125,7 +126,7 @@ def take_down(*, force: bool = False) -> int:
 
 @contextmanager
 def down_if_killed(names: Names) -> Iterator[None]:
-    """Start a process that takes the testbed down if this one is killed; stop it at the end of the block."""
+    """Start a watchdog process, which takes the testbed down if this process is killed in the ``with``."""
     owner = Process.of(os.getpid(), command())
     watchdog = Watchdog(names, state.require(names).run_id, owner, "mrclab.running")
     try:
@@ -135,14 +136,14 @@ def down_if_killed(names: Names) -> Iterator[None]:
 
 
 def down_after(names: Names, run_id: str) -> None:
-    """Take a testbed down, unless it is gone or another one is up by now."""
+    """Take the testbed of a run down, unless it is gone or a newer testbed is up."""
     found = state.read(names)
     if found is not None and found.run_id == run_id:
         _take_down(names)
 
 
 def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
-    """Has the daemon take its testbed down, and removes the rest: all, if the daemon is dead.
+    """Let the daemon take its testbed down, and remove the rest. If the daemon is dead, remove everything.
 
     Return the outcome in a few words, and the removed parts.
     """
@@ -172,9 +173,9 @@ def cli(_args: argparse.Namespace) -> int:
 
 
 def clean(args: argparse.Namespace) -> int:
-    """Remove the remains of dead testbeds, and the one that is up, and list the removed parts.
+    """Remove the testbed that is up and the remains of dead ones, and print the removed parts.
 
-    Raise InputError if the one that is up is not ours, unless forced.
+    Raise InputError if the testbed has another owner, unless forced.
     """
     require_root("clean")
     names = Names.from_environment()
@@ -191,7 +192,7 @@ def clean(args: argparse.Namespace) -> int:
 
 
 def doctor(_args: argparse.Namespace) -> int:
-    """Print every check and return the exit code: 3 if something required is missing."""
+    """Print every check. Return the exit code, which is 3 if a required part is missing."""
     found = (*checks(), Check("MRC core", compiled.in_use(), False, compiled.describe()))
     print(report(found))
     return MachineError.exit_code if any(check.required and not check.ok for check in found) else 0

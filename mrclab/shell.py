@@ -1,7 +1,7 @@
-"""``mrclab shell``: p4runtime-shell on a switch of the running testbed.
+"""``mrclab shell``: open p4runtime-shell on a switch of the running testbed.
 
-The switches' controller stays primary. P4Runtime accepts writes under the primary's election id on any
-channel, so the shell's stream is that of a backup, and its writes carry the primary's id.
+The fabric's controller stays primary, so the shell connects as a backup. P4Runtime accepts every write that
+has the primary's election id, and the shell uses this id in its writes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 
 
 def shell(args: argparse.Namespace) -> int:
-    """Open the shell and return its exit code. A script on standard input is run line by line.
+    """Open the shell and return its exit code. If standard input is a script, run its lines.
 
-    Raise InputError if no testbed is up or it has no such switch, MachineError if the shell's
+    Raise InputError if no testbed is up or it has no such switch. Raise MachineError if the shell's virtual
     environment cannot be made.
     """
     switch: str = args.switch

@@ -1,6 +1,6 @@
-"""The virtual environment of p4runtime-shell, which needs an older protobuf than mrclab.
+"""The virtual environment for p4runtime-shell, which needs an older protobuf than mrclab.
 
-Run as a program it makes the environment, so that an image can hold it. Only the standard library is used.
+As a program, this module makes the environment, for instance in a Docker image. It needs no other package.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PINS = (
     "ipython==7.31.1",
     "jedi==0.17.2",
     "grpcio>=1.60,<2",
-    "setuptools<81",  # the last with pkg_resources, which IPython 7 imports
+    "setuptools<81",  # later ones lack pkg_resources, which IPython 7 imports
 )
 
 
 class ShellEnvironmentError(RuntimeError):
-    """The environment cannot be made; the text is one line and names the mend."""
+    """The environment cannot be made. The text is one line and says what to do."""
 
 
 def environment_directory() -> Path:
-    """Return the environment's directory, named after its pins.
+    """Return the environment's directory. Its name has a hash of the pinned versions.
 
-    It is under MRCLAB_CACHE if that is set, else under the user's cache directory.
+    It is below MRCLAB_CACHE if that is set, otherwise below the user's cache directory.
     """
     cache = os.environ.get(CACHE_VARIABLE)
     root = (
@@ -45,16 +45,16 @@ def environment_directory() -> Path:
 
 
 def shell_python() -> Path:
-    """Return the interpreter of the environment, made on first use (some 15 s, 100 MB, needs PyPI).
+    """Return the environment's Python. The first call makes the environment (some 15 s, 100 MB, needs PyPI).
 
-    Of several processes that want it at once, one makes it and the others wait. Raise ShellEnvironmentError
-    if it cannot be made.
+    If several processes call this at once, one makes the environment and the others wait. Raise
+    ShellEnvironmentError if it cannot be made.
     """
     directory = environment_directory()
     python = directory / "bin" / "python"
     if (directory / ".ready").exists():
         return python
-    import fcntl  # Unix has it alone
+    import fcntl  # exists on Unix only
 
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)

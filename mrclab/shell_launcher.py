@@ -1,6 +1,6 @@
-"""Starts p4runtime-shell; run by the interpreter of a separate environment, with nothing of mrclab's.
+"""Start p4runtime-shell. The interpreter of a separate environment runs this file, without mrclab's packages.
 
-Arguments: the switch's name, its device id, its address, and the election id of its primary.
+Arguments: the switch's name, its device id, its address, and the election id of its primary controller.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ After a change, `mrclab status` shows how the switch differs from what the contr
 
 
 def main() -> None:
-    """Connect as a backup, then write as the primary does."""
+    """Connect as a backup controller. Then set the primary's election id, so that writes are accepted."""
     switch, device, address, primary = sys.argv[1:5]
     election = int(primary)
     backup = 1 + os.getpid() % max(1, min(election - 1, 1000))
     connect = shell.setup
 
     def setup(*args: object, **kwargs: object) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):  # it would say that a backup may only read
+        with contextlib.redirect_stdout(io.StringIO()):  # hide the warning that a backup may only read
             connect(*args, **kwargs)
         shell.client.election_id = (election >> 64, election & (1 << 64) - 1)
         print(BANNER.format(switch=switch, device=device, address=address))

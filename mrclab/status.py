@@ -1,4 +1,4 @@
-"""``mrclab status``: the running fabric and what its switches count."""
+"""``mrclab status``: show the running fabric and the counters of its switches."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mrclab.topologies.units import option_value, time_ns
 FILE_WIDTH = 160
 WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5
-"""Lines of a page in addition to its switches."""
+"""Lines of the output besides the table of switches."""
 MOST_PORTS = 16
-"""How many are named if more are not up."""
+"""If more ports than this are not up, the others are only counted."""
 
 
 def status(args: argparse.Namespace) -> int:
-    """Print the state of the running testbed; with ``--watch`` repeatedly, with rates per second.
+    """Print the state of the running testbed. With ``--watch``, print it repeatedly, with rates per second.
 
-    Raise InputError if no testbed is up, or the interval is no time.
+    Raise InputError if no testbed is up, or the interval is not a time.
     """
     watch_s = _interval_s(args.watch) if args.watch is not None else None
     names = Names.from_environment()
@@ -52,7 +52,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _interval_s(words: str) -> float:
-    """Return an interval in seconds; a bare number is one of seconds, as watch(1) takes it."""
+    """Return an interval in seconds. A number without a unit means seconds, as for watch(1)."""
     given = f"{words} s" if words.replace(".", "", 1).isdigit() else words
     return option_value(time_ns, given, "--watch") / 1e9
 
@@ -76,7 +76,7 @@ def _watch(names: Names, since: str, interval_s: float) -> None:
 
 
 def _console() -> Console:
-    """Return a console for the terminal, or for a file, in which lines are not wrapped."""
+    """Return a console for the terminal or a file. In a file, lines are not wrapped."""
     console = terminal()
     return console if console.is_terminal else terminal(width=FILE_WIDTH)
 
@@ -84,7 +84,7 @@ def _console() -> Console:
 def page(
     answer: dict[str, Any], *, ports: bool = False, sids: bool = False, rows: int | None = None
 ) -> Group:
-    """Return what ``status`` prints. Where ``rows`` are too few, sound switches of one tier share a row."""
+    """Return the output of ``status``. If ``rows`` are too few, healthy switches of a tier share one row."""
     switches = answer["switches"]
     table = _table(switches, answer["ports"])
     if rows is not None and table.row_count + OTHER_ROWS > rows:
@@ -112,9 +112,9 @@ def _broken(answer: dict[str, Any]) -> list[str]:
 
 
 def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | None = None) -> Group:
-    """Return the counts since ``before``, in as many ``rows`` as the terminal has.
+    """Return the counts since ``before``, in at most ``rows`` lines. Without ``before``, omit the rates.
 
-    Ports that marked, trimmed or dropped come first, then the busiest. Without ``before`` there are no rates.
+    Ports that marked, trimmed or dropped frames come first, then the busiest ports.
     """
     broken = _broken(answer)
     switches = answer["switches"].values()
@@ -157,7 +157,7 @@ def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | No
 def _growth(
     answer: dict[str, Any], before: dict[str, Any] | None
 ) -> Iterator[tuple[str, str, list[int], float | None]]:
-    """Yield of every port its switch, its number, what its counters grew by, and its longest wait in us."""
+    """Yield for every port: its switch, its number, the increase of its counters, its longest wait in us."""
     for name, switch in answer["switches"].items():
         counters = switch["counters"]
         old = before["switches"][name]["counters"] if before is not None else None
@@ -169,7 +169,7 @@ def _growth(
 
 
 def _ports(answer: dict[str, Any]) -> Table:
-    """Return a row for every port: frames and bytes in and out, what its queue did, and its state."""
+    """Return a row for every port: frames and bytes in and out, the counters of its queue, and its state."""
     table = Table(box=None, header_style="bold")
     table.add_column("port", no_wrap=True)
     heads = ("in", "bytes in", "high in", "out", "bytes out", "high out", "marked", "trimmed", "refused")
@@ -192,7 +192,7 @@ def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
 
 
 def _sids(switches: dict[str, Any]) -> Table:
-    """Return the hits of every SID of every switch: its own, and those of the neighbours that it sent to."""
+    """Return how often each switch used each SID: its own SID, or the SID of the neighbour it sent to."""
     table = Table(box=None, header_style="bold")
     for head in ("switch", "SID", "frames", "bytes"):
         table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")
@@ -237,7 +237,7 @@ def _queues(switches: dict[str, Any]) -> Table | str:
 
 
 def _tiers(switches: dict[str, Any], ports: dict[str, str]) -> Table:
-    """Return a row for each plane and tier, and one for each switch that is not as it should be."""
+    """Return one row for each plane and tier, and one for each switch that has a problem."""
     table = Table(box=None, header_style="bold")
     for heading in ("switches", "state", "rx frames", "tx frames", "drops"):
         table.add_column(heading, justify="right" if heading.endswith("frames") else "left")
@@ -265,7 +265,7 @@ def _table(switches: dict[str, Any], ports: dict[str, str]) -> Table:
 
 
 def _rows(switches: dict[str, Any], ports: dict[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield of each switch its name, device, P4Runtime's place, state, frames in and out, and drops."""
+    """Yield for each switch: name, device id, P4Runtime address, state, frames in and out, and drops."""
     for name, switch in switches.items():
         counters = switch["counters"]
         if counters is None:

@@ -1,4 +1,4 @@
-"""Output for a person: the terminal that commands print to, and moments as local time of day."""
+"""Output for people: the console that commands print to, and times as local time of day."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from rich.console import Console
 
 
 def terminal(file: IO[str] | None = None, *, width: int | None = None, soft_wrap: bool = False) -> Console:
-    """Return a console on standard output, or on a file, that shows text as it is.
+    """Return a console on standard output, or on a file, that prints text unchanged.
 
-    Names and descriptions that users write may hold anything: rich's own Console takes text in square
-    brackets for markup, and ``:cat:`` for a picture. Styles are given by `rich.text.Text`.
+    By default rich treats square brackets as markup and ``:cat:`` as an emoji. But names and descriptions of
+    users may contain both, so this console does neither. Use `rich.text.Text` for styles.
     """
     return Console(file=file, width=width, soft_wrap=soft_wrap, markup=False, emoji=False)
 
 
 def offset_ns() -> int:
-    """Return by how much the wall clock is ahead of CLOCK_MONOTONIC now, in nanoseconds."""
+    """Return how far the wall clock is ahead of CLOCK_MONOTONIC, in nanoseconds."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     return wall - (before + time.monotonic_ns()) // 2
 
 
 def time_of_day(monotonic_ns: int, ahead_ns: int) -> str:
-    """Return a moment as local time of day in microseconds, ``19:25:31.123456``."""
+    """Return a monotonic time as local time of day with microseconds: ``19:25:31.123456``."""
     wall_ns = monotonic_ns + ahead_ns
     return f"{datetime.fromtimestamp(wall_ns // 10**9):%H:%M:%S}.{wall_ns % 10**9 // 1000:06d}"
 
 
 def moment(before_ns: int, after_ns: int, ahead_ns: int) -> str:
-    """Return the middle of an interval, and how far the true moment can be from it."""
+    """Return the middle of an interval as local time of day, with the largest possible error."""
     half_us = (after_ns - before_ns) / 2000
     error = f"{half_us:.1f}" if half_us < 10 else f"{half_us:,.0f}"
     return f"{time_of_day((before_ns + after_ns) // 2, ahead_ns)} +- {error} us"

@@ -1,4 +1,4 @@
-"""``mrclab trace DIR``: a run's events for Perfetto or chrome://tracing."""
+"""``mrclab trace DIR``: write a run's events as a trace file for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 

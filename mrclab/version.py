@@ -6,7 +6,7 @@ import importlib.metadata
 
 
 def version() -> str:
-    """Return the version, or that the package is not installed."""
+    """Return the version, or "(not installed)"."""
     try:
         return importlib.metadata.version("mrclab")
     except importlib.metadata.PackageNotFoundError:

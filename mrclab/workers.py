@@ -1,4 +1,4 @@
-"""Worker processes of this machine: how they begin, and how they end with the process that started them."""
+"""Worker processes on this machine: start them, and end them with the process that started them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 END_S = 20.0
-"""The time that a task has to remove its files after SIGTERM, s."""
+"""The time in s that a task has to remove its files after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """So many processes that wait for tasks."""
+    """A pool of ``count`` processes that wait for tasks."""
 
     count: int
     pool: ProcessPoolExecutor
 
 
 def copies(count: int) -> Workers:
-    """Start workers with the modules that this process has imported. No thread of it may hold a lock.
+    """Start workers as copies (forks) of this process. No other thread of this process may hold a lock.
 
-    Only Linux copies a process safely (macOS's system libraries fail in a copy). On other systems each worker
-    imports the modules again.
+    A copy has already imported the modules. Only Linux copies a process safely: on macOS, system libraries
+    fail in a copy. So on other systems each worker is a new process and imports the modules again.
     """
     copied = is_linux()
     context = multiprocessing.get_context("fork" if copied else "spawn")
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
     if copied:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # a copy has handlers of ours
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # no signals at the start
         try:
-            pool.submit(_nothing)  # the first task starts all
+            pool.submit(_nothing)  # the first task starts all workers
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Workers(count, pool)
@@ -51,11 +51,11 @@ def _nothing() -> None:
 
 
 def begin_worker(parent_pid: int) -> None:
-    """Leave Ctrl-C to the process that started the workers, and end when that one ends or is killed.
+    """Prepare a worker: it ignores Ctrl-C, and ends when the process that started it ends or is killed.
 
-    SIGTERM ends a worker at once, except in a task (`run_or_end`). While a worker sends a result, the pool's
-    own code would catch an exception of ours and send again. It would wait for ever if another worker was
-    killed while it held the lock for sending.
+    SIGTERM ends a worker immediately, except in a task (`run_or_end`). An exception would not be safe here.
+    If it came while the worker sends a result, the pool would catch it and send again. This could wait for
+    ever, if another worker was killed while it held the lock for sending.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -67,10 +67,10 @@ def begin_worker(parent_pid: int) -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    """End a task by an exception, so that the run under way and its files are removed first.
+    """End a task by an exception, so that its run and its files are removed first.
 
-    Python ignores an exception that is raised in a finalizer or in some callbacks. The task would then go on,
-    so an alarm ends the process after ``END_S``.
+    In a finalizer and some callbacks Python ignores exceptions, and the task would continue. So an alarm ends
+    the process after ``END_S``.
     """
     signal.signal(number, signal.SIG_IGN)
     if is_linux():
@@ -95,11 +95,11 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
 
 def _end_at_once() -> None:
-    """Let SIGTERM end the process at once. If it came before this call, its exception is still raised."""
+    """Let SIGTERM end the process immediately. If it came before this call, its exception is still raised."""
     if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return
-    # Without the block, Python drops a signal that comes just before its handler is replaced.
+    # Block SIGTERM, because Python loses a signal that arrives just before its handler is replaced.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -1,1 +1,1 @@
-"""The running emulation: a Mininet network of the fabric, link rates, processes, clean-up."""
+"""The running emulation: the fabric as a Mininet network, its link rates, processes and clean-up."""

@@ -1,7 +1,7 @@
 """Remove the rest of a testbed whose owner was killed.
 
-``python -m mrclab.testbed.after_owner PREFIX STATE_DIR RUN_ID``: the watchdog of a testbed becomes this. It
-leaves alone a testbed that has come up since.
+The watchdog of a testbed starts ``python -m mrclab.testbed.after_owner PREFIX STATE_DIR RUN_ID``. A newer
+testbed with the same names is not removed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mrclab.testbed.names import Names
 
 
 def remove_dead(names: Names, run_id: str) -> Removed:
-    """Remove a testbed if it is still that of a run, and its owner is gone."""
+    """Remove the testbed of a run, if it is still there and its owner has ended."""
     if not names.state_dir.exists():
         return Removed()
     with state.locked(names):
         found = state.read(names)
         if found is None:
-            # The owner took everything down, and ended before it could stop its watchdog: the lock is left.
+            # The owner took the testbed down, but did not stop its watchdog. Only the lock file is left.
             state.forget(names)
             return Removed()
         if found.run_id != run_id or found.owner is None or found.owner.alive:

@@ -1,4 +1,4 @@
-"""Removing a testbed, dead or alive, and nothing else."""
+"""Remove a testbed, whether its owner runs or has crashed. Nothing else is removed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mrclab.linux.processes import Process
 from mrclab.testbed import state
 from mrclab.testbed.names import RUN_VARIABLE, Names
 
-KEEPER_GRACE_S = 30.0  # a keeper may have to wait for its own processes and to save measurements
-ROUNDS = 3  # a process that is ended may have started another just before
+KEEPER_GRACE_S = 30.0  # a process that keeps the testbed up may still save measurements
+ROUNDS = 3  # repeat, because an ended process may have started another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Removed:
 
 
 def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Process]:
-    """Return the processes of a testbed: started with one of its run ids, or running inside ``spaces``.
+    """Return the processes of a testbed: they have one of its run ids, or run in one of its namespaces.
 
-    Never the calling process or an ancestor of it.
+    The calling process and its ancestors are never included.
     """
     return processes.find(RUN_VARIABLE, names.owns_run, spaces)
 
@@ -55,7 +55,7 @@ def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Proc
 def clean(names: Names) -> Removed:
     """Remove all of a testbed: its processes, its namespaces with their contents, its record.
 
-    Works after any crash, as often as you like. Leaves alone everything without the testbed's mark.
+    This works after any crash and can be repeated. Everything without the testbed's mark is left unchanged.
     """
     if not names.state_dir.exists() and not any(testbed_processes(names, ())):
         return Removed()
@@ -68,8 +68,8 @@ def clean(names: Names) -> Removed:
 def end_keepers(names: Names) -> list[Process]:
     """End the processes that keep a testbed up: its owner or, if it has none, the recorded processes.
 
-    Never the caller or its ancestors. The caller must not hold the lock: a process that gets SIGTERM may
-    take the testbed down itself.
+    The caller and its ancestors are never ended. The caller must not hold the lock, because a process that
+    gets SIGTERM may need it to take the testbed down.
     """
     found = state.read(names)
     if found is None:
@@ -80,7 +80,7 @@ def end_keepers(names: Names) -> list[Process]:
 
 
 def remove(names: Names, *, keep_lock: bool = False) -> Removed:
-    """Do as ``clean`` for a caller that holds the lock; with ``keep_lock`` the lock file stays."""
+    """Do the work of ``clean``. The caller must hold the lock. With ``keep_lock``, the lock file stays."""
     markers = Markers(state.markers_dir(names))
     ended: list[Process] = []
     for _ in range(ROUNDS):
@@ -98,7 +98,7 @@ def _delete(name: str, names: Names, markers: Markers) -> bool:
     if name == names.fabric and markers.ours(name) and namespaces.exists(name):
         from mrclab.testbed import links
 
-        # Delete them now, all at once: the kernel would else do it while the next testbed comes up.
+        # Delete the links now, all at once. Otherwise the kernel deletes them while the next testbed starts.
         with suppress(OSError):
             links.cut(name)
     return namespaces.delete(name, markers)
@@ -106,7 +106,7 @@ def _delete(name: str, names: Names, markers: Markers) -> bool:
 
 @contextmanager
 def removed_on_error(names: Names) -> Iterator[None]:
-    """Remove the testbed if the ``with`` body raises anything at all."""
+    """Remove the testbed if the body of the ``with`` raises any exception."""
     try:
         yield
     except BaseException:

@@ -1,8 +1,7 @@
-"""Clustermapper on a testbed that is up: in this process, or in a separate one during an experiment.
+"""Run Clustermapper on a testbed: in this process, or in a separate process during an experiment.
 
-As a process, ``python -m mrclab.testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it
-appends events to a file, JSON lines, and keeps the denylist up to date until SIGTERM or the end of its
-parent.
+The process is ``python -m mrclab.testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``. It
+appends events to a file as JSON lines and updates the denylist. It ends on SIGTERM or with its parent.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ def denylist_file(names: Names) -> Path:
 
 
 def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
-    """Probe the testbed that is up until ``stop()``. Raise InputError if no testbed is up.
+    """Probe the running testbed until ``stop()`` returns True. Raise InputError if no testbed is up.
 
-    The denylist is there while this runs, and is written again with every verdict.
+    During this call the denylist file exists. It is written again with every new verdict.
     """
     fabric = state.require(names).fabric()
     path = denylist_file(names)
@@ -58,8 +57,7 @@ def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = I
 
 
 class ClustermapperProcess:
-    """Clustermapper in a separate process during an experiment. A context manager: leaving it ends the
-    process.
+    """Clustermapper in a separate process, for an experiment. Leaving the ``with`` ends the process.
 
     ``events()`` returns its events so far.
     """
@@ -105,7 +103,7 @@ class ClustermapperProcess:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Run the separate process."""
     path, interval_ns, prefix, directory, parent = sys.argv[1:]
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The requirements on the machine, checked by trying them in a temporary namespace."""
+"""Check that this machine can run a testbed, by trying each requirement in a temporary namespace."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 FRR = Path("/usr/lib/frr")
-"""Where Debian's and FRRouting's own packages put the daemons."""
+"""The directory in which the packages of Debian and FRRouting install the daemons."""
 MIN_PYTHON = (3, 11)
 MIN_KERNEL = (5, 15)
 MIN_MEMORY = 1 << 30
-MIN_FILES = 1024  # of a process: the switches of `wide` take some 600 in one
+MIN_FILES = 1024  # per process; all switches of `wide` need some 600
 IPPROTO_MPTCP = 262
 BPF_PROG_LOAD = 5
 BPF_PROG_TYPE_SCHED_CLS = 3
@@ -40,7 +40,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that the testbed needs or can use: whether it is there, the finding, and how to get it."""
+    """A requirement, or a useful extra: whether the machine has it, what was found, and how to get it."""
 
     name: str
     ok: bool
@@ -55,7 +55,7 @@ class Check:
 
 
 def doctor() -> tuple[Check, ...]:
-    """Check the machine and leave nothing behind. Without root, checks that need root are skipped."""
+    """Check the machine and remove all traces of the checks. Without root, skip checks that need root."""
     checks = [_root(), _python(), _kernel()]
     if checks[0].ok:
         checks += _kernel_checks()
@@ -66,9 +66,9 @@ def doctor() -> tuple[Check, ...]:
 
 
 def require_machine() -> None:
-    """Raise MachineError for the first thing that no testbed can do without. Takes about a millisecond.
+    """Raise MachineError if something is missing that every testbed needs. It takes about a millisecond.
 
-    A low limit of open files is raised, if that is allowed.
+    If the limit of open files is too low, it is raised, if the system permits that.
     """
     require_linux("a running fabric")
     for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):
@@ -78,7 +78,7 @@ def require_machine() -> None:
 
 def _files() -> Check:
     """Check the limit of open files, and raise it if it is too low."""
-    import resource  # Unix has it alone
+    import resource  # exists on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
@@ -127,8 +127,7 @@ def _kernel() -> Check:
 
 
 def _kernel_checks() -> list[Check]:
-    """Everything that has to be tried with root, inside one namespace without a name, which ends with its
-    thread."""
+    """Return the checks that need root. They run in a temporary namespace, which ends with its thread."""
     from mrclab.linux import rtnetlink
 
     def work() -> list[Check]:
@@ -211,7 +210,7 @@ def _attempt(name: str, required: bool, work: Callable[[], str], mend: str) -> C
 
 
 def _load_bpf() -> int:
-    """Load the program ``return 0`` and return its descriptor."""
+    """Load a BPF program that only returns 0; return its descriptor."""
     number = BPF_SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) is not known to us on {platform.machine()}")
@@ -234,7 +233,7 @@ def _jit() -> Check:
     mend = "sysctl -w net.core.bpf_jit_enable=1 (a kernel with CONFIG_BPF_JIT)"
     try:
         value = _JIT.read_text().strip()
-    except FileNotFoundError:  # the kernel shows it in its first network namespace only
+    except FileNotFoundError:  # the file exists only in the first network namespace
         mend = "look outside of the container: sysctl net.core.bpf_jit_enable (no such key: CONFIG_BPF_JIT)"
         return Check("BPF JIT", False, False, "not shown here", mend)
     except OSError as error:
@@ -244,14 +243,14 @@ def _jit() -> Check:
 
 def _tools() -> Check:
     try:
-        import mininet.node  # which also needs distutils, from setuptools on Python 3.12 and later
+        import mininet.node  # also imports distutils (Python 3.12: setuptools)
 
         return Check("Mininet", True, True, str(Path(mininet.__file__).parent))
     except ImportError as error:
         return Check("Mininet", False, True, str(error), "pip install mininet setuptools")
 
 
-# name, required, Debian's package, purpose
+# The columns of this table: name, required, Debian's package, purpose.
 _TOOLS: tuple[tuple[str, bool, str, str], ...] = (
     ("ip", True, "iproute2", ""),
     ("tcpdump", False, "tcpdump", "to look at packets"),
@@ -293,7 +292,7 @@ def _mptcp() -> Check:
 
 
 def report(checks: Iterable[Check]) -> str:
-    """Return the checks as lines, the verdict last."""
+    """Return a line for each check, and the overall result in the last line."""
     found = list(checks)
     missing = [check.name for check in found if check.required and not check.ok]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can run mrclab"

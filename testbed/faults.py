@@ -1,9 +1,8 @@
-"""The mechanisms of faults on a running fabric of our switches; `mrclab.faults` has the kinds.
+"""How each kind of fault is made on a running fabric of mrclab's switches. `mrclab.faults` defines the kinds.
 
-Faults of links and NIC ports are entries of a fault table, an interface that goes down, or a longer link.
-Faults of switches are their end and their start. ``Cycle`` makes faults that come and go by themselves: the
-phases of another kind, one after another in a thread. ``lab_faults`` has the mechanism of each kind; routers
-have separate ones (`mrclab.testbed.frr.faults`).
+Most faults of links are entries in a switch's fault table. Others take an interface down or delay a link.
+Faults of switches stop and start the switch. A ``Cycle`` is a fault that comes and goes: a thread makes its
+phases, which are faults of other kinds. Routers have separate mechanisms (`mrclab.testbed.frr.faults`).
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from mrclab.topologies import Fabric, Link
 
 
 class TableEntries(SimpleMechanism):
-    """Entries of a switch's fault table: one P4Runtime write each way."""
+    """A fault as entries in a switch's fault table: one P4Runtime write to make it, one to undo it."""
 
     def __init__(self, tables: FaultTables) -> None:
         self._tables = tables
         self._written: Fault | None = None
 
     def prepare(self, fault: Fault) -> None:
-        """Begin to connect to the switch."""
+        """Start connecting to the switch."""
         self._tables.connect(fault)
 
     def wait_prepared(self, fault: Fault) -> None:
@@ -54,17 +53,17 @@ class TableEntries(SimpleMechanism):
         return moment
 
     def renew(self, switch: str) -> None:
-        """Write the entries again if this switch held them."""
+        """Write the entries again if they were on this switch, which lost them in a restart."""
         if self._written is not None and self._tables.switch_of(self._written) == switch:
             self._tables.insert(self._written)
 
     def forget(self) -> None:
-        """Take the entries as gone."""
+        """Note that the switch has lost the entries."""
         self._written = None
 
 
 class _Interface(SimpleMechanism):
-    """Base of the faults that take an interface down; the subclass says which one."""
+    """Base class of faults that take an interface down. The subclass chooses the interface."""
 
     def __init__(self, fabric: Fabric, names: Names) -> None:
         self._fabric = fabric
@@ -74,7 +73,7 @@ class _Interface(SimpleMechanism):
         return next(c for c in links.cables(self._fabric, self._names) if c.link == link)
 
     def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
-        """Return the end to take down and the other one."""
+        """Return the end to take down, and the other end."""
         raise NotImplementedError
 
     def apply(self, fault: Fault) -> Moment:
@@ -91,11 +90,11 @@ class _Interface(SimpleMechanism):
 
 
 class Carrier(_Interface):
-    """Carrier loss: one end of a cable is down, so that the other has no carrier.
+    """Carrier loss: one end of a cable is taken down, so that the other end loses its carrier.
 
-    The end that goes down is the one farther from the hosts: a NIC sees its carrier go, as it would with a
-    pulled cable. If a switch's own interfaces must not go down, it is the NIC's end of a host link, and
-    links between switches are refused.
+    It is the end that is farther from the hosts: the NIC then loses its carrier, as with a pulled cable. If
+    the target's switches need all their interfaces up, it is the NIC's end, and links between switches raise
+    InputError.
     """
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
@@ -103,7 +102,7 @@ class Carrier(_Interface):
         self._capabilities = capabilities
 
     def prepare(self, fault: Fault) -> None:
-        """Refuse a link that cannot lose its carrier."""
+        """Raise InputError if the link cannot lose its carrier."""
         self._ends(fault)
 
     def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
@@ -117,7 +116,7 @@ class Carrier(_Interface):
 
 
 class NicPort(_Interface):
-    """A NIC port that its own host takes down; its T0 sees the carrier go."""
+    """A NIC port that its host takes down. The T0 at its other end loses the carrier."""
 
     def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
         link = next(link for link in self._fabric.links if link.a.ifname == fault.where)
@@ -126,7 +125,7 @@ class NicPort(_Interface):
 
 
 class Delay(_Interface):
-    """A longer link, each way: by netem queues at its ends, else by a process that holds frames back."""
+    """A delay in both directions, by netem queues at the link's ends or, without netem, by a process."""
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
         super().__init__(fabric, names)
@@ -138,7 +137,7 @@ class Delay(_Interface):
         return self._cable(self._fabric.link(*fault.where.split(":")))
 
     def prepare(self, fault: Fault) -> None:
-        """Start the process, if the fault needs one."""
+        """Start the delaying process if there is no netem. Raise InputError if the link has a delay."""
         cable = self._cable_of(fault)
         if cable.link.profile.delay_ns:
             raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")
@@ -147,18 +146,18 @@ class Delay(_Interface):
             self._wire = LongWires(ends, egress=self._capabilities.takes_frames_first)
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Wait for the process."""
+        """Wait until the process is ready."""
         if self._wire is not None:
             self._wire.wait_ready()
 
     def apply(self, fault: Fault) -> Moment:
-        """Make the link longer."""
+        """Begin the delay."""
         if self._wire is not None:
             return Moment(*self._wire.begin(), "testbed")
         return Moment(*links.set_delay(self._cable_of(fault), self._names.fabric, fault.delay_ns), "testbed")
 
     def undo(self, fault: Fault) -> Moment:
-        """Make the link as long as it was."""
+        """End the delay."""
         self.close()
         if self._ended is not None:
             return Moment(*self._ended, "testbed")
@@ -166,14 +165,14 @@ class Delay(_Interface):
         return Moment(*links.set_delay(cable, self._names.fabric, None), "testbed")
 
     def close(self) -> None:
-        """Stop the process, if there is one, and with it the delay."""
+        """Stop the process, if there is one. This also ends the delay."""
         if self._wire is not None:
             self._ended = self._wire.close()
             self._wire = None
 
 
 class Power(SimpleMechanism):
-    """The end of switches: their frames drop; their tables, counters and queues are lost."""
+    """A fault that stops switches: they drop all frames and lose their tables, counters and queues."""
 
     def __init__(
         self,
@@ -182,19 +181,19 @@ class Power(SimpleMechanism):
         revive: Callable[..., None],
         renew: Callable[[str], None],
     ) -> None:
-        """Take what boots and programs switches, and what then writes the active faults to one of them."""
+        """Store ``revive``, which boots and programs switches, and ``renew``, which writes faults to one."""
         self._fabric = fabric
         self._target = target
         self._revive = revive
         self._renew = renew
 
     def apply(self, fault: Fault) -> Moment:
-        """End them, all in one call."""
+        """Stop all switches of the place in one call."""
         before, after = self._target.kill(*switches_at(self._fabric, fault.where))
         return Moment(before, after, "switch" if self._target.capabilities.stamps_kill else "testbed")
 
     def undo(self, fault: Fault) -> Moment:
-        """Boot them, wait until they hold their entries, and break their broken links again."""
+        """Boot the switches, wait until they have their entries, and write their other faults again."""
         before = time.monotonic_ns()
         names = switches_at(self._fabric, fault.where)
         self._revive(*names)
@@ -208,7 +207,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A phase, the fault that it makes, and the mechanism for it."""
+    """A phase of a cycle, with the fault of this phase and its mechanism."""
 
     phase: Phase
     fault: Fault
@@ -216,10 +215,10 @@ class _Step:
 
 
 class Cycle(SimpleMechanism):
-    """The phases of a kind: once, or again in every period if the kind has one. The first begins at once."""
+    """A fault with phases, made once, or in every period if the fault has one. The first begins at once."""
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
-        """Take the mechanisms of the kinds that phases may be of, and the lock of the registry."""
+        """Store the mechanisms for the kinds of the phases, and the lock of the fault registry."""
         self._mechanisms = mechanisms
         self._lock = lock
         self._steps: tuple[_Step, ...] = ()
@@ -229,16 +228,16 @@ class Cycle(SimpleMechanism):
         self._last: _Step | None = None
 
     def transitions(self) -> Sequence[Transition]:
-        """Return the beginning and end of each phase so far."""
+        """Return the times at which each phase so far began and ended."""
         return tuple(self._transitions)
 
     def prepare(self, fault: Fault) -> None:
-        """Begin to prepare the phases."""
+        """Start the preparation of all phases."""
         for step in self._steps_of(fault):
             step.mechanism.prepare(step.fault)
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Wait until the first phase can begin at once."""
+        """Wait until all phases are prepared."""
         for step in self._steps_of(fault):
             step.mechanism.wait_prepared(step.fault)
 
@@ -253,17 +252,17 @@ class Cycle(SimpleMechanism):
         return self._steps
 
     def renew(self, switch: str) -> None:
-        """Write the switch's lost entries again, if the place is broken at the moment."""
+        """If a phase is active now, write its entries to this restarted switch again."""
         for step in self._steps:
             step.mechanism.renew(switch)
 
     def forget(self) -> None:
-        """Regard the place as restored."""
+        """Note that no phase is active any more."""
         for step in self._steps:
             step.mechanism.forget()
 
     def apply(self, fault: Fault) -> Moment:
-        """Begin the first phase and start the thread that makes the others."""
+        """Begin the first phase, and start the thread that makes the other phases."""
         steps = self._steps_of(fault)
         start_ns = time.monotonic_ns()
         moment = self._begin(steps[0])
@@ -272,7 +271,7 @@ class Cycle(SimpleMechanism):
         def run_caught() -> None:
             try:
                 self._go_on(steps, start_ns, period_ns)
-            except Exception:  # the fabric is going down or a switch has ended: undoing will report it
+            except Exception:  # `undo` will report the cause
                 LOGGER.warning("%s of %s came to an end", fault.kind, fault.where, exc_info=True)
 
         name = f"{fault.kind} of {fault.where}"
@@ -313,13 +312,13 @@ class Cycle(SimpleMechanism):
         return self._stop.wait(max(0, moment_ns - time.monotonic_ns()) / 1e9)
 
     def close(self) -> None:
-        """Stop the thread and wait for its end."""
+        """Stop the thread and wait until it has ended."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def undo(self, fault: Fault) -> Moment:
-        """Stop, and restore the place if it is broken at the moment; return when it was last restored."""
+        """Stop the cycle and end an active phase. Return the time at which the last phase ended."""
         self.close()
         assert self._last is not None
         return self._transitions[-1].up or self._end(self._last)
@@ -332,11 +331,11 @@ def lab_faults(
     tables: FaultTables,
     revive: Callable[..., None],
 ) -> Faults:
-    """Return the registry of a lab's faults. ``revive`` boots switches and waits until they are ready."""
+    """Return the registry of a lab's faults. ``revive`` starts switches and waits until they are ready."""
     lock = threading.RLock()
 
     def power() -> Power:
-        # The registry exists by the time that a fault is made.
+        # `faults` is defined below. It exists when this function is called.
         return Power(fabric, target, revive, lambda switch: faults.renew(switch))
 
     mechanisms: dict[str, MakeMechanism] = {

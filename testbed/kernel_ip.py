@@ -1,9 +1,9 @@
-"""The kernel's own IPv6 and MPTCP on hosts' ports, for TCP and for programs that a user runs there.
+"""Set up the kernel's IPv6 and MPTCP on hosts' ports, for TCP and for programs of users.
 
-The testbed keeps the kernel's IPv6 off, since a transport in user space wants the ports to itself. This gives
-each port its address and one way out of it, without neighbour discovery: every address of the port's plane
-lies behind its T0. For MPTCP each host announces the addresses of all its ports, so that a connection has a
-subflow in every plane. The kernel keeps that state per network namespace, and drops it with the namespace.
+By default the kernel's IPv6 is off, because a transport in user space needs the ports for itself. This module
+gives each port its address and one route, without neighbour discovery: all addresses of the port's plane are
+behind its T0. For MPTCP, each host announces the addresses of all its ports, so that a connection has a
+subflow in every plane. The settings are deleted with the network namespace.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mrclab.linux import namespaces, rtnetlink
 from mrclab.topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64
-GATEWAY = IPv6Address("fe80::1")  # hosts' name for their T0; its MAC never changes
+GATEWAY = IPv6Address("fe80::1")  # the address of a host's T0, which has a fixed MAC
 _CONF = Path("/proc/sys/net/ipv6/conf")
-# Only frames of ours: no duplicate address detection, no solicitations, no address of the kernel's own.
+# The kernel must send no frames by itself: no duplicate address detection, no solicitations, no own address.
 _SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
 
 
 def plane_network(port: NicPort) -> IPv6Network:
-    """Return the network of all hosts' ports to one plane."""
+    """Return the IPv6 network that contains the ports of all hosts in one plane."""
     return IPv6Network((int(port.address), PLANE_PREFIX_LEN), strict=False)
 
 
 def address_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Give every port of every host its address, and a route to its plane via the T0.
+    """Give every port of every host its address, and a route to its plane through the T0.
 
-    ``places`` has the namespace of each host. Raise OSError if the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError if the kernel refuses a request.
     """
 
     def work() -> None:
@@ -48,7 +48,7 @@ def address_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
 
 
 def silence_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Undo `address_hosts`: with IPv6 off, the kernel drops addresses, routes and neighbours of a port."""
+    """Undo `address_hosts`. Turning IPv6 off also deletes a port's addresses, routes and neighbours."""
 
     def work() -> None:
         for host in fabric.hosts:
@@ -67,16 +67,16 @@ def _address(route: IPRoute, port: NicPort) -> None:
 
 
 def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) -> None:
-    """Add a neighbour with a permanent MAC, so that the kernel never asks for it."""
+    """Add a neighbour with a permanent MAC, so that the kernel never sends a solicitation for it."""
     route.neigh(
         "add", family=socket.AF_INET6, ifindex=index, dst=str(address), lladdr=mac.hex(":"), state="permanent"
     )
 
 
 def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
-    """Turn IPv6 on for these interfaces of the namespace that the calling thread is in, and nothing else.
+    """Turn IPv6 on for these interfaces only, in the namespace of the calling thread.
 
-    With ``link_local`` they get such an address, made from their MAC; routers speak BGP over it.
+    If ``link_local`` is true, they get a link-local address from their MAC. Routers use it for BGP.
     """
     for ifname in ifnames:
         for key, value in (_SILENT | ({"addr_gen_mode": 0} if link_local else {})).items():
@@ -84,13 +84,13 @@ def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
         (_CONF / ifname / "disable_ipv6").write_text("0")
 
 
-_SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which then open a subflow to it
+_SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address, so that peers open a subflow to it
 
 
 def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Make every host announce its ports' addresses, which it must have already (kernel_ip).
+    """Make every host announce its ports' addresses for MPTCP. Call `address_hosts` before.
 
-    ``places`` has the namespace of each host. Raise OSError if the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError if the kernel refuses a request.
     """
 
     def work() -> None:

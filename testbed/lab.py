@@ -1,4 +1,4 @@
-"""A fabric that is up, its switches running and programmed. Experiments and ``mrclab up`` work on it."""
+"""A running fabric with programmed switches. Experiments and ``mrclab up`` use it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FRAME_HEADER_BYTES = 14
 
 
 class Lab:
-    """Network, switches, controller and faults of one fabric. A context manager that takes all down.
+    """Network, switches, controller and faults of one fabric. Leaving its ``with`` takes everything down.
 
-    Made by ``up``. While it is up, its thread is inside the switches' namespace: P4Runtime listens on that
-    namespace's loopback, and gRPC's threads live where their first user did.
+    `Lab.up` creates it. While it is up, the calling thread is in the switches' namespace, because P4Runtime
+    listens on the loopback there. gRPC's threads stay in the namespace in which they were started.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Lab:
         held: ExitStack,
         pipeline: Pipeline | None = None,
     ) -> None:
-        """Take the parts, running; ``held`` takes them down when it is closed."""
+        """Store the running parts. Closing ``held`` takes them down."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.target = target
@@ -68,13 +68,13 @@ class Lab:
         command: str = "",
         pipeline: Pipeline | None = None,
     ) -> Lab:
-        """Bring everything up and wait until every switch holds its entries, read back.
+        """Start everything, and wait until every switch has its entries and they were read back.
 
-        ``say`` gets a line for each step; ``command`` is the owner of the testbed; ``pipeline`` is the switch
-        program, if it is not the shipped one. Raise InputError or MachineError as FabricNetwork.up and
-        select_target do, SwitchError if a switch's process ends, ProgrammingError if a switch does not take
-        its entries; nothing is left behind then. Call ``down`` in the same thread, which is then back in its
-        own namespace.
+        ``say`` is called with a line for each step. ``command`` is recorded as the owner of the testbed.
+        ``pipeline`` is the switch program if it is not the shipped one. Raise the errors of FabricNetwork.up
+        and select_target, SwitchError if a switch's process ends, and ProgrammingError if a switch rejects
+        its entries. After an error, everything is taken down. Call ``down`` in the same thread, which then
+        leaves the switches' namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
@@ -84,7 +84,7 @@ class Lab:
             )
             if network.found:
                 say(f"what a testbed had left: {network.found}")
-            # The programs that targets start belong to this run, and are found by its id.
+            # The target's processes get the run id in their environment, so that clean-up finds them.
             held.enter_context(environment({RUN_VARIABLE: network.run_id}))
             say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")
             held.enter_context(namespaces.inside(network.names.fabric))
@@ -104,7 +104,7 @@ class Lab:
 
     @property
     def target_name(self) -> str:
-        """What runs the switches."""
+        """The name of the target that runs the switches."""
         return self.target.name
 
     @property
@@ -121,14 +121,14 @@ class Lab:
         self.down()
 
     def ended(self) -> str | None:
-        """Return how a process of the switches has ended, in a line; None while all of them run."""
+        """Return in one line how a process of the switches has ended; None while all of them run."""
         return self.target.ended() or self.network.ended()
 
     def revive(self, *switches: str) -> None:
-        """Start switches again that ended and wait until they hold their entries.
+        """Start ended switches again, and wait until they have their entries.
 
-        Faults written to them are gone. Raise SwitchError if they do not start, ProgrammingError if one does
-        not take its entries.
+        Faults that were written to these switches are lost. Raise SwitchError if a switch does not start, and
+        ProgrammingError if it does not accept its entries.
         """
         programmed = self.controller.programmings
         known = set(self.target.pids())
@@ -140,13 +140,13 @@ class Lab:
             self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
-        """Take everything down. A second call does nothing. Signals wait until that is done."""
+        """Take everything down. A second call has no effect. Signals are delayed until this is done."""
         with signals.deferred():
             self._held.close()
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
-    """Return queues that let full frames through as fast as their links do, and hold as much."""
+    """Return each switch port's queue: its rate in full frames, and its length, by the link's rate."""
     queues: dict[str, dict[int, Queue]] = {s.name: {} for s in fabric.switches}
     for link in fabric.links:
         frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)

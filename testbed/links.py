@@ -1,4 +1,4 @@
-"""The cables of a fabric: veth pairs with their MTU, MAC, rate and delay, made in bulk."""
+"""Create the cables of a fabric, many at a time: veth pairs with MTU, MAC, rate and delay."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from mrclab.p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric, Link, LinkProfile
 
-# Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above the
-# indexes of the tunnel devices that the kernel makes in a new namespace.
+# Interfaces get fixed indexes, so that no look-up is needed. The indexes are well above those of the tunnel
+# devices that the kernel makes in a new namespace.
 FIRST_INDEX = 1001
-GROUP = 0x6D7263  # marks our interfaces, and lets the kernel delete them together
+GROUP = 0x6D7263  # mrclab's interfaces: one request can delete the group
 TXQUEUELEN = 1000
-# Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority.
+# Classes of HTB, the qdisc of switch ports. A frame's class depends on its standard_metadata.priority.
 LINK_CLASS, DATA_CLASS = 1, 0x10
 TRIMMED_CLASS, CONTROL_CLASS = DATA_CLASS + PRIORITY_TRIMMED, DATA_CLASS + PRIORITY_CONTROL
 FIRST_TO_LAST = (CONTROL_CLASS, TRIMMED_CLASS, DATA_CLASS)
-LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never what holds it back
+LEAF_HEADROOM = 16  # a leaf may borrow 16 times the link's rate, so that only the root limits it
 
 
 def port_shape(profile: LinkProfile) -> Shape:
-    """Return ``shape_of`` for a switch's port, whose program bounds the queue: room for all of it.
+    """Return ``shape_of`` for a switch port, with more room in the queue.
 
-    The room is four times the program's bound (UEC's tail drop, 2 bandwidth-delay products): frames that the
-    kernel sends late wait as well, and must not be dropped unknown to the program.
+    The switch program limits the queue. The kernel's queue has room for four times this limit (UEC's tail
+    drop, 2 bandwidth-delay products), because frames that the kernel sends late also wait there. The kernel
+    must not drop them, since the program would not notice.
     """
     shape = shape_of(profile)
     allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)
@@ -48,7 +49,7 @@ def port_shape(profile: LinkProfile) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a link, as it is made in the kernel."""
+    """One end of a link as an interface of the kernel."""
 
     ifname: str
     namespace: str
@@ -58,7 +59,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A link and its two ends, in the order of the link's."""
+    """A link with its two ends, in the same order as in the link."""
 
     link: Link
     a: End
@@ -66,7 +67,7 @@ class Cable:
 
 
 def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cable, ...]:
-    """Return every link of a fabric, with namespace, interface index and MAC of both ends."""
+    """Return every link of a fabric with the namespace, interface index and MAC of both ends."""
     macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
     macs |= {port.ref: port.mac for host in fabric.hosts for port in host.ports}
     places = names.places(fabric, routers=routers)
@@ -83,12 +84,12 @@ def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cabl
 
 
 def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
-    """Make every link of a fabric in its namespaces, which must be there, and bring both ends up.
+    """Make every link of a fabric in its namespaces, which must exist, and bring both ends up.
 
-    If the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
-    nothing else bounds their queues. When it returns, a frame put in at one end comes out at the other.
-    Delays are kept if the kernel has netem; else `mrclab.testbed.delays.long_wire` keeps them.
-    Raise MachineError if the kernel lacks something that a link needs, OSError if it refuses.
+    With ``routers``, switch ports get a plain token bucket like hosts, because no switch program limits
+    their queues. After the return, frames pass in both directions. Delays are made here if the kernel has
+    netem; otherwise `mrclab.testbed.delays.long_wire` makes them. Raise MachineError if the kernel lacks
+    something that a link needs, OSError if it refuses a request.
     """
     plan = cables(fabric, names, routers=routers)
     ends: dict[str, list[tuple[End, LinkProfile]]] = {}
@@ -120,12 +121,12 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
 
 def _as_shaped(profile: LinkProfile) -> LinkProfile:
-    """Return the profile that the kernel's queues are to keep."""
+    """Return the link's profile for the kernel's queues. Without netem they make no delay."""
     return replace(profile, delay_ns=0) if profile.delay_ns and not has_netem() else profile
 
 
 def _make(plan: Iterable[Cable], here: str, fds: Mapping[str, int]) -> None:
-    """Make the pairs from the namespace ``here``, in which the calling thread is."""
+    """Make the veth pairs. ``here`` is the namespace of the calling thread."""
 
     def interface(end: End, profile: LinkProfile) -> dict[str, Any]:
         elsewhere = {"net_ns_fd": fds[end.namespace]} if end.namespace != here else {}
@@ -175,7 +176,7 @@ def _shape(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> None:
 
 
 def _delay(index: int, profile: LinkProfile, shape: Shape, parent: int) -> Request:
-    # In the delay line wait the frames under way and those of the queue, counted small (256 bytes).
+    # netem holds the frames on the link and in the queue. The limit assumes small frames (256 bytes).
     held = shape.limit_bytes + profile.rate_bps * profile.delay_ns // (8 * 10**9)
     packets = held // 256 + 1
     return rtnetlink.netem(index, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
@@ -186,12 +187,12 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 
 
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
-    """Give switch ports (interface index, link) their rate and strict classes: control, trimmed, data.
+    """Give switch ports (interface index, link) their rate and classes with strict priority.
 
-    The root class keeps the rate; the classes below it own next to nothing, so that they borrow all their
-    bandwidth, in that order: frames within a class's own share would go ahead of both. The switch program
-    decides how much may wait; the kernel's queues, bounded in bytes, hold that with room to spare. Raise
-    MachineError if the kernel lacks a qdisc for this, OSError if it refuses.
+    The order is control, trimmed, data. The root class limits the rate. The other classes have almost no rate
+    of their own and borrow from the root in this order: a class with its own rate would ignore the order. The
+    switch program limits the queues. The kernel's queues have more room, so they drop no frame. Raise
+    MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
     """
     buckets: list[Request] = []
     delays: list[Request] = []
@@ -224,7 +225,7 @@ def _send_qdiscs(route: IPRoute, requests: Sequence[Request], module: str, what:
     try:
         rtnetlink.send(route, requests, f"cannot set {what}")
     except OSError as error:
-        if error.errno == errno.ENOENT:  # "Specified qdisc kind is unknown"
+        if error.errno == errno.ENOENT:  # the kernel does not know this qdisc
             raise MachineError(
                 f"the kernel has no {module}, which {what} need",
                 f"enable {option} (modprobe {module})",
@@ -235,7 +236,7 @@ def _send_qdiscs(route: IPRoute, requests: Sequence[Request], module: str, what:
 def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
     """Bring an interface up, or take it down. Raise OSError.
 
-    Return CLOCK_MONOTONIC (ns) before and after the request that did it.
+    Return CLOCK_MONOTONIC (ns) before and after the request to the kernel.
     """
 
     def work() -> tuple[int, int]:
@@ -243,7 +244,7 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
         what = f"cannot {'bring up' if up else 'take down'} {ifname}"
         with rtnetlink.opened() as route, rtnetlink.refusals(what):
             index, state = socket.if_nametoindex(ifname), "up" if up else "down"
-            with before_others(ABOVE_AGENTS):  # else a fault waits for the NICs, and its moment is vague
+            with before_others(ABOVE_AGENTS):  # so that busy NICs do not delay the request
                 before = time.monotonic_ns()
                 route.link("set", index=index, state=state)
                 return before, time.monotonic_ns()
@@ -252,7 +253,7 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
 
 
 def settle(ends: Iterable[tuple[str, str]]) -> bool:
-    """Wait until interfaces, given as (namespace, name), carry frames; return true if all do."""
+    """Wait until interfaces, given as (namespace, name), carry frames. Return True if all of them do."""
 
     def work() -> bool:
         carrier = True
@@ -266,11 +267,11 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 
 
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
-    """Make a cable longer each way by ``delay_ns``; with None, as long as it was at first.
+    """Delay a cable by ``delay_ns`` in each direction, or end the delay if it is None.
 
-    ``switches`` is the switches' namespace, whose ports have classes. Only for cables without a configured
-    delay, if the kernel has netem. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first request and
-    after the last.
+    ``switches`` is the namespace of the switches, whose ports have HTB classes. The kernel must have netem,
+    and the cable no delay in its topology. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first
+    request and after the last.
     """
     profile = cable.link.profile
 
@@ -299,7 +300,7 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
 
 @cache
 def has_netem() -> bool:
-    """Return True if the kernel has netem: tried on a loopback that nothing uses. Raise OSError."""
+    """Return True if the kernel has netem. It is tried on the loopback of a new namespace. Raise OSError."""
 
     def work() -> bool:
         namespaces.unshare()
@@ -317,9 +318,9 @@ def has_netem() -> bool:
 
 
 def cut(namespace: str) -> None:
-    """Delete all our interfaces of a namespace, and with them the other ends of their cables.
+    """Delete all of mrclab's interfaces in a namespace. This also deletes the other ends of their cables.
 
-    In one request, which costs the kernel one grace period for all of them. Raise OSError.
+    All are deleted by one request, because the kernel waits for some time in each request. Raise OSError.
     """
 
     def work() -> None:
@@ -330,5 +331,5 @@ def cut(namespace: str) -> None:
     try:
         namespaces.in_thread(work)
     except OSError as error:
-        if error.errno not in (errno.ENODEV, errno.EINVAL):  # ENODEV (older: EINVAL): there are none
+        if error.errno not in (errno.ENODEV, errno.EINVAL):  # the group has no interface
             raise

@@ -1,8 +1,8 @@
-"""Mininet's classes and command line over a fabric that is already there.
+"""Mininet's classes and command line for a running testbed.
 
-The namespaces and cables are made in bulk (``links``); these classes give them Mininet's face: its nodes,
-its Python API and its command line, from the process that brought the testbed up or from any other. Shells
-start when they are first used. The command line has the commands of ``mrclab`` that a session needs.
+``links`` makes the namespaces and cables. These classes show them as Mininet's nodes and links, with
+Mininet's Python API, in any process. A node's shell starts at its first use. The command line also has
+commands of ``mrclab``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mrclab.testbed.names import RUN_VARIABLE, Names
 from mrclab.topologies import Fabric
 
 _MNEXEC_IN_BASH = {"BASH_FUNC_mnexec%%": r"""() { shift; ( printf '\001%d\n' $BASHPID; exec "$@" ); }"""}
-"""A function of the node's shell, where Mininet writes "mnexec -p COMMAND" to learn a command's pid.
+"""A shell function in place of Mininet's helper program mnexec, which need not be installed.
 
-It stands in for the helper program of that name, which Debian has in a package with much else.
+Mininet runs "mnexec -p COMMAND" in a node's shell to get the command's pid.
 """
 
 
@@ -61,7 +61,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
 
 class _NamespaceNode(Node):  # type: ignore[misc]
-    """A Mininet node in a named namespace, whose shell starts when it is first needed."""
+    """A Mininet node in a named namespace. Its shell starts when it is first needed."""
 
     isSetup = True  # noqa: N815  (Mininet's name; its own set-up needs ifconfig)
 
@@ -76,7 +76,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
 
     @property
     def pid(self) -> int | None:
-        """The pid of the node's shell, which this starts if it is not running."""
+        """The pid of the node's shell. If no shell runs, it is started."""
         self._need_shell()
         return self._pid
 
@@ -93,13 +93,13 @@ class _NamespaceNode(Node):  # type: ignore[misc]
                 self._starting = False
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Do nothing while the node is made; start the shell afterwards."""
+        """Do nothing during the constructor; later, start the shell."""
         if self._built:
             self._need_shell()
 
     def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
-        # Mininet starts a shell with "mnexec -cdn", other programs with "mnexec -da PID": in the node's
-        # namespace, in a new session, without our descriptors. `ip` and Popen do the same.
+        # Mininet starts a shell with "mnexec -cdn" and other programs with "mnexec -da PID": in the node's
+        # namespace, in a new session, without open descriptors. `ip netns exec` and Popen do the same here.
         own = {RUN_VARIABLE: self.run_id, **_MNEXEC_IN_BASH}
         environment = {**(params.pop("env", None) or os.environ), **own}
         if cmd[:1] == ["mnexec"]:
@@ -119,16 +119,16 @@ class _NamespaceNode(Node):  # type: ignore[misc]
         return super().cmd(*args, **kwargs)
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Do nothing: transports set their addresses, and the links are configured."""
+        """Do nothing, because addresses and links are already configured."""
         return {}
 
     def cleanup(self) -> None:
-        """End the shell, if there is one."""
+        """End the shell, if one runs."""
         super().cleanup()
         self._pid = None
 
     def terminate(self) -> None:
-        """End the shell, and nothing else of the node."""
+        """End the shell, if one runs. The namespace and its interfaces stay."""
         built, self._built = self._built, False
         try:
             super().terminate()
@@ -136,7 +136,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
             self._built = built
 
     def deleteIntfs(self, checkName: bool = True) -> None:  # noqa: N802, N803
-        """Do nothing: the interfaces belong to the testbed, not to this view of it."""
+        """Do nothing, because the interfaces belong to the testbed and must stay."""
 
     def __repr__(self) -> str:
         intfs = ",".join(self.intfNames())
@@ -144,31 +144,31 @@ class _NamespaceNode(Node):  # type: ignore[misc]
 
 
 class MrcHost(_NamespaceNode, Host):  # type: ignore[misc]
-    """A host with one NIC, which has one port per plane."""
+    """A host with one NIC, which has one port in each plane."""
 
 
 class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
-    """A switch of the fabric. Its target (BMv2 or BPF) is started and stopped elsewhere."""
+    """A switch of the fabric. Mininet neither starts nor stops it: its target (BMv2 or eBPF) does."""
 
     controlIntf = None  # noqa: N815
 
     def start(self, controllers: object) -> None:
-        """Do nothing: see the class."""
+        """Do nothing, because the switch already runs."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        """End the switch's shell; the switch goes on."""
+        """End the switch's shell. The switch itself continues to run."""
         self.terminate()
 
 
 class FabricIntf(Intf):  # type: ignore[misc]
-    """An interface that is there already."""
+    """An interface that exists already."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing is left to configure."""
+        """Do nothing, because the interface is already configured."""
         return {}
 
     def updateIP(self) -> str | None:  # noqa: N802
-        """Return the address that the view was given, None if the kernel speaks no IP here."""
+        """Return the address that was given to this object, None if the host's kernel has no IP address."""
         address: str | None = self.ip
         return address
 
@@ -177,31 +177,31 @@ class FabricIntf(Intf):  # type: ignore[misc]
         links.set_up(self.node.namespace, self.name, up=up)
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
-        """Return true if the interface is up; with ``setUp`` bring it up."""
+        """Return True if the interface is up. If ``setUp``, bring it up first."""
         if setUp:
             self.set_link(True)
             return True
         return "UP" in self.node.cmd(f"ip -br link show dev {self.name}")
 
     def delete(self) -> None:
-        """Do nothing: the interfaces belong to the testbed."""
+        """Do nothing, because the interface belongs to the testbed."""
 
 
 class FabricLink(Link):  # type: ignore[misc]
-    """A cable that is there already."""
+    """A cable that exists already."""
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # noqa: N802
-        """Nothing is left to make."""
+        """Do nothing, because the interfaces exist already."""
 
     def delete(self) -> None:
-        """Do nothing: the cables belong to the testbed."""
+        """Do nothing, because the cable belongs to the testbed."""
 
 
 class FabricMininet(Mininet):  # type: ignore[misc]
-    """Mininet's view of a testbed. ``stop`` ends the view's shells and leaves the testbed up."""
+    """A testbed as a Mininet object. ``stop`` ends the shells; the testbed stays up."""
 
-    inited = True  # keeps Mininet from raising system-wide limits, which are not ours to change
+    inited = True  # keeps Mininet from changing limits of the whole system
 
     def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
         self.target = target
@@ -216,12 +216,12 @@ class FabricMininet(Mininet):  # type: ignore[misc]
         )
 
     def stop(self) -> None:
-        """End every shell of this view."""
+        """End every shell that this object has started."""
         for node in (*self.hosts, *self.switches):
             node.terminate()
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
-        """Take a link's carrier away, or give it back (the command line's ``link a b down``)."""
+        """Take a link down or bring it up (the command ``link a b down`` of the command line)."""
         if src not in self.nameToNode or dst not in self.nameToNode:
             error(f"no such node: {src if src not in self.nameToNode else dst}\n")
             return
@@ -252,25 +252,25 @@ On this fabric:
 
 
 class FabricCLI(CLI):  # type: ignore[misc]
-    """Mininet's command line. Our switches' names have hyphens, which it would otherwise split at."""
+    """Mininet's command line with more commands. A hyphen belongs to a word, as in names of switches."""
 
     prompt = "mrclab> "
     identchars = CLI.identchars + "-"
 
     def getLocals(self) -> Mapping[str, Any]:  # noqa: N802
-        """Return the names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
+        """Return the names for the command ``py``: ``net`` and the nodes, with '_' in place of '-'."""
         self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
         return dict(self.locals)
 
     def default(self, line: str) -> None:
-        """Run a command at a node; refuse ``h0 ping h6`` where hosts have no address that could answer."""
+        """Run a command at a node. Refuse ``h0 ping h6`` if the hosts' kernels have no address."""
         words = line.split()
         if len(words) > 1 and words[0] in self.mn and words[1] in ("ping", "ping6") and self._silent():
             return
         super().default(line)
 
     def onecmd(self, line: str) -> bool:
-        """Run a line; a command that fails leaves the prompt, and the rest of a script, as they are."""
+        """Run a line. An error is printed, and neither the prompt nor a script ends."""
         try:
             return bool(super().onecmd(line))
         except (AttributeError, LookupError, OSError, TypeError, ValueError, MrclabError) as failed:
@@ -366,7 +366,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
             super().do_iperfudp(line)
 
     def _probe_all(self, *, times: bool = False) -> None:
-        """Send a path probe from each host to the T0 of each other host and back, on the first path."""
+        """From each host, send a path probe to the T0 of each other host and back, over the first path."""
         fabric, names = self.mn.fabric, self.mn.names
         hosts = [host.name for host in fabric.hosts]
         output("*** mrclab: path probes to the T0 of each other host and back\n")
@@ -387,11 +387,11 @@ class FabricCLI(CLI):  # type: ignore[misc]
         output(f"*** Results: {100 - 100 * came // max(1, sent)}% dropped ({came}/{sent} received)\n")
 
     def _speaks_ip(self) -> bool:
-        """Return True if a host's kernel has an address that can answer."""
+        """Return True if a host's kernel has an IP address."""
         return any(intf.updateIP() for host in self.mn.hosts for intf in host.intfList())
 
     def _silent(self) -> bool:
-        """Return True, and say what to use, where the hosts' kernels speak no IP."""
+        """Return True if the hosts' kernels have no IP address. Then also print what to use instead."""
         if self._speaks_ip():
             return False
         hosts = [host.name for host in self.mn.hosts]
@@ -406,7 +406,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
     def waitForNode(self, node: Node) -> None:  # noqa: N802
         """Print a command's output until it ends.
 
-        At a terminal, input during that time goes to the command; a script's next lines do not.
+        At a terminal, the user's input goes to the command during this time. The lines of a script do not.
         """
         if self.isatty():
             super().waitForNode(node)

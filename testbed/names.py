@@ -20,10 +20,10 @@ _PREFIX = re.compile(r"^[a-z][a-z0-9]{0,31}$")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one testbed. Two testbeds with different prefixes do not see each other.
+    """The names of one testbed. Testbeds with different prefixes do not affect each other.
 
-    ``prefix`` names the namespace of all switches and begins those of the hosts and every run id;
-    ``state_dir`` holds the state for later processes. Raise InputError on an unusable prefix.
+    ``prefix`` is the name of the switches' namespace. The names of the hosts' namespaces and every run id
+    begin with it. ``state_dir`` has files for later processes. Raise InputError if the prefix is not valid.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -35,12 +35,12 @@ class Names:
 
     @classmethod
     def of_prefix(cls, prefix: str) -> Names:
-        """Return the names of a prefix, with its state under /run."""
+        """Return the names for a prefix, with the state directory below /run."""
         return cls(prefix, Path("/run") / prefix)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Names:
-        """Return the usual names, or those of MRCLAB_PREFIX if it is set."""
+        """Return the names for the prefix MRCLAB_PREFIX, or for the usual prefix if it is not set."""
         return cls.of_prefix(environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX)
 
     @property
@@ -49,44 +49,44 @@ class Names:
         return self.prefix
 
     def host(self, name: str) -> str:
-        """Return the namespace of a host, or of a switch that has a separate one."""
+        """Return the namespace of a host, or of a switch that has its own namespace."""
         return f"{self.prefix}-{name}"
 
     def places(self, fabric: Fabric, *, routers: bool = False) -> dict[str, str]:
-        """Return the namespace of every node. ``routers`` have one each, since the kernel routes for them."""
+        """Return the namespace of every node. With ``routers``, each switch has its own."""
         found = {host.name: self.host(host.name) for host in fabric.hosts}
         for switch in fabric.switches:
             found[switch.name] = self.host(switch.name) if routers else self.fabric
         return found
 
     def of(self, fabric: Fabric, *, routers: bool = False) -> tuple[str, ...]:
-        """Return every namespace of a fabric: first that of the switches, which is always there."""
+        """Return every namespace of a fabric. The first is that of the switches, which always exists."""
         return tuple(dict.fromkeys((self.fabric, *self.places(fabric, routers=routers).values())))
 
     def new_run_id(self) -> str:
-        """Return an id for a run.
+        """Return an id for a new run.
 
-        It begins with the prefix, so that only our own processes are ever taken for ours.
+        It begins with the prefix, by which clean-up recognizes the processes of this testbed.
         """
         return f"{self.prefix}.{os.urandom(6).hex()}"
 
     def owns_run(self, run_id: str) -> bool:
-        """Return true if a run id is one of this testbed's."""
+        """Return True if a run id belongs to this testbed."""
         return run_id.startswith(f"{self.prefix}.")
 
 
 def switch_ports(fabric: Fabric) -> dict[str, dict[int, str]]:
-    """Return the interface of every port: switch name -> {port number: interface}."""
+    """Return the interface of every port of the switches, by switch name and port number."""
     return {switch.name: {port.number: port.ifname for port in switch.ports} for switch in fabric.switches}
 
 
 def by_sudo(words: str) -> str:
-    """Return the line that runs mrclab as root: sudo by itself keeps neither the PATH nor the prefix."""
+    """Return a command that runs mrclab with sudo and keeps the PATH and the prefix."""
     kept = f" --preserve-env={PREFIX_VARIABLE}" if os.environ.get(PREFIX_VARIABLE) else ""
     return f'sudo{kept} "$(command -v mrclab)" {words}'
 
 
 def require_root(words: str) -> None:
-    """Raise MachineError if this process is not root's; ``words`` are the command that needs it."""
+    """Raise MachineError if this process is not root's. ``words`` is the command that needs root."""
     if not is_root():
         raise MachineError(f"not root: run {by_sudo(words)}")

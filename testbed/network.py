@@ -35,10 +35,10 @@ MAX_RATE_BPS = 10**11
 
 
 class FabricNetwork:
-    """A fabric that is up: every host in a separate namespace, all switches in one, cables between them.
+    """A running fabric: each host has its own namespace, all switches share one, cables connect them.
 
-    Made by ``up`` (new) or ``attached`` (already running). As a context manager it goes down at the end of
-    the ``with``, also on an exception, Ctrl-C, SIGTERM or SIGHUP::
+    `up` makes a new one, and `attached` returns one that runs already. As a context manager it goes down at
+    the end of the ``with``, also after an exception, Ctrl-C, SIGTERM or SIGHUP::
 
         with FabricNetwork.up(load_fabric("tiny")) as network:
             network.spawn("h0", ["tcpdump", "-i", "h0-eth0"])
@@ -70,13 +70,12 @@ class FabricNetwork:
         routers: bool = False,
         command: str = "",
     ) -> FabricNetwork:
-        """Bring a fabric up. The remains of a dead testbed are removed first, and named in ``found``.
+        """Bring a fabric up. The remains of a dead testbed are removed first and listed in ``found``.
 
-        With ``routers`` every switch has a separate namespace, in which the kernel routes.
-
-        It belongs to this process until ``detach``, and to the ``command`` that it carries out (as started):
-        should this process be killed, a watchdog removes the testbed. Raise InputError if another testbed is
-        up or a link is faster than the kernel shapes, MachineError if the machine lacks something.
+        If ``routers``, every switch has its own namespace, in which the kernel routes. The testbed belongs to
+        this process until ``detach``, and ``command`` is recorded with it. If this process is killed, a
+        watchdog process removes the testbed. Raise InputError if another testbed is up, or a link is too fast
+        for the kernel. Raise MachineError if the machine lacks something.
         """
         refuse_too_fast(fabric)
         refuse_long_names(fabric)
@@ -113,13 +112,13 @@ class FabricNetwork:
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
-        """Return the testbed that is up, from any process. Raise InputError if no testbed is up."""
+        """Return the testbed that is up, also if another process made it. Raise InputError if none is up."""
         names = names or Names.from_environment()
         found = state.require(names)
         return cls(found.fabric(), names, found.run_id, found.target)
 
     def __enter__(self) -> FabricNetwork:
-        """Make SIGTERM and SIGHUP raise ``signals.Ended``, so that they too take the testbed down."""
+        """Make SIGTERM and SIGHUP raise ``signals.Ended``, so that they also take the testbed down."""
         self._signals.enter_context(signals.as_exceptions())
         return self
 
@@ -132,10 +131,10 @@ class FabricNetwork:
             self._signals.close()
 
     def down(self) -> Removed:
-        """Take the testbed down: every process in it and of its run, namespaces, cables, record.
+        """Take the testbed down: its processes and those of its run, its namespaces, cables and record.
 
-        A process that keeps it, such as an experiment in another terminal, is ended first.
-        A second call does nothing.
+        Processes that keep it up, such as an experiment in another terminal, are ended first. A second call
+        has no effect.
         """
         with signals.deferred():
             if self._mininet is not None:
@@ -151,7 +150,7 @@ class FabricNetwork:
                 removed = Removed() if other else remove(self.names)
             self._stop_watchdog()
             if other:
-                return removed  # ours is gone and another has been brought up since
+                return removed  # a newer testbed has these names now
             for child in self._children:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(REAP_S)
@@ -168,31 +167,31 @@ class FabricNetwork:
             self._watchdog = None
 
     def ended(self) -> str | None:
-        """Return a line if the process behind the links' delays has ended, else None."""
+        """Return an error line if the process that delays the links has ended, otherwise None."""
         if self._wires is not None and self._wires.ended:
             return "the process that delays the links has ended"
         return None
 
     @property
     def taken(self) -> str:
-        """By whom this testbed is being taken down, or nothing where nobody but its owner does."""
+        """The process that is taking this testbed down, or "" if only its owner does."""
         return ownership.taken(self.names, self.run_id)
 
     def stay(self) -> None:
-        """Offer the testbed to other commands from now on, for as long as this process runs."""
+        """Allow other commands to use the testbed while this process runs."""
         with state.locked(self.names):
             state.write(self.names, replace(self._record(), stays=True))
 
     def detach(self) -> None:
-        """Leave the testbed running after this process ends, until ``mrclab down``."""
+        """Let the testbed run after the end of this process, until ``mrclab down``."""
         with state.locked(self.names):
             state.write(self.names, replace(self._record(), owner=None, stays=True))
         self._stop_watchdog()
         self._children.clear()
 
     def record_process(self, pid: int, what: str) -> None:
-        """Record a process that keeps the testbed up: a detached one counts as dead when all of those
-        have ended."""
+        """Record a process that keeps the testbed up. After ``detach``, the testbed counts as dead when all
+        recorded processes have ended."""
         with state.locked(self.names):
             state.write(self.names, self._record().with_process(Process.of(pid, what)))
 
@@ -204,35 +203,34 @@ class FabricNetwork:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for processes of this run: the caller's and MRCLAB_RUN."""
+        """The environment for processes of this run: that of this process, and MRCLAB_RUN."""
         return {**os.environ, RUN_VARIABLE: self.run_id}
 
     @property
     def ports(self) -> dict[str, dict[int, str]]:
-        """Every switch's ports: switch -> {port number: interface}."""
+        """The interfaces of the switches, by switch name and port number."""
         return switch_ports(self.fabric)
 
     def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a process inside a host's namespace; ``options`` are Popen's, and ``sysfs`` as in
-        ``spawn_in``.
+        """Start a process inside a host's namespace.
 
-        Raise KeyError on an unknown host, FileNotFoundError if there is no such program.
+        ``options`` are those of Popen, and ``sysfs`` as in ``spawn_in``. Raise KeyError if the host is
+        unknown, FileNotFoundError if there is no such program.
         """
         return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
 
     def spawn_in_fabric(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a process inside the namespace of all switches, as ``spawn`` does."""
+        """Start a process inside the namespace of all switches, like ``spawn``."""
         return self.spawn_in(self.names.fabric, argv, **options)
 
     def spawn_in(
         self, namespace: str, argv: Sequence[str], *, sysfs: bool = False, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start a process inside a namespace: no shell and no wrapper, so the pid is the process's own.
+        """Start a process inside a namespace, without a shell or wrapper: the pid is that of the program.
 
-        It gets a new session (a terminal's Ctrl-C does not reach it) and MRCLAB_RUN in its
-        environment, unless ``options`` say otherwise. With ``sysfs`` its /sys/class/net shows the
-        namespace's interfaces, for programs that look there (BMv2 does for port states); ``ip netns exec``
-        sees to that and then becomes the process.
+        By default it has a new session, so that a terminal's Ctrl-C does not reach it. Its environment has
+        MRCLAB_RUN. If ``sysfs`` is true, ``ip netns exec`` starts the program with the namespace's interfaces
+        in /sys/class/net. BMv2, for instance, reads port states there.
         """
         options["env"] = {**(options.get("env") or os.environ), RUN_VARIABLE: self.run_id}
         options.setdefault("start_new_session", True)
@@ -249,7 +247,7 @@ class FabricNetwork:
 
     @property
     def mininet(self) -> FabricMininet:
-        """The same testbed as a Mininet object. Its shells start when they are used."""
+        """The same testbed as a Mininet object. Its shells start at their first use."""
         if self._mininet is None:
             from mrclab.testbed.mininet_classes import FabricMininet
 
@@ -258,10 +256,9 @@ class FabricNetwork:
 
 
 def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> FabricMininet:
-    """Mininet over the testbed that is up, from any process; ``stop`` it to end its shells, the testbed
-    stays.
+    """Return the running testbed as a Mininet object. Its ``stop`` ends the shells; the testbed stays up.
 
-    Raise InputError if no testbed is up, or one with another fabric than the given one.
+    Raise InputError if no testbed is up, or if its fabric is not the given one.
     """
     network = FabricNetwork.attached(names)
     if fabric is not None and fabric != network.fabric:
@@ -270,7 +267,7 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
 
 
 def refuse_second(names: Names) -> None:
-    """Raise InputError if a testbed of these names is up or held; the caller holds its lock."""
+    """Raise InputError if a testbed with these names is up or claimed. The caller must hold the lock."""
     found = state.read(names)
     if found is None or not found.alive(names):
         refuse_claimed(names)
@@ -285,7 +282,7 @@ def refuse_second(names: Names) -> None:
 
 
 def refuse_too_fast(fabric: Fabric) -> None:
-    """Raise InputError if a link is faster than anything that the kernel shapes can be."""
+    """Raise InputError if a link is too fast for the rate limits of the kernel."""
     for link in fabric.links:
         if link.profile.rate_bps > MAX_RATE_BPS:
             rate = f"{link.profile.rate_bps / 1e9:g} Gbit/s"
@@ -293,7 +290,7 @@ def refuse_too_fast(fabric: Fabric) -> None:
 
 
 def refuse_long_names(fabric: Fabric) -> None:
-    """Raise InputError if Linux does not take the name of an interface. Virtual time takes any name."""
+    """Raise InputError if Linux does not accept an interface's name. The simulator accepts any name."""
     for switch in fabric.switches:
         for port in switch.ports:
             if refusal := refusal_of_name(port.ifname):

@@ -1,8 +1,8 @@
-"""Whose testbed it is, who may take it down, who claims its names, and cleaning up after a dead owner.
+"""The owner of a testbed: who may take it down, who has claimed its names, and its watchdog process.
 
-An experiment claims a testbed's names: it holds them between two of its fabrics, too. The claim is a socket
-in Linux's abstract namespace: it ends with its process, however that ends, and leaves no file. It names its
-process by the kernel's credentials.
+An experiment claims a testbed's names for its whole time, also between two of its fabrics. The claim is a
+listening socket in Linux's abstract namespace, so it is no file and ends with its process, even after a
+crash.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MOST_CHARACTERS = 60
 
 
 def user() -> str:
-    """Return who runs this process: who called sudo, or the process's own user."""
+    """Return the name of the user who called sudo or, without sudo, of the process's user."""
     if name := os.environ.get("SUDO_USER"):
         return name
-    import pwd  # Unix has it alone
+    import pwd  # exists on Unix only
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -41,7 +41,7 @@ def user() -> str:
 
 
 def command() -> str:
-    """Return the command that this process carries out, shortened."""
+    """Return the command line of this process, shortened."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
     words = " ".join([name or "python", *sys.argv[1:]])
@@ -49,7 +49,7 @@ def command() -> str:
 
 
 def whose(found: State) -> str:
-    """Return a few words on whose testbed it is."""
+    """Return a few words that name the owner of a testbed."""
     owner = found.owner
     by = (
         f"'{owner.what}' of {found.user} (process {owner.pid})"
@@ -60,9 +60,10 @@ def whose(found: State) -> str:
 
 
 def require_ours(names: Names, *, force: bool) -> State:
-    """Return the testbed that is up, for a command that would disturb its owner.
+    """Return the running testbed, for a command that would disturb its owner.
 
-    Raise InputError if no testbed is up, or if it is an experiment's or another user's, unless ``force``.
+    Raise InputError if no testbed is up. Without ``force``, also raise it if an experiment or another user
+    owns the testbed.
     """
     found = state.require(names)
     if not force and not (found.stays and found.user == user()):
@@ -71,7 +72,7 @@ def require_ours(names: Names, *, force: bool) -> State:
 
 
 def take(names: Names, found: State) -> None:
-    """Record the process that is about to take a testbed from its owner, for the owner's message."""
+    """Record that this process is taking a testbed from its owner, so that the owner can report it."""
     by = f"taken down by '{command()}' of {user()} (process {os.getpid()}) at {state.now()}"
     with state.locked(names):
         now = state.read(names)
@@ -83,15 +84,15 @@ def take(names: Names, found: State) -> None:
 
 
 def taken(names: Names, run_id: str) -> str:
-    """Return by whom a testbed is being taken down, or nothing where nobody but its owner does."""
+    """Return which process is taking a testbed down, or "" if only its owner does."""
     found = state.read(names)
     return found.taken if found is not None and found.run_id == run_id else ""
 
 
 class Watchdog:
-    """A process next to a testbed that runs a module, to clean up, if the owner is killed.
+    """A process that waits for the end of a testbed's owner. If the owner was killed, it runs ``module``.
 
-    It is no child of the run by name, so that ending all processes of the run spares it.
+    The watchdog does not have the run id in its environment, so it is not ended with the run's processes.
     """
 
     def __init__(
@@ -120,26 +121,26 @@ class Watchdog:
         )
 
     def stop(self) -> None:
-        """End it: the testbed is gone, or left running on purpose."""
+        """End the watchdog: the testbed is gone, or must stay up without an owner."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         self._process.wait()
 
 
 CLAIM_VARIABLE = "MRCLAB_CLAIM"
-"""The process whose claim this process may use: that of the experiment that it works for."""
+"""The environment variable with the pid of this process's experiment, whose claim this process may use."""
 UNIX_SOCKETS = Path("/proc/net/unix")
 _CLAIM = "\0mrclab-claim-"
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred
-_WAITING = 128  # askers are never answered: each takes a place, until the experiment's end
+_WAITING = 128  # connections are not accepted, so all of them wait in this queue
 
 
 @contextlib.contextmanager
 def claimed(names: Names) -> Iterator[None]:
-    """Hold the names for this process and its children.
+    """Claim the names for this process and its children.
 
-    Do nothing if a process for which this one works holds them already. Raise InputError if
-    another holds them.
+    If this process belongs to an experiment that has claimed them already, do nothing. Raise InputError if
+    another process has claimed them.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
         try:
@@ -163,23 +164,23 @@ def claimed(names: Names) -> Iterator[None]:
 
 
 def refuse_claimed(names: Names) -> None:
-    """Raise InputError if an experiment holds the names for which this process does not work."""
+    """Raise InputError if another experiment has claimed the names."""
     held, pid = _holder(names)
     if held and str(pid) != os.environ.get(CLAIM_VARIABLE):
         raise InputError(_words(pid))
 
 
 def take_claimed(names: Names) -> None:
-    """Let this process use the names whoever holds them."""
+    """Allow this process to use the names, even if another process has claimed them."""
     _, pid = _holder(names)
     if pid is not None:
         os.environ[CLAIM_VARIABLE] = str(pid)
 
 
 def holders(table: Path = UNIX_SOCKETS) -> list[str]:
-    """Return the prefixes of all testbeds that experiments hold on this machine.
+    """Return the prefixes of all testbeds on this machine that experiments have claimed.
 
-    ``table`` lists the sockets of this network namespace; an unreadable one has none.
+    ``table`` is the kernel's list of sockets. If it cannot be read, return an empty list.
     """
     try:
         lines = table.read_text(encoding="ascii", errors="replace").splitlines()
@@ -194,7 +195,7 @@ def _address(names: Names) -> str:
 
 
 def _holder(names: Names) -> tuple[bool, int | None]:
-    """Return whether the names are held, and the process that holds them, where the kernel says it."""
+    """Return whether the names are claimed, and the pid of the process that claims them, None if unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         try:
             asking.connect(_address(names))

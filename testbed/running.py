@@ -1,4 +1,4 @@
-"""What every running fabric offers, whether switches or routers forward in it."""
+"""The common interface of all running fabrics, with P4 switches or with routers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from mrclab.testbed.network import FabricNetwork
 
 Say = Callable[[str], None]
-"""Takes a line of progress."""
+"""A function that shows a line of progress."""
 
 
 class RunningFabric(Protocol):
-    """A fabric that is up: a Lab (our switches) or a FrrFabric (routers)."""
+    """A running fabric: a Lab (P4 switches) or a FrrFabric (routers)."""
 
     @property
     def network(self) -> FabricNetwork:
-        """Namespaces, cables, and the processes in them."""
+        """Namespaces, cables, and the processes in the namespaces."""
 
     @property
     def fabric(self) -> Fabric:
@@ -29,18 +29,18 @@ class RunningFabric(Protocol):
 
     @property
     def faults(self) -> Faults:
-        """The registry of its faults; ``mrclab.faults.kinds`` lists their kinds."""
+        """The registry of the fabric's faults; ``mrclab.faults.kinds`` lists the kinds."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its switches do and can do."""
+        """The properties of the switches' target: its features and its limits."""
 
     @property
     def target_name(self) -> str:
         """The switches' target: ``ebpf``, ``bmv2``, or empty for routers."""
 
     def ended(self) -> str | None:
-        """Return how a process that forwards or programs has ended, in a line; None while all of them run."""
+        """Return in one line how a process has ended without a fault; None while all processes run."""
 
     def down(self) -> None:
-        """Take everything down. A second call does nothing."""
+        """Take everything down. A second call has no effect."""

@@ -1,4 +1,4 @@
-"""The state of a running testbed for later processes: one file, replaced as a whole, and one lock."""
+"""The record of a running testbed for later processes: a file that is replaced atomically, and a lock."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mrclab.topologies import Fabric, fabric_from_text
 
 SCHEMA = 3
 CONTROL_SOCKET = "control.sock"
-DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass through, but not look around
+DIRECTORY_MODE = 0o711  # non-root programs may open files in it, but not list it
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A testbed that is up, or was when its process died.
+    """The record of a testbed that is up, or that was up when its owner died.
 
-    ``owner`` is the process that will take it down when it ends (its ``what`` is the command), or None if it
-    was detached from its maker. ``fabric_text`` makes the fabric again. ``target`` is the switches' target,
-    or empty without one. ``user`` is its user. ``stays``: other commands may use it, not an experiment alone.
+    ``owner`` is the process that takes it down when it ends, with its command in ``what``. It is None after
+    ``detach``. ``fabric_text`` describes the fabric. ``target`` is the switches' target, empty for routers.
+    ``user`` is its user. If ``stays`` is true, other commands may use it; otherwise it is an experiment's.
     ``taken`` names the process that is taking it down.
     """
 
@@ -50,14 +50,14 @@ class State:
         return fabric_from_text(self.fabric_text)
 
     def with_process(self, process: Process) -> State:
-        """With one more process, and without the ended ones."""
+        """Return a record with one more process and without the processes that have ended."""
         return replace(self, processes=(*(p for p in self.processes if p.alive), process))
 
     def alive(self, names: Names) -> bool:
-        """Return true if it is still there.
+        """Return True if the testbed is still up.
 
-        With an owner: the owner runs. Without: the switches' namespace is in place and, where processes were
-        recorded, one of them runs.
+        If it has an owner, the owner must run. Otherwise the switches' namespace must exist and, if processes
+        were recorded, at least one of them must run.
         """
         if self.owner is not None:
             return self.owner.alive
@@ -66,17 +66,17 @@ class State:
 
 
 def now() -> str:
-    """Return the time of day as the state has it, to the second."""
+    """Return the present local time as text, to the second, as it is stored in the record."""
     return datetime.now(UTC).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def markers_dir(names: Names) -> Path:
-    """Return the directory of our namespaces' markers."""
+    """Return the directory of marker files, one for each namespace of this testbed."""
     return names.state_dir / "namespaces.d"
 
 
 def work_dir(names: Names) -> Path:
-    """Return the directory of programs' files, which are removed with the testbed."""
+    """Return the directory for programs' files. It is removed with the testbed."""
     return names.state_dir / "work.d"
 
 
@@ -86,9 +86,9 @@ def state_file(names: Names) -> Path:
 
 
 def read(names: Names) -> State | None:
-    """Return the recorded testbed, or None if there is none or its record makes no sense.
+    """Return the recorded testbed, or None if there is none or its record is damaged.
 
-    Raise MachineError without root, the owner of the record.
+    Raise MachineError without root, which owns the record.
     """
     try:
         data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """Return the testbed that is up. Raise InputError if no testbed is up, with the fate of the last one."""
+    """Return the running testbed. If none is up, raise InputError with a note on the last one."""
     state = read(names)
     if state is None:
         taken = read_taken(names)
@@ -118,12 +118,12 @@ def require(names: Names) -> State:
 
 
 def taken_file(names: Names) -> Path:
-    """Return the path of the note on who took the last testbed from its owner. It outlives the testbed."""
+    """Return the path of the note about who took the last testbed from its owner. It stays after the end."""
     return names.state_dir.with_name(f"{names.state_dir.name}.taken")
 
 
 def read_taken(names: Names) -> str:
-    """Return who took the last testbed from its owner, or nothing."""
+    """Return who took the last testbed from its owner, or "" if nobody did."""
     try:
         return taken_file(names).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -131,12 +131,12 @@ def read_taken(names: Names) -> str:
 
 
 def control_socket(names: Names) -> Path:
-    """Return where the daemon of a testbed that stays listens."""
+    """Return the path of the socket on which the testbed's daemon listens."""
     return names.state_dir / CONTROL_SOCKET
 
 
 def write(names: Names, state: State) -> None:
-    """Replace the record in one step, so that a reader sees the old one or the new one."""
+    """Replace the record atomically, so that a reader sees either the old record or the new one."""
     names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     target = state_file(names)
     draft = target.with_suffix(f".{os.getpid()}.new")
@@ -146,8 +146,8 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Wait for the lock, under which no other testbed of these names comes up, goes down or is cleaned."""
-    import fcntl  # Unix has it alone
+    """Hold the lock for starting, stopping and cleaning testbeds with these names. Wait until it is free."""
+    import fcntl  # exists on Unix only
 
     path = names.state_dir / "lock"
     while True:
@@ -155,9 +155,9 @@ def locked(names: Names) -> Iterator[None]:
             names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            continue  # the directory was just cleaned away
+            continue  # another process has just removed the directory
         except FileExistsError:
-            if names.state_dir.is_file():  # looked at once: others may be removing it and making it again
+            if names.state_dir.is_file():  # a file has this name; otherwise try again
                 raise
             continue
         try:
@@ -166,7 +166,7 @@ def locked(names: Names) -> Iterator[None]:
             with suppress(FileNotFoundError):
                 named = os.stat(path)
             if named is None or (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
-                continue  # the last holder cleaned the file away: lock the new one
+                continue  # the file was removed: lock the new one
             yield
             return
         finally:
@@ -174,9 +174,9 @@ def locked(names: Names) -> Iterator[None]:
 
 
 def forget(names: Names, *, keep_lock: bool = False) -> list[str]:
-    """Remove everything of ours from the state directory, and the directory if that leaves it empty.
+    """Remove the testbed's files from the state directory, and the directory if it is then empty.
 
-    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return the removed paths.
+    The caller must hold the lock. With ``keep_lock``, the lock file stays. Return the removed paths.
     """
     files = [
         state_file(names),

@@ -1,1 +1,1 @@
-"""The options of every command, in modules that import little, so that help and mistakes appear at once."""
+"""The options of every command. These modules import little, so help and error messages appear quickly."""

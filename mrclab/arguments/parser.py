@@ -1,6 +1,6 @@
 """The parser of the command line, and the options that several commands share.
 
-It is argparse's, but it reports a mistake in one line, with a guess at the right word.
+It is argparse's parser, but it reports a mistake in one line and proposes the most similar valid word.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mrclab.linux.errors import InputError
 from mrclab.p4src.targets import TARGETS
 
 SMALL = "tiny, lab, two-racks, wide, thin"
-"""The shipped topologies that fit on one machine; virtual time has larger ones."""
+"""The shipped topologies that fit on one machine. The simulator also runs larger ones."""
 _WRONG_CHOICE = re.compile(r"invalid choice: '(.+?)' \(choose from (.*)\)")
 
 
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # A value such as "-5s" is not one of our options: its reader refuses it and names the mend.
+        # Treat "-5s" as the value of an option, not as an option: its parser then raises a clear error.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> None:  # type: ignore[override]
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulator: bool = False) -> None:
-    """Add ``--target``, whose default is the variable MRCLAB_TARGET if that is set."""
+    """Add ``--target``. Its default is the environment variable MRCLAB_TARGET, if that is set."""
     words = "Run on these switches"
     if simulator:
         words += "; sim is the simulator, which needs no root and runs on any system"
@@ -50,7 +50,7 @@ def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulato
 
 
 def add_topology(parser: argparse.ArgumentParser, default: str = "", more: str = "") -> None:
-    """Add ``--topology``; `more` names larger topologies that the command takes too."""
+    """Add ``--topology``; `more` names larger topologies that this command also takes."""
     parser.add_argument(
         "--topology",
         metavar="T",

@@ -1,4 +1,4 @@
-"""The options of commands that bring a fabric up, look at it, run programs on it, break it."""
+"""The options of commands for a running fabric: start it, show it, run programs on it, make faults."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def exercise_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def perf_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``mrclab perf``, most of which are perftest's."""
+    """Add the options of ``mrclab perf``. Most have the names that the program perftest gives them."""
     parser.add_argument(
         "test", choices=("write_bw", "write_lat"), help="Measure the bandwidth of writes, or their latency."
     )
@@ -210,7 +210,7 @@ def perf_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their options to the parser of the command."""
+    """Add the actions of ``mrclab profile`` and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     show = actions.add_parser("show", help="Show the profiles of all NICs in use, or of some hosts'.")

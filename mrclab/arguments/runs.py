@@ -1,4 +1,4 @@
-"""The options of commands that compute or read results: run, soak, sweep, compare, scale, chakra."""
+"""The options of commands that compute or read results, such as run, soak, sweep, compare and scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live page: a testbed or a simulation in a browser, where one breaks links and sees what happens.
+"""The live page: a browser page that shows a testbed or a simulation, on which users break links.
 
-More than 16 modules: sessions, their parts, and the server of a page are modules of one idea each.
+More than 16 modules: each part of a session and of the server is a separate module.
 """

@@ -1,6 +1,7 @@
-"""The times of a fault that a viewer made, from the captures of the last seconds at the hosts' NICs.
+"""The times of a fault that a viewer made: when it was detected and rerouted, and when traffic recovered.
 
-The rule is that of every experiment: `mrclab.experiments.measure.recovery`.
+The times come from captures at the hosts' NICs. The rule is the same as in experiments:
+`mrclab.experiments.measure.recovery`.
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ from mrclab.topologies import Fabric
 RING_BYTES = 8 << 20
 NAME = "the live capture"
 IDLE_NS = 2_000_000_000
-"""The time kept while no fault waits for its times."""
+"""How much of the capture is kept while no fault is being measured."""
 MOST_NS = 12_000_000_000
-"""The time kept while one does."""
+"""How much of the capture is kept while a fault is being measured."""
 
 
 class Pieces:
-    """Records in the order in which they came: those since a moment, and never more than so many bytes.
+    """Pieces of a capture, oldest first. Old pieces are dropped to limit the age and the size.
 
-    One thread adds; others may read and set ``since_ns``.
+    One thread adds pieces. Other threads may read them, and may set ``since_ns``.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self.since_ns: int | None = None
-        """From when on records are wanted (monotonic); None: those of the last `IDLE_NS` are enough."""
+        """Records from this time (monotonic) on are kept; None keeps those of the last `IDLE_NS`."""
         self.held_bytes = 0
         self._most_bytes = most_bytes
         self._dropped_ns = -1
         self._pieces: deque[tuple[int, bytes]] = deque()
 
     def add(self, now_ns: int, piece: bytes) -> None:
-        """Keep records that were taken just now."""
+        """Add records that were captured at ``now_ns``."""
         self._pieces.append((now_ns, piece))
         self.held_bytes += len(piece)
         self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:
-        """Drop unwanted packets, and the oldest if there are too many."""
+        """Drop the pieces that are too old, and the oldest ones if the total size is too large."""
         idle_ns = now_ns - IDLE_NS
         since_ns = idle_ns if self.since_ns is None else max(now_ns - MOST_NS, min(idle_ns, self.since_ns))
         while self._pieces and (self._pieces[0][0] < since_ns or self.held_bytes > self._most_bytes):
@@ -64,11 +65,11 @@ class Pieces:
             self.held_bytes -= len(piece)
 
     def between(self, since_ns: int, until_ns: int) -> Iterator[bytes]:
-        """Yield the pieces that were taken in a span of time, oldest first."""
+        """Yield the pieces that were captured between two times, oldest first."""
         return (piece for taken_ns, piece in self._pieces if since_ns <= taken_ns <= until_ns)
 
     def reach(self, since_ns: int) -> bool:
-        """Return True if nothing that was taken from ``since_ns`` on has been dropped."""
+        """Return True if all pieces from ``since_ns`` on are still kept."""
         return self._dropped_ns < since_ns
 
 
@@ -76,9 +77,9 @@ class RecentCapture(Tap):
     """A tap that keeps the newest records in memory and writes no file."""
 
     def __init__(self, namespace: str, interfaces: Sequence[str], offset_ns: int, most_bytes: int) -> None:
-        """Begin to record. Raise MachineError or SwitchError if the kernel does not let us."""
+        """Begin to record. Raise MachineError or SwitchError if the kernel refuses the capture."""
         self.pieces = Pieces(most_bytes)
-        nowhere = Path(gettempdir()) / "none.pcap"  # never written: the file next to it has no name
+        nowhere = Path(gettempdir()) / "none.pcap"  # no file is written: records stay in memory
         super().__init__(nowhere, namespace, interfaces, offset_ns, RING_BYTES)
 
     def _carry(self) -> None:
@@ -88,14 +89,14 @@ class RecentCapture(Tap):
         self.pieces.forget(now_ns)
 
     def packets(self, since_ns: int, until_ns: int) -> Packets:
-        """Return the packets recorded from shortly before ``since_ns`` on, and carried by ``until_ns``.
+        """Return the packets recorded from shortly before ``since_ns`` until ``until_ns`` (both monotonic).
 
-        Both are monotonic. Call ``carry`` before, for the packets to include.
+        Call ``carry`` first, so that the newest packets are read from the kernel's ring.
         """
         return parse_pcap(self._pcap(since_ns, until_ns), NAME)
 
     def segments(self, since_ns: int, until_ns: int) -> Segments:
-        """Return TCP's segments with data of that time."""
+        """Return the TCP segments with data that were recorded in the same span of time as for `packets`."""
         return parse_segments(self._pcap(since_ns, until_ns), NAME)
 
     def _pcap(self, since_ns: int, until_ns: int) -> bytes:
@@ -112,11 +113,11 @@ class RecentCapture(Tap):
 
 
 BEFORE_NS = 150_000_000
-"""How much is looked at before the fault."""
+"""The time before a fault that is also evaluated."""
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
-"""When the times are worked out, after the fault."""
+"""The times after a fault at which its captures are evaluated."""
 LOOK_UNDONE_S = (0.35, 0.8, 1.2, 1.6, 2.2, 3.0, 5.0)
-"""The same after it is undone: more often, since viewers wait for the recovery then."""
+"""The times after a fault was undone at which its captures are evaluated: viewers wait for the recovery."""
 OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
 STAYS = "it has one path, and stays on it: the last packet into the break is its last retry"
@@ -125,7 +126,7 @@ AROUND_NS = 3_000_000
 
 @dataclass
 class Card:
-    """One fault, and its results so far."""
+    """A card of the page: one fault, with the results that are known so far."""
 
     number: int
     fault: FaultRecord
@@ -133,19 +134,19 @@ class Card:
     undone: bool = False
     closed: bool = False
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By transport: the times in microseconds, and the reason if there is none."""
+    """The measured times of each transport in microseconds, with the reason if a time is missing."""
     flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
-    """By transport: its flows at the moment of the fault. Later ones, after it gave up, have other QPNs."""
+    """The flows of each transport when the fault began. Connections that replace them have other QPNs."""
     gave_up: set[str] = field(default_factory=set)
-    """The transports that have given up a connection since, and sent on over another."""
+    """The transports that have given up a connection since the fault."""
     due_s: list[float] = field(default_factory=list)
-    """Moments (monotonic) at which to look again."""
+    """The times (monotonic) at which the captures are evaluated again."""
 
     def __post_init__(self) -> None:
         self.due_s = [self.fault.t_after_ns / 1e9 + after for after in LOOK_AFTER_S]
 
     def undo(self, before_ns: int, after_ns: int) -> None:
-        """Note when the fault was undone, and look again after that."""
+        """Record when the fault was undone, and plan more evaluations after that time."""
         self.fault = replace(self.fault, restore_before_ns=before_ns, restore_after_ns=after_ns)
         self.undone = True
         if self.closed:
@@ -154,36 +155,36 @@ class Card:
 
     @property
     def due(self) -> bool:
-        """Return True if it is time to look."""
+        """Return True if the next evaluation is due."""
         return bool(self.due_s) and self.due_s[0] <= time.monotonic()
 
     @property
     def urgency(self) -> tuple[bool, int]:
-        """Of several cards that are due, the one with the least goes first: the newest that shows nothing."""
+        """The sort key of due cards: first the cards without results, and among them the newest."""
         return (bool(self.results), -self.number)
 
     def begin_look(self) -> None:
-        """Strike out the moments that are over."""
+        """Remove the evaluation times that have passed."""
         now = time.monotonic()
         self.due_s = [due for due in self.due_s if due > now]
 
     @property
     def open_transports(self) -> list[str]:
-        """The transports that are not known to have recovered."""
+        """The transports whose recovery is not known yet."""
         return [name for name in self.flows if self.results.get(name, {}).get("recovered_us") is None]
 
     @property
     def unsettled(self) -> bool:
-        """Return True as long as captures from the fault on may still be needed."""
+        """Return True if captures from the fault on may still be needed."""
         waiting = {name for name in self.open_transports if self.results.get(name, {}).get("felt")}
         return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
 
     def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool, over: bool = False) -> None:
-        """Take the result of a look, and look no more if it is complete.
+        """Store the results of an evaluation, and plan no more if they are complete.
 
-        If the captures no longer reached back to the fault (not ``whole``), the earlier results on its
-        beginning stay. ``over``: the fault was undone a while before the look, so a transport that has not
-        felt it by then will not.
+        If ``whole`` is false, the captures do not reach back to the beginning of the fault, so the earlier
+        results about this beginning are kept. ``over`` is true if the fault was undone some time ago: a
+        transport that has not lost a packet by then will not lose one.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
@@ -196,12 +197,12 @@ class Card:
             self.due_s = []
 
     def close(self) -> None:
-        """Look no more: the captures that it was worked out from are gone."""
+        """Plan no more evaluations, because the captures of this fault's traffic are gone."""
         self.due_s = []
         self.closed = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the page takes it: a copy, which stays as it is while the card goes on."""
+        """Return the card in the form that the page needs. Later changes of the card do not affect it."""
         return {
             "number": self.number,
             "where": self.fault.where,
@@ -214,7 +215,7 @@ class Card:
 
 
 def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with a later one's recovery, which was worked out without the fault's beginning."""
+    """Return the known result with recovery times of a later one, whose captures lack the fault's start."""
     if known is None or not known["felt"]:
         return later
     if not later["felt"]:
@@ -225,7 +226,7 @@ def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Watched:
-    """A transport's flows: their sources and targets, and when which host retired which EVs."""
+    """The flows of a transport, and by host the times at which it retired EVs."""
 
     name: str
     flows: Sequence[Flow]
@@ -233,7 +234,7 @@ class Watched:
 
     @property
     def transport(self) -> Transport:
-        """The transport as experiments know it."""
+        """The transport's description, changed for the live page: packets take SRv6 paths in all planes."""
         known = TRANSPORTS[self.name]
         return replace(known, routing="srv6", one_plane=False) if known.core.has_nic else known
 
@@ -274,22 +275,22 @@ def traces_of(
 
 
 def _only(packets: Packets, qpns: set[int]) -> Packets:
-    """Return the packets of these queue pairs: two transports share the hosts' addresses."""
+    """Return the packets of these queue pairs only: different transports use the same host addresses."""
     chosen = np.isin(packets.rows["qp"], list(qpns))
     return replace(packets, rows=packets.rows[chosen])
 
 
 @dataclass(frozen=True)
 class Look:
-    """The result of one look at the captures, by transport."""
+    """The result of one evaluation of the captures, by transport."""
 
     results: Mapping[str, dict[str, Any]]
     packets: Mapping[str, dict[str, Any]]
-    """Those around the fault, of the flow that lost most (`packets_around`)."""
+    """The packets around the fault, of the flow that lost most (`packets_around`)."""
     over: bool
-    """True if the fault had been undone for `OVER_NS` at the end of the look."""
+    """True if the fault had been undone for `OVER_NS` at the end of the evaluation."""
     whole: bool
-    """False where the captures no longer reach back to the fault."""
+    """False if the captures no longer include the beginning of the fault."""
 
 
 def work_out(
@@ -299,10 +300,9 @@ def work_out(
     fabric: Fabric,
     until_ns: int,
 ) -> Look:
-    """Work out the times of a fault as far as captures show them by then.
+    """Compute the times of a fault from the captures until ``until_ns`` (monotonic).
 
-    ``until_ns`` (monotonic) is before the retirements were asked for: otherwise a recovery could be there
-    without its detection.
+    The retirements in ``watched`` must be read after ``until_ns``, because a recovery needs its detection.
     """
     results, packets = {}, {}
     for one in watched:
@@ -345,10 +345,11 @@ def _result(result: Times, traces: Sequence[Trace], fault: FaultRecord, span: Sp
 
 
 def packets_around(trace: Trace, fault: FaultRecord, recovered_us: float | None) -> dict[str, Any]:
-    """Return the transmissions around a fault, for a picture packet by packet; times in us after the fault.
+    """Return the transmissions around a fault, to draw each packet. Times are in us after the fault.
 
-    ``rows`` are [time, path, PSN, fate (0 arrived, 1 lost, 2 trimmed), sent again (0, 1), arrival or null];
-    ``paths`` names each path, ``links`` has its links. The newest `MOST_PACKETS` at most.
+    Each of ``rows`` is [time, path, PSN, fate, sent again (0 or 1), arrival or null]. Fate: 0 arrived, 1
+    lost, 2 trimmed. ``paths`` has the name of each path, ``links`` its links. The most rows are
+    `MOST_PACKETS`.
     """
     zero = fault.middle_ns
     end = zero + round((recovered_us or 20_000.0) * 1e3) + AROUND_NS

@@ -1,4 +1,4 @@
-"""``mrclab live``: bring up or join a testbed, send traffic, and serve the page."""
+"""``mrclab live``: start or join a testbed, send traffic, and serve the live page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def live(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let no signal disturb the body of the ``with``; further signals are dropped."""
+    """Ignore signals during the body of the ``with``. Signals that arrive in this time are lost."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
@@ -76,10 +76,10 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _testbed(names: Names, topology: str | None, target: str, program: str | None) -> Iterator[None]:
-    """Join the testbed that is up, or bring one up and take it down again at the end."""
+    """Join the running testbed. If none runs, start one and take it down at the end."""
     found = state.read(names)
     if found is not None and found.alive(names):
-        call(names, "status", verify=False)  # refuses for a testbed that takes no commands, and says whose
+        call(names, "status", verify=False)  # raises if the testbed takes no commands
         if topology is not None and found.fabric().name != topology:
             raise InputError(
                 f"topology {found.topology} is up already: leave out --topology to join it, "
@@ -103,7 +103,7 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
 
 
 def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) -> int:
-    stand_back()  # the run at the same time goes first
+    stand_back()  # lower priority: the training needs the CPU
     access = access_for(everybody=everybody)
     server = Server(config_of(run_application(follower, access)))
     print(f"open {address_of(listener)}?token={access.watcher}")
@@ -140,6 +140,6 @@ def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) 
 
 
 def _leave_address(file: Path, address: str, token: str) -> None:
-    """Say where the page is, for `mrclab watch`; only root can read it."""
+    """Write the page's address to a file for `mrclab watch`. Only root can read the file."""
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         json.dump({"address": address, "token": token}, out)

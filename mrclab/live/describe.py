@@ -1,4 +1,4 @@
-"""The fabric as the page draws it: what can be broken in it, and who sends to whom. Pure."""
+"""The fabric as data for the page: its parts, the kinds of faults, the pairs of hosts. No input or output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mrclab.topologies import Fabric
 def fabric_document(fabric: Fabric) -> dict[str, Any]:
     """Return planes, tiers, hosts and links in JSON types.
 
-    ``links`` are in the order of the loads in every frame: [name, lower end, upper end, plane, kind].
+    Each of ``links`` is [name, lower end, upper end, plane, kind]. Page updates list link loads in this
+    order.
     """
     return {
         "name": fabric.name,
@@ -30,7 +31,7 @@ def fabric_document(fabric: Fabric) -> dict[str, Any]:
 
 
 LOOKS: Mapping[str, Look] = {name: t.look for name, t in TRANSPORTS.items() if t.look is not None}
-"""The transports that the page of a running fabric offers, and how it shows them."""
+"""The transports that the live page offers on a running fabric, with their label, colour and dash."""
 
 
 def about(
@@ -40,10 +41,9 @@ def about(
     usual: Mapping[str, Any],
     looks: Mapping[str, Look] = LOOKS,
 ) -> dict[str, Any]:
-    """Return the page's constant data: the fabric, the kinds of faults, the transports' labels,
-    colours and dashes.
+    """Return the page's constant data: the fabric, the kinds of faults, the looks of the transports.
 
-    ``usual`` is the traffic of a new page.
+    ``usual`` is the traffic with which a new page starts.
     """
     return {
         "fabric": fabric_document(fabric),
@@ -62,7 +62,7 @@ def about(
 
 
 def buttons() -> dict[str, list[Any]]:
-    """Return the buttons for each place: [key, label, fields of the fault], in the order of the table."""
+    """Return the buttons for each kind of place: [key, label, fields of the fault]."""
     found: dict[str, list[Any]] = {place.short: [] for place in Place}
     for kind in KINDS.values():
         for button in kind.buttons:
@@ -81,7 +81,7 @@ def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
 
 
 def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
-    """Return the pairs of hosts whose paths the page knows from the start: all in a small fabric."""
+    """Return the pairs of hosts whose paths are sent at the start. In a small fabric, these are all pairs."""
     if len(fabric.hosts) <= 8:
         return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
     first, last = fabric.far_ends()
@@ -94,7 +94,7 @@ MOST_INCAST = 4
 def pairs_of(fabric: Fabric, pattern: str, seed: int) -> tuple[tuple[str, str], ...]:
     """Return (source, destination) of each flow of a transport.
 
-    The flows of an all-reduce are those of its ring; barriers use more connections.
+    For an all-reduce, return the flows of its ring. Its barriers use more connections, which are left out.
     """
     first, last = fabric.far_ends()
     names = [host.name for host in fabric.hosts]
@@ -110,7 +110,7 @@ def pairs_of(fabric: Fabric, pattern: str, seed: int) -> tuple[tuple[str, str], 
 
 
 def _over_racks(fabric: Fabric) -> list[str]:
-    """Return all hosts in an order in which neighbours are in different racks, if that is possible."""
+    """Return all hosts, ordered such that neighbours are in different racks if that is possible."""
     seen: dict[int, int] = {}
     places = {}
     for host in fabric.hosts:

@@ -1,4 +1,4 @@
-"""The health of the running fabric: switches that still run, Clustermapper's findings, late packets."""
+"""The health of a running fabric: ended switches, Clustermapper's verdicts, late retransmissions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 INTERVAL_NS = 5_000_000
-"""Between two rounds of probes: at 1 ms the prober would need half a CPU on ``lab``."""
+"""The time between two rounds of probes. At 1 ms the prober would need half a CPU on ``lab``."""
 HEALTHY = frozenset({"delay", "rate"})
-"""Kinds of faults that lose nothing: probes do not find them."""
+"""The kinds of faults that lose no packets, so that probes do not find them."""
 
 
 class LiveClustermapper:
-    """Clustermapper as the page has it: one that the page started, or one of another terminal."""
+    """Clustermapper for the page. Either the page started it, or it runs in another terminal."""
 
     def __init__(self, network: FabricNetwork) -> None:
         self._network = network
@@ -34,7 +34,7 @@ class LiveClustermapper:
         self._denylist = Denylist()
 
     def switch(self, on: bool) -> None:
-        """Start or end it. Raise InputError if it is on already, or if the page may not end it."""
+        """Start or end Clustermapper. Raise InputError if it already runs in another terminal."""
         if on == (self._ours is not None):
             return
         if not on:
@@ -42,7 +42,7 @@ class LiveClustermapper:
             return
         if self._file.exists():
             raise InputError("Clustermapper is on already: 'mrclab clustermapper' runs in another terminal")
-        directory = work_dir(self._network.names)  # removed with the testbed, even if we are killed
+        directory = work_dir(self._network.names)  # removed with the testbed, even after SIGKILL
         directory.mkdir(exist_ok=True)
         events = directory / "live-clustermapper.jsonl"
         self._stack.callback(events.unlink, missing_ok=True)
@@ -50,9 +50,9 @@ class LiveClustermapper:
         self._ours = self._stack.enter_context(process)
 
     def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """Return its present verdicts, as `judged` has them; None if it is off.
+        """Return Clustermapper's verdicts in the form of `judged`; None if it is off or has died.
 
-        ``faults``: by place, with ``kind`` and ``t_ns`` (None: unknown). One that died is off.
+        ``faults`` has for each place the ``kind`` of its fault and its time ``t_ns`` (None if unknown).
         """
         self._note_death()
         try:
@@ -75,13 +75,13 @@ class LiveClustermapper:
             self._file.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the page's own."""
+        """End Clustermapper if the page started it."""
         self._stack.close()
         self._ours = None
 
 
 def links_at(fabric: Fabric, place: str) -> frozenset[str]:
-    """Return the links that a fault at a place breaks: a link, a NIC port, a switch or a plane."""
+    """Return the links that a fault breaks. Its place is a link, a NIC port, a switch or a plane."""
     ports = {port.ifname: f"{host.name}:{port.t0}" for host in fabric.hosts for port in host.ports}
     wanted = ports.get(place, place)
     return frozenset(
@@ -92,10 +92,10 @@ def links_at(fabric: Fabric, place: str) -> frozenset[str]:
 
 
 def judged(fabric: Fabric, denylist: Denylist, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return Clustermapper's verdicts, each with whether it is right, and the faults that it has not found.
+    """Return Clustermapper's verdicts, whether each is right, and the faults that it has not found.
 
     A verdict is right if all links that it denies are broken. ``after_ms`` is the time from the fault to the
-    verdict; None where the fault was there before, or there is none.
+    verdict. It is None if no fault matches the verdict or the fault's time is unknown.
     """
     broken = {place: links_at(fabric, place) for place in faults}
     all_broken: frozenset[str] = frozenset().union(*broken.values())
@@ -119,7 +119,7 @@ def judged(fabric: Fabric, denylist: Denylist, faults: Mapping[str, Mapping[str,
 def _missing(
     broken: Mapping[str, frozenset[str]], denied: Iterable[str], faults: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """Return the places of faults that lose packets and that no verdict covers."""
+    """Return the places of faults that lose packets and are not covered by any verdict."""
     found = frozenset(denied)
     return sorted(p for p, links in broken.items() if faults[p]["kind"] not in HEALTHY and not links & found)
 
@@ -128,9 +128,9 @@ _MOST_NAMED = 3
 
 
 class SwitchCheck:
-    """Asks one switch after the other for its counters, and all if one does not answer.
+    """A check that all switches still run. It reads the counters of one switch at a time.
 
-    ``ask`` is `mrclab.control.call` for this testbed: a command and its arguments.
+    ``ask`` is `mrclab.control.call` for this testbed. It takes a command and the command's arguments.
     """
 
     def __init__(self, fabric: Fabric, ask: Callable[..., dict[str, Any]]) -> None:
@@ -138,9 +138,9 @@ class SwitchCheck:
         self._ask = ask
 
     def check(self, faults: Collection[str]) -> None:
-        """Ask the next switch, unless there are faults: a fault may have switched it off.
+        """Read the counters of the next switch. If there are faults, do nothing: one may have stopped it.
 
-        Raise SwitchError, with names, for switches that have died.
+        If the switch does not answer, check all. Raise SwitchError with the names of the ended switches.
         """
         if faults or self._ask("counters", switch=next(self._names))["counters"] is not None:
             return
@@ -152,11 +152,11 @@ class SwitchCheck:
 
 
 GRACE_NS: Final = 8_000_000_000
-"""After a repair, packets sent again may still be due to the fault: RoCEv2 waits seconds."""
+"""The time after a repair in which retransmissions may still be due to the fault: RoCEv2 waits seconds."""
 
 
 class LatePackets:
-    """Counts them for each transport, from the readings of its counters since its traffic began."""
+    """The number of packets that each transport sent again although there was no fault."""
 
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
@@ -164,18 +164,18 @@ class LatePackets:
         self._broken_until_ns = 0
 
     def begin(self) -> None:
-        """Begin to count again: all traffic is new, and so are its counters."""
+        """Start new counts, because all traffic is new and its counters begin at zero."""
         self._read.clear()
         self._counts.clear()
 
     def connect(self, name: str) -> None:
-        """Note that a transport has connected again: its counters begin at zero."""
+        """Record that a transport has connected again, so its counters begin at zero."""
         self._read.pop(name, None)
 
     def take(self, name: str, resent: int, now_ns: int, *, broken: bool) -> int:
-        """Take a reading of the packets sent again; return how many were sent without a fault.
+        """Store a count of the packets sent again. Return how many of them were sent without a fault.
 
-        ``broken`` says whether there is a fault now.
+        ``broken`` is true if there is a fault now.
         """
         news = max(0, resent - self._read.get(name, 0))
         self._read[name] = resent

@@ -1,4 +1,4 @@
-"""A viewer's requests, checked: which transports send, between which hosts and how much; faults. Pure."""
+"""Check the requests of the page's viewers for traffic and faults. No input or output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
 MOST_RANKS = 8
-"""Of an all-reduce: each rank is a process, and a transport's ranks share the CPUs with the others."""
+"""The limit for an all-reduce, in which each rank is a process that shares the CPUs with the others."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000, 1_000_000_000
 
 
@@ -23,10 +23,10 @@ class _Strict(BaseModel):
 
 
 class TrafficPlan(_Strict):
-    """The traffic: the same for each of the transports, at the same time.
+    """The traffic. All chosen transports send the same traffic at the same time.
 
-    ``rate_bps`` is of payload, for each flow; an all-reduce is not bounded. ``message_bytes`` is the
-    length of a message, or of the buffer that an all-reduce sums.
+    ``rate_bps`` limits the payload rate of each flow; it has no effect on an all-reduce. ``message_bytes`` is
+    the length of a message, or of the buffer that an all-reduce sums.
     """
 
     transports: Annotated[tuple[str, ...], Field(min_length=1, max_length=4)] = ("mrc", "rocev2")
@@ -59,18 +59,18 @@ class TrafficPlan(_Strict):
             )
 
     def pairs(self, fabric: Fabric) -> tuple[tuple[str, str], ...]:
-        """Return who sends to whom: (source, destination) of each flow of a transport.
+        """Return (source, destination) of each flow of a transport.
 
-        The flows of an all-reduce are those of its ring; barriers use more connections.
+        The flows of an all-reduce are those of its ring, without the connections for barriers.
         """
         return pairs_of(fabric, self.pattern, self.seed)
 
 
 def usual_plan(target: str) -> TrafficPlan:
-    """Return the traffic of a new page, on a target.
+    """Return the traffic with which a new page starts, for a target.
 
-    A hop of BMv2 takes some 40 times as long as one of the ebpf target: fewer, longer packets, as in the
-    scenarios.
+    A hop takes BMv2 some 40 times as long as the ebpf target. So on BMv2 the page sends fewer, longer
+    packets.
     """
     if target == "bmv2":
         return TrafficPlan(rate_bps=5_000_000, message_bytes=4096, payload_bytes=4096)
@@ -78,7 +78,7 @@ def usual_plan(target: str) -> TrafficPlan:
 
 
 class FaultRequest(_Strict):
-    """A fault that a viewer asks for; the fields are those of `mrclab.faults.kinds.Fault`."""
+    """A viewer's request for a fault. Its fields are those of `mrclab.faults.kinds.Fault`."""
 
     kind: str
     where: str
@@ -96,7 +96,7 @@ class FaultRequest(_Strict):
 
 
 def traffic_plan(data: object) -> TrafficPlan:
-    """Return the plan that a request describes. Raise InputError with one line on anything else."""
+    """Return the plan in a request. If it is not valid, raise InputError with a message of one line."""
     try:
         return TrafficPlan.model_validate(data)
     except ValidationError as error:
@@ -104,7 +104,7 @@ def traffic_plan(data: object) -> TrafficPlan:
 
 
 def fault_request(data: object) -> Fault:
-    """Return the fault that a request describes. Raise InputError with one line on anything else."""
+    """Return the fault in a request. If it is not valid, raise InputError with a message of one line."""
     try:
         fault = FaultRequest.model_validate(data).fault()
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The page's past: frames and packets, kept small for hours, and a replay as one HTML file."""
+"""Record a live page: its updates (frames) and packets, compressed. Write a replay as one HTML file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from importlib.resources import files
 from typing import Any
 
 KEPT_PACKETS_BYTES = 8 << 20
-"""Of the packets around faults, compressed: some hundred pictures."""
+"""The limit for the stored packets around faults, compressed. It is enough for some hundred faults."""
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
-    """Return a JSON document, compressed: as objects it would take ten times as much."""
+    """Return a document as compressed JSON. As Python objects it would need ten times the memory."""
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
-    """Return the document that `pack` was given."""
+    """Return the document that was given to `pack`."""
     found: dict[str, Any] = json.loads(zlib.decompress(packed))
     return found
 
 
 class KeptPackets:
-    """The packets around faults, by the fault's number and transport; the oldest go first."""
+    """The stored packets around faults, by fault number and transport. The oldest are dropped first."""
 
     def __init__(self, most_bytes: int = KEPT_PACKETS_BYTES) -> None:
         self.held_bytes = 0
@@ -36,7 +36,7 @@ class KeptPackets:
         self._packed: OrderedDict[tuple[int, str], bytes] = OrderedDict()
 
     def put(self, number: int, transport: str, packets: Mapping[str, Any]) -> None:
-        """Keep the packets of a fault, in place of the ones kept before."""
+        """Store the packets of a fault, and replace those that were stored before."""
         self.held_bytes -= len(self._packed.pop((number, transport), b""))
         self._packed[number, transport] = packed = pack(packets)
         self.held_bytes += len(packed)
@@ -44,19 +44,19 @@ class KeptPackets:
             self.held_bytes -= len(self._packed.popitem(last=False)[1])
 
     def of(self, number: int, transport: str) -> dict[str, Any] | None:
-        """Return the packets of a fault; None if they are not kept."""
+        """Return the packets of a fault; None if none are stored."""
         packed = self._packed.get((number, transport))
         return None if packed is None else unpack(packed)
 
 
 KEPT_FRAMES = 6000
-"""Ten minutes at ten frames a second."""
+"""Enough for ten minutes at ten page updates (frames) a second."""
 SHOWN_FRAMES = 300
-"""20 s of them, in the simulator's 15 frames a second."""
+"""Enough for 20 s at the simulator's 15 page updates a second."""
 KEPT_BYTES = 48 << 20
-"""Of all frames, compressed; those of a large fabric may have to begin later."""
+"""The limit for all stored page updates, compressed. A large fabric reaches it before `KEPT_FRAMES`."""
 KEPT_PAIRS = 64
-"""Pairs of hosts whose paths a recording has: the ones at the opening of the page, and the newest."""
+"""The most pairs of hosts whose paths are recorded because a viewer looked at them."""
 SCRIPTS = (
     *("format.js", "words.js", "fabric.js", "motion.js", "charts.js", "panels.js", "stage.js", "tour.js"),
     *("timeline.js", "source.js", "app.js"),
@@ -64,18 +64,18 @@ SCRIPTS = (
 
 
 class Recording:
-    """The newest frames of a session. ``add`` and ``frames`` may be called from different threads."""
+    """The newest page updates (frames) of a session. Other threads may call ``frames`` during ``add``."""
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         self.about = dict(about)
         self.held_bytes = 0
         self._asked: deque[str] = deque()
         self._frames: deque[tuple[int, bytes]] = deque()
-        """The time of each, in ms, and its JSON, compressed: as objects they would take ten times as much."""
+        """The time of each page update in ms, and its compressed JSON document (see `pack`)."""
         self._lock = threading.Lock()
 
     def add(self, frame: dict[str, Any]) -> None:
-        """Keep a whole frame, with its ``t_ms``, and drop the oldest if there are too many."""
+        """Store a complete page update with its time ``t_ms``. If there are too many, drop the oldest."""
         packed = pack(frame)
         with self._lock:
             self._frames.append((frame["t_ms"], packed))
@@ -84,7 +84,7 @@ class Recording:
                 self.held_bytes -= len(self._frames.popleft()[1])
 
     def note_paths(self, pair: str, rows: list[list[Any]]) -> None:
-        """Keep the paths of a pair of hosts ("source>target") that a viewer looked at."""
+        """Record the paths of a pair of hosts ("source>target") that a viewer looked at."""
         evs = self.about.setdefault("evs", {})
         if pair in evs:
             return
@@ -94,14 +94,14 @@ class Recording:
             del evs[self._asked.popleft()]
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Return the frames of the last so many seconds, or all."""
+        """Return the page updates of the last ``seconds`` seconds, or all if it is None."""
         with self._lock:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
         return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
 
     def recent(self) -> list[dict[str, Any]]:
-        """Return the newest frames, as many as the page's charts show."""
+        """Return the newest page updates, as many as the charts of the page show."""
         with self._lock:
             kept = [
                 self._frames[n][1] for n in range(max(0, len(self._frames) - SHOWN_FRAMES), len(self._frames))
@@ -110,12 +110,12 @@ class Recording:
 
 
 def changed(frame: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a frame that are not those of the frame before, and its time."""
+    """Return the parts of a page update that differ from the one before, and its time."""
     return {k: v for k, v in frame.items() if k == "t_ms" or k not in before or before[k] != v}
 
 
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the frames without the parts that are equal to those of the frame before."""
+    """Return the page updates, each without the parts that are equal to those of the one before."""
     found: list[dict[str, Any]] = []
     before: Mapping[str, Any] = {}
     for frame in frames:
@@ -132,7 +132,7 @@ def static(name: str) -> str:
 def replay_page(
     about: Mapping[str, Any], frames: Sequence[Mapping[str, Any]], packets: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a self-contained HTML page that replays the frames; ``packets`` as the page asks for them."""
+    """Return an HTML page that replays page updates. The keys of ``packets`` are "fault number/transport"."""
     document = {"about": dict(about), "frames": thinned(frames), "packets": dict(packets or {})}
     packed = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
     data = base64.b64encode(packed).decode()
@@ -143,7 +143,7 @@ def replay_page(
 
 
 def live_page() -> str:
-    """Return the page as the server sends it: it loads its parts from the server."""
+    """Return the page of the live server, which loads its scripts and style sheet from the server."""
     scripts = "\n".join(f'<script src="static/{name}"></script>' for name in SCRIPTS)
     page = static("index.html").replace("<!--style-->", '<link rel="stylesheet" href="static/live.css">')
     return page.replace("<!--scripts-->", scripts)

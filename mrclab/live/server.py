@@ -1,4 +1,4 @@
-"""The page's server: its pages, the requests it accepts and from whom, Prometheus metrics."""
+"""The web server of the live page: its routes, the requests that it accepts, and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 
 class SessionCollector(Collector):
-    """The newest frame as metrics; ``newest`` returns it. ``kept_bytes``: by kind of record."""
+    """Prometheus metrics of the newest page update, from ``newest``. ``kept_bytes`` is by kind of record."""
 
     def __init__(self, newest: Callable[[], Frame | None], kept_bytes: Mapping[str, int]) -> None:
         self._newest = newest
@@ -91,11 +91,11 @@ ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
 MOST_BODY_BYTES = 1 << 16
 KEEP_ALIVE_S = 10.0
 MOST_WORDS = 4000
-"""Characters of the title of a replay, and of its notes."""
+"""The most characters in the title of a replay, and in its notes."""
 
 
 class Hub:
-    """Hands the session's frames to every page that listens. Frames come from the session's thread."""
+    """A distributor of page updates (frames) to all open pages. The session's thread calls `put`."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -106,15 +106,15 @@ class Hub:
         self._when_over: Callable[[], object] = lambda: None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Deliver frames in this loop from now on."""
+        """Deliver page updates in this loop from now on."""
         self._loop = loop
 
     def when_over(self, call: Callable[[], object]) -> None:
-        """Have ``call`` called in the loop once the session is over."""
+        """Call ``call`` in the loop after the session has ended."""
         self._when_over = call
 
     def put(self, frame: dict[str, Any]) -> None:
-        """Take a frame, from any thread."""
+        """Store a page update and send it to all pages. Any thread may call this."""
         if "over" in frame:
             self.over = frame["over"]
         else:
@@ -125,14 +125,14 @@ class Hub:
 
     def _deliver(self, frame: dict[str, Any]) -> None:
         for waiting in self._queues:
-            while waiting.full():  # a page that is behind gets the newest
+            while waiting.full():  # a page is slow: drop its oldest update
                 waiting.get_nowait()
             waiting.put_nowait(frame)
         if "over" in frame:
             self._when_over()
 
     async def frames(self) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield frames as they come; None now and then if there is no frame, to keep the connection."""
+        """Yield page updates as they come. After `KEEP_ALIVE_S` without one, yield None as a sign of life."""
         waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=4)
         self._queues.add(waiting)
         try:
@@ -147,10 +147,10 @@ class Hub:
 
 
 class Session(Protocol):
-    """What a page asks for, of a testbed or of the simulator; `do` has it done in the session's thread."""
+    """The methods of a session that the server calls. A session runs a testbed or the simulator."""
 
     gone: str | None
-    """Why the session is over, if it did not end by itself."""
+    """The reason if an error has ended the session, otherwise None."""
 
     @property
     def topology(self) -> str:
@@ -160,25 +160,25 @@ class Session(Protocol):
         """Return the present traffic in JSON types."""
 
     def do(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have the session's thread carry out ``work``, soon."""
+        """Run ``work`` soon in the session's thread, and return a future of its result."""
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
         """Make a fault."""
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault of a place, or all."""
+        """Undo the fault at a place, or all faults if ``where`` is None."""
 
     def set_traffic(self, plan: Any) -> dict[str, Any]:
-        """Start other traffic: a plan of ``read_traffic``."""
+        """Replace the traffic by that of a plan that ``read_traffic`` returned."""
 
     def set_mapper(self, on: bool) -> dict[str, Any]:
         """Start or end Clustermapper."""
 
     def show(self, flow: int) -> dict[str, Any]:
-        """Choose the flow whose paths are shown."""
+        """Choose the flow whose paths the page shows."""
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card."""
+        """Return the transmissions around the fault that a card shows."""
 
     def counters(self, switch: str) -> dict[str, Any]:
         """Return the counters of a switch."""
@@ -190,7 +190,7 @@ class Session(Protocol):
         """Return a T0-T1 link that a transport uses now."""
 
     def kept_bytes(self) -> dict[str, int]:
-        """Return how many bytes are kept, by their kind."""
+        """Return how many bytes of memory the stored records need, by kind of record."""
 
 
 Wish = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -207,7 +207,8 @@ def application(
 ) -> Starlette:
     """Return the web application of a session.
 
-    ``read_traffic`` makes a plan of a page's request, and ``wishes`` are further requests, by name.
+    ``read_traffic`` checks a page's request for traffic and returns a plan. ``wishes`` has further kinds of
+    requests, by name.
     """
 
     async def about(request: Request) -> Response:
@@ -354,7 +355,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _caught(handler: Handler) -> Handler:
-    """Answer bad input with one line."""
+    """Return the handler with a check: bad input gets an error of one line as the answer."""
 
     async def work(request: Request) -> Response:
         try:
@@ -366,7 +367,7 @@ def _caught(handler: Handler) -> Handler:
 
 
 async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Response:
-    """Have the session do something and answer with the result."""
+    """Run ``work`` in the session's thread and return its result as the answer."""
     if session.gone is not None:
         return refused(410, session.gone)
     try:
@@ -376,7 +377,7 @@ async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Respons
 
 
 async def _packets_of(session: Session, frames: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the packets around the faults that the frames show, as far as they are kept."""
+    """Return the stored packets around the faults that the last of these page updates shows."""
     found: dict[str, Any] = {}
     for card in frames[-1]["cards"] if frames else ():
         for transport in card["results"]:

@@ -1,8 +1,8 @@
-"""The common parts of both live pages' servers: who may see and break, the page's files, event lines.
+"""Common parts of both live servers: access rights, the files of the page, server-sent events.
 
-The page listens on loopback, but every program and every web page that a browser of this machine shows can
-reach loopback. So each request needs a token, which the printed address has, and a ``Host`` that is ours
-(against DNS rebinding); what changes something needs the token of the owner, and no foreign ``Origin``.
+The page listens on loopback, which every local program and every web page in a local browser can reach. So
+each request needs a token, which the printed address contains, and a ``Host`` header that names this server
+(against DNS rebinding). Changes need the owner's token, and no ``Origin`` of another page.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mrclab.live.recording import static
 
 
 def cookie_name(port: int | None) -> str:
-    """Return the name of the cookie that holds a page's token: cookies do not distinguish ports."""
+    """Return the cookie's name for a page's token. It has the port, since all ports share cookies."""
     return f"mrclab-token-{port or 0}"
 
 
 class Role(IntEnum):
-    """What a visitor may do."""
+    """The rights of a visitor."""
 
     NOBODY = 0
     WATCHER = 1
@@ -40,9 +40,9 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The two tokens of a session, and the names under which the server may be addressed.
+    """The two tokens of a session, and the host names that requests may use for the server.
 
-    With ``hosts`` None every name is taken: the owner asked for other machines (``--listen``).
+    If ``hosts`` is None, every name is accepted: the owner chose to serve other machines (``--listen``).
     """
 
     owner: str
@@ -50,7 +50,7 @@ class Access:
     hosts: frozenset[str] | None
 
     def role(self, token: str | None) -> Role:
-        """Return the rights of the bearer of a token."""
+        """Return the rights of a visitor with this token."""
         if token is None:
             return Role.NOBODY
         given = token.encode()
@@ -70,7 +70,7 @@ class Access:
 def token_of(
     query: Mapping[str, str], cookies: Mapping[str, str], authorization: str | None, port: int | None = None
 ) -> str | None:
-    """Return the token that a request brings: in its address, a cookie of the port, or a header."""
+    """Return a request's token: from its address, its Authorization header, or the port's cookie."""
     if query.get("token"):
         return query["token"]
     if authorization is not None and authorization.lower().startswith("bearer "):
@@ -79,7 +79,7 @@ def token_of(
 
 
 def same_origin(origin: str | None, host: str | None) -> bool:
-    """Return True if a request that changes something comes from our own page, or from no page at all."""
+    """Return True if a request was sent by this server's page, or by a program without a page."""
     if origin is None:
         return True
     return host is not None and urlsplit(origin).netloc == host
@@ -97,17 +97,17 @@ HEADERS = {
 
 
 UNREAD_S = 30.0
-"""How long a client may leave its stream unread before its request ends."""
+"""The longest time that a client may leave its stream unread. After this time its request ends."""
 
 
 class _UnreadError(Exception):
-    """The client does not read."""
+    """Raised if a client does not read its stream."""
 
 
 class Guard:
-    """Refuses requests to other hosts, without a token, and changes from a foreign page.
+    """Refuse requests with a wrong ``Host``, requests without a token, and changes from another site's page.
 
-    It ends requests whose client does not read.
+    If a client does not read its stream, end the request.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -115,7 +115,7 @@ class Guard:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass or answer it with a refusal."""
+        """Forward a request to the application, or answer it with a refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -165,14 +165,15 @@ def _port(request: Request) -> int | None:
 
 
 def refused(status: int, error: str) -> JSONResponse:
-    """Return a refusal: its text under ``error``."""
+    """Return a refusal, with the text ``error`` in a JSON object."""
     return JSONResponse({"error": error}, status_code=status)
 
 
 def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Route]:
-    """Return the routes of a page and of its files, whose media types ``assets`` has by name.
+    """Return the routes of a page and of its files; ``assets`` has the media type of each file.
 
-    Whoever comes with the token in the address gets it as a cookie instead, so that the address can be shown.
+    If an address has a token, the server puts the token into a cookie and redirects to the address without
+    it.
     """
 
     async def page(request: Request) -> Response:
@@ -194,7 +195,7 @@ def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Rout
 
 
 class EventStream(StreamingResponse):
-    """A stream of server-sent events whose source is closed with the request, however that ends."""
+    """A stream of server-sent events that closes its source when the request ends, also after an error."""
 
     def __init__(self, lines: AsyncGenerator[str, None]) -> None:
         super().__init__(lines, media_type="text/event-stream")

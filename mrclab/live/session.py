@@ -1,6 +1,6 @@
-"""The live lab's work: traffic, captures, faults and their effects, ten times a second.
+"""The live page on a running fabric: traffic, captures and faults, with ten page updates a second.
 
-One thread does it all (`Session.run`); requests from the page reach it through `Session.do`.
+The thread of `Session.run` does all the work. `Session.do` queues requests of the page for this thread.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from mrclab.testbed.ownership import holders
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1
 LINKS_EVERY = 3
-"""Link loads are read every so many periods: one reading takes some milliseconds on a large fabric."""
+"""Link loads are read in every third period, because one reading takes milliseconds on a large fabric."""
 BESIDE_EVERY = 10
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
 CAPTURED_BYTES = 64 << 20
-"""Of the captures at all hosts together. At 20,000 packets a second this is more than 12 s."""
+"""The limit for the captures of all hosts together. At 20,000 packets a second it is more than 12 s."""
 MOST_EVENTS = 200
-"""In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
+"""The most events in one frame, the newest: a dying plane retires hundreds of EVs at once."""
 
 Listener = Callable[[dict[str, Any]], None]
 
 
 class Session:
-    """A running fabric with traffic on it, watched. Frames of the observations go to ``listener``."""
+    """A running fabric with traffic. ``listener`` gets a page update (frame) with all measurements."""
 
     def __init__(self, network: FabricNetwork, plan: TrafficPlan, listener: Listener) -> None:
         self.network = network
@@ -62,7 +62,7 @@ class Session:
         self._mapper = LiveClustermapper(network)
         self._switches = SwitchCheck(network.fabric, partial(call, network.names))
         self._beside = False
-        """True while an experiment runs on this machine."""
+        """True while an experiment runs on this machine at the same time."""
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._offset_ns = time.time_ns() - time.monotonic_ns()
@@ -80,14 +80,14 @@ class Session:
         self._links: list[list[int]] = []
         self._restarts: dict[str, int] = {}
         self._broken: set[str] = set()
-        """The transports that gave up a connection and wait for the faults to be undone."""
+        """The transports that gave up a connection. They connect again when no fault is left."""
         self._late = LatePackets()
         self._paths: Mapping[str, list[list[int]]] = {}
         self._shown = 0
         self._number = 0
         self.begun_ns = time.monotonic_ns()
         self.gone: str | None = None
-        """Why the session is over, if it did not end by itself."""
+        """The reason if an error has ended the session, otherwise None."""
 
     @property
     def topology(self) -> str:
@@ -102,23 +102,23 @@ class Session:
         """Return the paths between two hosts. Raise InputError if there are no such hosts."""
         return evs_between(self.fabric, source, target)
 
-    # -- from other threads
+    # -- methods for other threads
 
     def do(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have the session's thread carry out ``work``, soon."""
+        """Run ``work`` soon in the session's thread, and return a future of its result."""
         future: Future[Any] = Future()
         self._requests.put((work, future))
         return future
 
     def stop(self) -> None:
-        """End ``run`` after its present turn."""
+        """End ``run`` after the present page update."""
         self._stopping.set()
         self._requests.put((lambda: None, Future()))
 
-    # -- requests: called by `do` in the session's thread
+    # -- requests of the page: `do` runs these methods in the session's thread
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
-        """Make a fault and begin its card. Raise InputError if it makes no sense here."""
+        """Make a fault and add its card. Raise InputError if this fabric cannot have the fault."""
         fault = checked(self.fabric, fault)
         moment = call(self.network.names, "fault", fault=asdict(fault))
         record = FaultRecord(
@@ -142,7 +142,7 @@ class Session:
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault of a place, or all. Raise InputError if there is none."""
+        """Undo the fault at a place, or all faults. Raise InputError if there is none."""
         answer = call(self.network.names, "restore", where=where)["restored"]
         for place, moment in answer.items():
             found = self._active.pop(place, None)
@@ -152,7 +152,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """End the present traffic and start another. Raise InputError if it makes no sense here."""
+        """Replace the traffic by that of a plan. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -163,7 +163,7 @@ class Session:
         return {}
 
     def show(self, flow: int) -> dict[str, Any]:
-        """Choose the flow whose paths are shown. Raise InputError if there is none."""
+        """Choose the flow whose paths are shown. Raise InputError if there is no such flow."""
         count = len(self.plan.pairs(self.fabric))
         if not 0 <= flow < count:
             raise InputError(f"flows are 0 to {count - 1}, not {flow}")
@@ -171,14 +171,14 @@ class Session:
         return {}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError if there are none."""
+        """Return the transmissions around the fault of a card. Raise InputError if none are stored."""
         found = self._packets.of(number, transport)
         if found is None:
             raise InputError(f"no packets are kept of fault {number} and {transport}")
         return found
 
     def set_mapper(self, on: bool) -> dict[str, Any]:
-        """Start or end Clustermapper. Raise InputError if the page may not do that."""
+        """Start or end Clustermapper. Raise InputError if it already runs in another terminal."""
         self._mapper.switch(on)
         return {"on": on}
 
@@ -187,7 +187,7 @@ class Session:
         return call(self.network.names, "counters", switch=switch)
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the transport's flow that is shown uses now."""
+        """Return a T0-T1 link that the shown flow of a transport uses now."""
         pair = self.plan.pairs(self.fabric)[self._shown]
         paths = {path.ev: path for path in self.fabric.paths(*pair)}
         for row in self._paths.get(transport, ()):
@@ -196,10 +196,10 @@ class Session:
                 return path.links[1]
         return None
 
-    # -- the session's thread
+    # -- methods that run in the session's thread only
 
     def run(self) -> None:
-        """Work until ``stop``, or until the testbed is gone."""
+        """Work until ``stop`` is called or the testbed is gone."""
         try:
             self._adopt_faults()
             self._start_traffic()
@@ -221,7 +221,7 @@ class Session:
                 self._end_traffic()
                 self._kernel.down()
                 self._mapper.close()
-            except Exception:  # if something is gone by now, its holder ends with this process
+            except Exception:  # for example, a process has already ended
                 LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
             self._refuse_rest()
@@ -252,7 +252,7 @@ class Session:
                 return
 
     def _adopt_faults(self) -> None:
-        """Show faults that somebody else made before."""
+        """Add the faults that were made before this session began."""
         for where, fault in call(self.network.names, "status", verify=False)["faults"].items():
             self._active[where] = {"kind": fault["kind"], "text": fault["kind"], "card": 0, "t_ns": None}
 
@@ -285,7 +285,7 @@ class Session:
             self._traffic.popitem()[1].close()
 
     def _restart_or_wait(self, name: str) -> None:
-        """Connect again after a connection gave up, but not before the faults are undone."""
+        """Connect a transport again that gave up a connection. If there are faults, wait for their end."""
         if not self._active:
             self._restart(name)
         elif name not in self._broken:
@@ -298,7 +298,7 @@ class Session:
                 card.gave_up.add(name)
 
     def _restart(self, name: str) -> None:
-        """Connect again, as a restarted job would."""
+        """Connect a transport again, as a job does after a restart."""
         if name in self._broken:
             self._broken.discard(name)
         else:
@@ -388,7 +388,7 @@ class Session:
         return found
 
     def _read_links(self) -> None:
-        """Read the present rate of each link, [away from the hosts, towards them] in bit/s."""
+        """Read the present rate of each link in bit/s: [away from the hosts, towards the hosts]."""
         now_ns, counts = time.monotonic_ns(), bytes_carried(self.network)
         before_ns, before = self._carried
         self._carried = now_ns, counts
@@ -401,14 +401,14 @@ class Session:
             ]
 
     def _begin_look(self, card: Card, until_ns: int) -> None:
-        """Have another thread work out a card's times: it takes a while where much is sent."""
+        """Compute a card's times in another thread, because this may take longer than a page update."""
         card.begin_look()
         watched, captures = self._watched(card), dict(self._captures)
         look = self._looks.submit(work_out, card.fault, watched, captures, self.fabric, until_ns)
         self._look = card, look
 
     def _end_look(self) -> None:
-        """Take the result of a look, if it is done."""
+        """If the other thread has computed a card's times, store them."""
         if self._look is None or not self._look[1].done():
             return
         card, look = self._look
@@ -420,13 +420,13 @@ class Session:
                 self._packets.put(card.number, name, packets)
 
     def _keep_what_is_needed(self) -> None:
-        """Tell the captures how far back a fault's times may still be asked for."""
+        """Set from which time on captures are kept: from the oldest fault that still needs them."""
         moments = [card.fault.t_before_ns - BEFORE_NS for card in self._cards if card.unsettled]
         for capture in self._captures.values():
             capture.pieces.since_ns = min(moments, default=None)
 
     def kept_bytes(self) -> dict[str, int]:
-        """Return how many bytes are kept of captures, and of packets around faults."""
+        """Return how many bytes of memory the captures and the packets around faults need."""
         captures = list(self._captures.values())
         return {
             "captures": sum(capture.pieces.held_bytes for capture in captures),
@@ -434,7 +434,7 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows that the fault of a card met, of transports that have not recovered yet."""
+        """Return the flows at the time of a card's fault, of the transports that have not recovered yet."""
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):
             retired = {}

@@ -1,4 +1,4 @@
-"""The page of a training that runs (``mrclab live --run DIR``): its directory, read and served."""
+"""The page of a training run (``mrclab live --run DIR``): read the run's directory and serve the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Marks = tuple[int, ...]
 
 
 class Follower:
-    """Reads new data in the directory of a run. Raise InputError if it is no training's."""
+    """Read new data in the directory of a run. Raise InputError if the run is no training."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -42,7 +42,7 @@ class Follower:
         self._known: dict[str, tuple[Marks, dict[str, Any]]] = {}
 
     def frame(self) -> dict[str, Any]:
-        """Return the page's data: ``about``, and each repetition that has begun, by directory's name."""
+        """Return the page's data: ``about``, and each repetition that has begun, by directory name."""
         found: dict[str, Any] = {"about": self._about()}
         for transport in self._run.transports:
             for number in range(int(self._run.parameters["repetitions"])):
@@ -68,13 +68,13 @@ class Follower:
         }
 
     def _repetition(self, transport: str, number: int, place: Path) -> dict[str, Any]:
-        """Return a repetition; nothing of one that has not begun."""
+        """Return the data of a repetition, or an empty dict if it has not begun."""
         try:
             if (place / REPETITION_FILE).exists():
                 return self._finished(transport, number, load_repetition(place))
             progress = progress_of(place)
         except (InputError, ValueError, KeyError):
-            return {}  # it is being written, or made again: the next look finds it
+            return {}  # the file is incomplete; it is read again soon
         if progress is None:
             return {}
         return self._shown(transport, number, _steps(asdict(progress)), progress.faults, running=True)
@@ -133,7 +133,7 @@ def _rounded(values: np.ndarray[Any, Any]) -> list[int]:
 
 
 def _mark(file: Path) -> int:
-    """Return a number that changes with a file."""
+    """Return a number that changes when a file changes."""
     try:
         found = file.stat()
     except OSError:
@@ -147,7 +147,7 @@ LOOK_EVERY_S = 0.5
 
 
 def application(follower: Follower, access: Access) -> Starlette:
-    """Return the web application that shows what ``follower`` reads."""
+    """Return the web application that shows the data of ``follower``."""
 
     async def state(_request: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(follower.frame))

@@ -1,4 +1,4 @@
-"""``mrclab watch``: the data of the live page, in one screen of a terminal."""
+"""``mrclab watch``: show the data of the live page on one screen of a terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIGNS = {
 
 
 def watch(args: argparse.Namespace) -> int:
-    """Show the data of this testbed's live page, until Ctrl-C. Raise InputError if there is none."""
+    """Show the data of this testbed's live page until Ctrl-C. Raise InputError if no live page is open."""
     names = Names.from_environment()
     if args.json or args.once:
         frame = _frame(names)
@@ -72,7 +72,7 @@ def _frame(names: Names) -> dict[str, Any]:
 
 
 def screen(frame: Mapping[str, Any]) -> Group:
-    """Return rates, paths, faults and the last fault's times as one screen."""
+    """Return one screen with rates, paths, faults and the times of the last fault."""
     rates = Table(box=None, header_style="bold")
     for heading in ("transport", "delivered", "sent again", "gave up", "paths of the flow shown"):
         rates.add_column(

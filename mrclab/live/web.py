@@ -1,4 +1,4 @@
-"""The web server of a page: its socket, its address, and its end by a signal."""
+"""Start and end the web server of a live page: socket, address, signals."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ from mrclab.live.serving import Access
 LOOPBACK = "127.0.0.1"
 END_S = 30.0
 LAST_WORDS_S = 0.5
-"""How long pages are still served after the session is over, so that they can say so."""
+"""The time for which pages are still served after the session has ended, so that they can show why."""
 
 
 class Runs(Protocol):
-    """A session: its work in one thread, and its end."""
+    """A session that works in one thread and can be stopped."""
 
     def run(self) -> None:
-        """Work until ``stop``, or until there is nothing to show any more."""
+        """Work until ``stop`` is called, or until an error ends the session."""
 
     def stop(self) -> None:
         """End ``run`` soon."""
 
 
 def require_port(port: int) -> None:
-    """Raise InputError unless a page can listen on this port."""
+    """Raise InputError if this is no port number. Port 0 means any free port."""
     if not 0 <= port <= 65535:
         raise InputError(f"--port must be 0 to 65535, not {port}")
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page: not the ones ignored from the start (``nohup``)."""
+    """Return the signals that end the page, without those ignored from the start (``nohup``)."""
     return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def interrupt(_number: int, _frame: object) -> None:
-    """End the present work, as Ctrl-C does."""
+    """Raise KeyboardInterrupt, so that a signal has the effect of Ctrl-C."""
     raise KeyboardInterrupt
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but signals are ours: its own handling would end the process before the testbed is down."""
+    """uvicorn without its own signal handlers, which would end the process before the testbed is down."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Install no signal handler."""
         yield
 
 
 def listener_on(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raise MachineError if the port is taken."""
+    """Return a listening socket. Raise MachineError if the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -79,25 +79,25 @@ def listener_on(host: str, port: int) -> socket.socket:
 
 
 def access_for(*, everybody: bool) -> Access:
-    """Return new tokens, for requests to this machine's own names or to any."""
+    """Return new tokens. If ``everybody``, any host name is accepted, otherwise local names only."""
     names = frozenset({LOOPBACK, "localhost", "::1"})
     return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return the address at which a browser finds the page."""
+    """Return the page's address for a browser."""
     host, port = listener.getsockname()[:2]
     return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
 
 
 def config_of(app: Starlette) -> uvicorn.Config:
-    """Return the settings of the web server."""
+    """Return the web server's settings, and filter its log."""
     logging.getLogger("uvicorn.error").addFilter(_of_use)
     return uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1)
 
 
 def _of_use(record: logging.LogRecord) -> bool:
-    """Return whether a line of the web server is of use to the user: not that pages are still open."""
+    """Return False for log lines that only report pages that are open when the server ends."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if isinstance(error, asyncio.CancelledError):
         return False
@@ -105,18 +105,18 @@ def _of_use(record: logging.LogRecord) -> bool:
 
 
 def end_with_signals(server: uvicorn.Server) -> None:
-    """Have a signal end the server. Call this in its loop."""
+    """End the server on a signal. Call this function in the server's loop."""
     loop = asyncio.get_running_loop()
     for number in heeded():
         end = partial(setattr, server, "should_exit", True)
         try:
             loop.add_signal_handler(number, end)
-        except NotImplementedError:  # Windows
+        except NotImplementedError:  # not available on Windows
             signal.signal(number, lambda *_, end=end: loop.call_soon_threadsafe(end))
 
 
 def print_addresses(address: str, access: Access) -> None:
-    """Print the owner's address and the class's."""
+    """Print two addresses: the owner's, and one for viewers who may not change anything."""
     print(f"open     {address}?token={access.owner}")
     print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
     print("end with Ctrl-C", flush=True)
@@ -125,7 +125,7 @@ def print_addresses(address: str, access: Access) -> None:
 def serve_session(
     app: Starlette, listener: socket.socket, hub: Hub, session: Runs, *, name: str = "live session"
 ) -> None:
-    """Run a session in a thread and serve its page, until a signal comes or the session is over."""
+    """Run a session in a thread and serve its page until a signal comes or the session has ended."""
     server = Server(config_of(app))
     worker = threading.Thread(target=session.run, name=name)
 

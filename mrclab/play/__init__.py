@@ -1,5 +1,5 @@
-"""The live page's frames from the simulator: pure Python, so it also runs in a browser.
+"""The live page with the simulator, in pure Python, so that it also runs in a browser.
 
-Nothing here imports NumPy or pydantic. `mrclab live --target sim` serves these frames, and the page of
-`make site` computes them in the browser itself.
+This package imports neither NumPy nor pydantic. `mrclab live --target sim` computes page updates on a server,
+and the page of `make site` computes them in the browser.
 """

@@ -1,4 +1,4 @@
-"""``mrclab live --target sim``: the live page from the simulator, in slow motion, without root."""
+"""``mrclab live --target sim``: serve the live page with the simulator, in slow motion, without root."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from mrclab.version import version
 
 FRAME_S: Final = 1 / 15
 SHARE: Final = 0.8
-"""Of the time between two frames that the simulation may take; if it needs more, time passes more slowly."""
+"""The simulation may use this share of the time between page updates. If it needs more, time slows down."""
 USUAL_TOPOLOGY: Final = "lab"
 
 
 class Paced:
-    """A simulation that goes on as its viewers' time does, a frame at a time."""
+    """A simulation whose virtual time advances with the viewers' clock, one page update at a time."""
 
     def __init__(self, play: Play, listener: Callable[[dict[str, Any]], None]) -> None:
         self.play = play
@@ -57,41 +57,41 @@ class Paced:
         return self.play.scene.to_dict()
 
     def do(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have the session's thread carry out ``work``, soon."""
+        """Run ``work`` soon in the session's thread, and return a future of its result."""
         future: Future[Any] = Future()
         self._requests.put((work, future))
         return future
 
     def stop(self) -> None:
-        """End ``run`` after its present turn."""
+        """End ``run`` after the present page update."""
         self._stopping.set()
         self._requests.put((lambda: None, Future()))
 
     def make_fault(self, fault: Fault) -> dict[str, Any]:
-        """Make a fault now. Raise InputError if it makes no sense here."""
+        """Make a fault now. Raise InputError if this fabric cannot have the fault."""
         names = ("kind", "where", *(ALL_KINDS[fault.kind].takes))
         usual = {field.name: field.default for field in fields(Fault)}
         given = {name: getattr(fault, name) for name in usual if getattr(fault, name) != usual[name]}
         return self.play.make_fault({**{name: getattr(fault, name) for name in names}, **given})
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault of a place, or all. Raise InputError if there is none."""
+        """Undo the fault at a place, or all faults. Raise InputError if there is none."""
         return self.play.undo(where)
 
     def set_traffic(self, plan: Scene) -> dict[str, Any]:
-        """Begin again with other traffic. Raise InputError if it makes no sense here."""
+        """Begin again with other traffic. Raise InputError if the traffic does not fit the fabric."""
         return self.play.set_scene(plan)
 
     def set_mapper(self, on: bool) -> dict[str, Any]:
-        """Refuse: nothing probes a simulated fabric. Raise InputError."""
+        """Raise InputError, because Clustermapper does not run in a simulation."""
         raise InputError("Clustermapper needs a live target")
 
     def show(self, flow: int) -> dict[str, Any]:
-        """Choose the flow whose paths are shown. Raise InputError if there is none."""
+        """Choose the flow whose paths are shown. Raise InputError if there is no such flow."""
         return self.play.show(flow)
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError if there are none."""
+        """Return the transmissions around the fault of a card. Raise InputError if none are stored."""
         return self.play.packets(number, transport)
 
     def counters(self, switch: str) -> dict[str, Any]:
@@ -107,11 +107,11 @@ class Paced:
         return self.play.busiest(transport)
 
     def kept_bytes(self) -> dict[str, int]:
-        """Return nothing: no capture is kept."""
+        """Return an empty dict, because no captures are kept."""
         return {}
 
     def set_pace(self, given: Any) -> dict[str, Any]:
-        """Choose the pace (``ns_per_s``), or stop time and go on (``paused``). Raise InputError."""
+        """Set the pace (``ns_per_s``), or stop and continue (``paused``). Raise InputError on bad values."""
         if "paused" in given:
             if not isinstance(given["paused"], bool):
                 raise InputError("paused is true or false")
@@ -121,7 +121,7 @@ class Paced:
         return {"pace": self.play.pace, "paused": self._paused}
 
     def run(self) -> None:
-        """Work until ``stop``."""
+        """Work until ``stop`` is called."""
         try:
             due = time.monotonic()
             while not self._stopping.is_set():
@@ -140,7 +140,7 @@ class Paced:
                     future.set_exception(InputError("the session has ended"))
 
     def _turn(self, begun_s: float) -> None:
-        """Let the time of a frame pass, or as much of it as the machine manages, and show it."""
+        """Simulate the time of one page update, or less if the machine is too slow, and send the update."""
         play = self.play
         step_ns = max(1, round(play.pace * FRAME_S))
         end_ns = play.now_ns + step_ns

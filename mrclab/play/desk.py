@@ -1,8 +1,7 @@
-"""Labs inside a page: what its worker calls, with JSON in and out, and a student's code right there.
+"""Labs on the web page: functions for its worker (a browser thread), with JSON as input and output.
 
-The folders and checks are those of the command line.
-
-Values cross as plain data all the same, so that checks see the same as with a process without rights.
+The folders and checks are those of the command line. The student's code runs in the worker itself. Its values
+are converted to JSON and back, so that checks see the same values as from a sandbox.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from mrclab.labs.worker import load_checks
 
 
 class CodeInside(RemoteCode):
-    """A student's files, imported here. A loop that never ends ends with the page's worker alone."""
+    """A student's code, run in the worker. An endless loop stops only the worker, not the page."""
 
     def __init__(self, folder: Path, report: Callable[[str], None] = lambda missing: None) -> None:
-        """Take a folder, which is where Python looks for modules."""
+        """Use the files of a folder, from which Python must be able to import modules."""
         super().__init__(folder, report)
         self._loaded: Loaded | None = None
         self._own = folder
 
     def begin(self, limit_s: float) -> None:
-        """Begin a check; nothing limits its time here."""
+        """Begin a check. There is no time limit here."""
         self.end_check()
 
     def _ask(self, step: dict[str, Any]) -> Any:
@@ -58,19 +57,19 @@ class CodeInside(RemoteCode):
 
 
 def forget(folder: Path) -> None:
-    """Have the modules of a folder imported again, as they are now."""
+    """Remove the modules of a folder from Python's cache, so that the next import reads the new files."""
     for name, module in list(sys.modules.items()):
         if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
             del sys.modules[name]
 
 
 LABS = (1, 4, 5, 6, 8)
-"""Labs that need no fabric and no compiler, and NumPy only for one check of lab 6."""
+"""Labs that need no fabric and no compiler. NumPy is needed only for one check of lab 6."""
 CAPTURE = ".pcap"
 
 
 def skeletons() -> list[dict[str, Any]]:
-    """Return the labs as the page shows them before Python has started, with the files of the skeletons."""
+    """Return the labs with their skeleton files, for the page to show before Python has started."""
     found = []
     for number in LABS:
         lab = find(str(number))
@@ -92,7 +91,7 @@ def skeletons() -> list[dict[str, Any]]:
 
 
 def shown(path: Path) -> str:
-    """Return the text of a file; of a capture its bytes as hexadecimal digits, sixteen a line."""
+    """Return the text of a file. For a capture, return its bytes in hexadecimal, 16 a line."""
     if path.suffix != CAPTURE:
         return path.read_text(encoding="utf-8")
     data = path.read_bytes()
@@ -100,16 +99,16 @@ def shown(path: Path) -> str:
 
 
 class Desk:
-    """The folders of a student's labs, written again from the page before each use."""
+    """The folders of a student's labs. They are written again, with the page's files, before each use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._outcomes: dict[int, Sequence[Outcome]] = {}
 
     def check(self, number: int, files: str, report: Callable[[str], None]) -> str:
-        """Check a lab with these files, in JSON texts by name; return the outcomes, in JSON.
+        """Check a lab and return the outcomes in JSON. ``files`` is JSON: a text for each file name.
 
-        ``report`` gets each of them, in JSON, as soon as its check ends.
+        ``report`` is called with each outcome, in JSON, as soon as its check ends.
         """
         lab, folder = self._written(number, files)
         student = Student(folder, code=CodeInside)
@@ -121,7 +120,7 @@ class Desk:
         return json.dumps([asdict(outcome) for outcome in outcomes])
 
     def run(self, number: int, files: str, name: str) -> str:
-        """Run a file of a lab, as ``python FILE`` does; return the output. Of a capture: its packet's way."""
+        """Run a file like ``python FILE``, or follow the packet of a capture. Return the printed text."""
         _, folder = self._written(number, files)
         said = io.StringIO()
         os.chdir(folder)
@@ -144,7 +143,7 @@ class Desk:
         return said.getvalue()
 
     def hand_in(self, number: int, files: str, when: str, version: str) -> bytes:
-        """Return the hand-in with the outcomes of the last check, as ``mrclab lab submit`` packs it."""
+        """Return the submission with the outcomes of the last check, packed as by ``mrclab lab submit``."""
         lab, folder = self._written(number, files)
         out = self._root / f"{lab.student_folder}.zip"
         pack(lab, folder, out, self._outcomes.get(number, ()), when, version)
@@ -171,4 +170,4 @@ def _bytes_of(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        return text.encode()  # no capture: the check reports it
+        return text.encode()  # this is no capture: the lab's check reports it

@@ -1,4 +1,4 @@
-"""One transport on a simulated fabric, with its traffic: a lane of the page's race. Pure."""
+"""A lane: one transport with its traffic, on a separate simulated network. The page compares lanes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UDP_PORT = 4791
 
 
 class Program:
-    """The streams that begin and end at one NIC."""
+    """All streams that begin or end at one NIC."""
 
     def __init__(self, nic: Nic) -> None:
         self.nic = nic
@@ -39,15 +39,15 @@ class Program:
         self.senders: dict[int, StreamSender] = {}
         self.receivers: dict[int, StreamReceiver] = {}
         self.retired: deque[tuple[int, int]] = deque(maxlen=4096)
-        """(ns, EV) of the paths that were given up."""
+        """(ns, EV) of each retired path."""
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._posted: deque[tuple[int, int, int]] = deque(maxlen=4096)
-        """(ns, queue pair, messages posted until then)."""
+        """(ns, queue pair, number of messages posted up to this time)."""
         self._received: deque[tuple[int, int, int]] = deque(maxlen=4096)
         nic.programs.append(self)
 
     def tick(self, now_ns: int) -> int | None:
-        """Post what is due."""
+        """Post the messages that are due; return the next due time in ns, or None."""
         dues = []
         for qpn, sender in self.senders.items():
             before = sender.posted
@@ -60,7 +60,7 @@ class Program:
         return min(dues, default=None)
 
     def take(self, event: Event) -> None:
-        """Pass an event to its stream."""
+        """Give an event to the stream of its queue pair, and store it for the page."""
         if isinstance(event, EvRetired):
             self.retired.append((event.t_ns, event.ev))
         if event.qpn in self.receivers:
@@ -72,11 +72,11 @@ class Program:
         self.events.append(event)
 
     def posted_by(self, qpn: int, t_ns: int) -> int:
-        """Return how many messages a queue pair was given until then."""
+        """Return the number of messages that had been posted to a queue pair until a time."""
         return max((count for when, one, count in self._posted if one == qpn and when <= t_ns), default=0)
 
     def received_by(self, qpn: int, count: int) -> int:
-        """Return when a queue pair had received so many messages, ns; NEVER if it has not."""
+        """Return the time (ns) at which a queue pair had received ``count`` messages; NEVER if it has not."""
         return min(
             (when for when, one, have in self._received if one == qpn and have >= count), default=NEVER
         )
@@ -84,7 +84,7 @@ class Program:
 
 @dataclass(slots=True)
 class Flow:
-    """A stream between two hosts, and the numbers of its two queue pairs."""
+    """A stream between two hosts, with the numbers of its two queue pairs."""
 
     source: str
     target: str
@@ -92,22 +92,22 @@ class Flow:
     target_qpn: int
     restarts: int = 0
     placed_before: int = 0
-    """Bytes delivered by earlier connections, which gave up."""
+    """Bytes delivered by earlier connections of this flow, which were given up."""
     gave_up_ns: int | None = None
-    """Since when there is no connection: it gave up, and the fabric is not mended yet."""
+    """The time at which the connection was given up; None while there is a connection."""
 
 
 def one_path_of(routes: RemotePaths, label: int) -> RemotePaths:
-    """Return the one path of a flow, by the hash of its label: the same plane at both ends."""
+    """Return one path of all, chosen by a hash of the flow label. Both ends choose the same plane."""
     plane = choose_plane(routes, label)
     return RemotePaths((replace(plane, paths=(choose_path(plane, label, udp_source(label), UDP_PORT),)),))
 
 
 class Lane:
-    """A network for one transport: nothing else uses its links."""
+    """A simulated network that carries the traffic of one transport only."""
 
     def __init__(self, name: str, scene: Scene, fabric: Fabric) -> None:
-        """Build the network and begin to send. Raise InputError, ValueError or TypeError on bad options."""
+        """Build the network and start the flows. Raise InputError, ValueError or TypeError on bad options."""
         self.name = name
         self.scene = scene
         self.fabric = fabric
@@ -155,7 +155,7 @@ class Lane:
         return self.network.clock.now_ns
 
     def run(self, until_ns: int) -> None:
-        """Let time pass up to then, and note connections that have given up."""
+        """Advance virtual time to ``until_ns``, and record which connections were given up."""
         self.network.clock.run(until_ns * PS_PER_NS)
         for flow in self.flows:
             sender = self._programs[flow.source].senders.get(flow.source_qpn)
@@ -163,7 +163,7 @@ class Lane:
                 flow.gave_up_ns = self.now_ns
 
     def reconnect(self) -> None:
-        """Connect the flows again that gave up, as a job does that is started again."""
+        """Connect the flows again that gave up, as a job does after a restart."""
         for number, flow in enumerate(self.flows):
             if flow.gave_up_ns is None:
                 continue
@@ -181,12 +181,12 @@ class Lane:
             self.flows[number] = again
 
     def placed(self, flow: Flow) -> int:
-        """Return the payload that a flow has delivered, bytes."""
+        """Return the payload bytes that a flow has delivered."""
         endpoint = self._programs[flow.target].endpoint
         return flow.placed_before + int(endpoint.qp_counters(flow.target_qpn).bytes_placed)
 
     def sent(self) -> tuple[int, int]:
-        """Return the packets sent, and those sent again, of all flows."""
+        """Return the number of packets sent, and of those sent again, by all flows."""
         sent, again = self._sent_before, self._resent_before
         for flow in self.flows:
             counters = self._programs[flow.source].endpoint.qp_counters(flow.source_qpn)
@@ -203,7 +203,7 @@ class Lane:
         ]
 
     def times(self, fault: FaultRecord) -> dict[str, Any]:
-        """Return the times of a fault until now, for a card."""
+        """Return the times of a fault that are known now, for its card."""
         retired = sorted(
             entry for name in {flow.source for flow in self.flows} for entry in self._programs[name].retired
         )
@@ -226,7 +226,7 @@ class Lane:
         return found
 
     def _delivered(self, sent_ns: int) -> int:
-        """Return the time (ns) at which all data posted until then had been received; NEVER if it has not."""
+        """Return when (ns) all data posted until ``sent_ns`` had been received; NEVER if some is missing."""
         return max(
             self._programs[flow.target].received_by(
                 flow.target_qpn, self._programs[flow.source].posted_by(flow.source_qpn, sent_ns)
@@ -246,7 +246,7 @@ class Lane:
         )
 
     def queues(self, above_ns: int) -> list[list[int]]:
-        """Return [place, wait ns] of each switch port with a wait of at least ``above_ns``."""
+        """Return [place, wait in ns] of each switch port whose queue takes at least ``above_ns`` to drain."""
         now_ps, found = self.network.clock.now_ps, []
         for index, link in enumerate(self.fabric.links):
             for way, ends in ((1, (link.a.node, link.b.node)), (0, (link.b.node, link.a.node))):
@@ -256,7 +256,7 @@ class Lane:
         return found
 
     def carried(self) -> list[tuple[int, int]]:
-        """Return the bytes that each link has carried: away from the hosts, towards them."""
+        """Return the bytes that each link has carried: (away from the hosts, towards the hosts)."""
         links = self.network.links
         return [
             (links[link.a.node, link.b.node].bytes, links[link.b.node, link.a.node].bytes)
@@ -264,7 +264,7 @@ class Lane:
         ]
 
     def counters(self, switch: str) -> dict[str, Any]:
-        """Return a switch's counters, in the form of a live switch's answer."""
+        """Return a switch's counters in the same form as for a running testbed."""
         node = self.network.switches[switch]
         ports = node.ports.values()
         return {

@@ -1,4 +1,4 @@
-"""The simulation inside a page: what its worker calls, with JSON in and out."""
+"""The simulation on a web page, for its worker (a browser thread): methods with JSON in and out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mrclab.play.session import PACES, Play
 from mrclab.topologies import fabric_from_text
 
 PARTS = 8
-"""Parts of a frame's time, between which the simulation may stop if it takes too long."""
+"""The number of parts in which a page update is simulated. After each part the simulation may stop."""
 
 
 class Page:
-    """One simulation, which a new scene replaces. ``fabrics`` are texts of `fabric_text`, by name."""
+    """One simulation. A new scene replaces it. ``fabrics`` has a text of `fabric_text` for each name."""
 
     def __init__(self, fabrics: Mapping[str, str], version: str) -> None:
         self._fabrics = fabrics
@@ -24,9 +24,9 @@ class Page:
         self._play: Play | None = None
 
     def open(self, wish: str) -> str:
-        """Begin a scene: JSON of its fields, ``events`` and ``pace``. Return the page's constant data.
+        """Begin a scene and return the page's constant data. ``wish`` is JSON: scene, ``events``, ``pace``.
 
-        The answer is {"error": ...} for a scene that makes no sense.
+        If the scene is not valid, return {"error": ...}.
         """
         return _answered(lambda: self._open(json.loads(wish)))
 
@@ -48,11 +48,11 @@ class Page:
         return {**about, "owner": True}
 
     def ask(self, path: str, body: str) -> str:
-        """Answer a request of the page, in JSON; {"error": ...} if it makes no sense."""
+        """Answer a request of the page in JSON. If the request is not valid, return {"error": ...}."""
         return _answered(lambda: self._running.ask(path, json.loads(body)))
 
     def turn(self, viewer_s: float, in_time: Callable[[], bool]) -> str:
-        """Let a viewer's seconds pass, as far as they are ``in_time``; return the frame."""
+        """Simulate ``viewer_s`` of the viewer's time, or less if not ``in_time``; return a page update."""
         play = self._running
         step_ns = max(1, round(viewer_s * play.pace))
         end_ns, part_ns = play.now_ns + step_ns, max(1, step_ns // PARTS)
@@ -61,7 +61,7 @@ class Page:
         return json.dumps(play.frame(), separators=(",", ":"))
 
     def link(self) -> str:
-        """Return the scene, its events and its pace, in JSON: `open` reads it."""
+        """Return the scene, its events and its pace in JSON, which `open` can read."""
         play = self._running
         usual = Scene().to_dict()
         scene = {name: value for name, value in play.scene.to_dict().items() if value != usual[name]}

@@ -1,4 +1,4 @@
-"""Replays of the simulator for the docs: scripted, and the same on every machine."""
+"""Recorded runs of the simulator for the docs. They follow a script and are the same on every machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FRAMES_PER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One replay: ``acts`` are (us, "cut", "kill a spine", "kill a plane" or "restore")."""
+    """One replay. Each of ``acts`` is a time in us and "cut", "kill a spine", "kill a plane" or "restore"."""
 
     name: str
     title: str
@@ -66,11 +66,11 @@ SCRIPTS = (
 
 
 TRAINING = "static/training.json"
-"""A training in virtual time, recorded by tools/training_replay.py."""
+"""A training in virtual time. tools/training_replay.py recorded it."""
 
 
 def training_page() -> str:
-    """Return the recorded training as one HTML page, which plays it."""
+    """Return an HTML page that plays the recorded training."""
     data = (files("mrclab.play") / TRAINING).read_text(encoding="utf-8")
     page = static("training.html")
     for name in ("live.css", "training.css"):
@@ -83,7 +83,7 @@ def training_page() -> str:
 
 
 def frames_of(play: Play, script: Script) -> Iterator[dict[str, Any]]:
-    """Play a script and yield its frames."""
+    """Simulate a script and yield its page updates."""
     acts = list(script.acts)
     step_ns = script.pace // FRAMES_PER_S
     play.set_pace(script.pace)
@@ -112,7 +112,7 @@ def _act(play: Play, what: str) -> None:
 
 
 def replay_of(script: Script, version: str) -> str:
-    """Return a replay as one HTML page."""
+    """Return the replay of a script as one HTML page."""
     play = Play(script.scene, load_fabric(script.scene.fabric))
     about = {**play.about(version), "title": script.title, "notes": script.notes}
     frames = list(frames_of(play, script))

@@ -1,4 +1,4 @@
-"""A scene to simulate: a fabric, transports and their traffic, read from a page or an address. Pure."""
+"""A scene to simulate: a fabric, its transports and their traffic. Check a scene that a page sends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mrclab.topologies.build import build, spec_of
 PATTERNS: Final = ("stream", "permutation", "incast")
 LINK_BPS: Final = 100_000_000_000
 HOST_DELAY_NS, FABRIC_DELAY_NS = 500, 725
-"""Of links that get a data centre's speed: as in the topology paper-c, after the paper's measurements."""
+"""Link delays in ns of `faster`, as in the topology paper-c, which follows the paper's measurements."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
 ROCEV2_TIMEOUT_EXPONENT: Final = 6
-"""262 us, some 40 round trips: of perftest's 67 ms nobody would see the end in slow motion."""
+"""A timeout of 262 us, some 40 RTTs. In slow motion, perftest's 67 ms would take too long to watch."""
 SHORTER: Final = 256
-"""By this factor that timeout is shorter than perftest's, and so are NCCL's times for failed ports."""
+"""RoCEv2's timeout and NCCL's failover times are shorter than the usual ones by this factor."""
 FAILOVER: Mapping[str, Any] = {
     "timeout_exponent": ROCEV2_TIMEOUT_EXPONENT,
     **{
@@ -35,17 +35,17 @@ MOST_HOSTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A transport of the page: its looks, its row of `mrclab.hosts.transports`, and further options."""
+    """A transport that the page offers: label and colour, row in `mrclab.hosts.transports`, more options."""
 
     look: Look
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     one_path: bool = False
-    """Each flow keeps to one path, by a hash as ECMP has it, although its packets could take all."""
+    """If true, each flow uses one path, chosen by a hash as with ECMP, instead of all paths."""
 
 
 WINDOW: Mapping[str, Any] = {"congestion": "aimd", "trim": False}
-"""A window for each flow, and packets that full switches drop rather than trim."""
+"""Each flow has a congestion window, and full switches drop its packets instead of trimming them."""
 
 
 def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
@@ -65,13 +65,13 @@ OFFERED: Mapping[str, Offered] = {
         Look("TCP-like, one ECMP path", "brown", (2, 4)), "oblivious", WINDOW, one_path=True
     ),
 }
-"""The kernel's TCP is not among them, since the simulator has no model of it. ``ecmp-window`` has its main
-traits: one path, a window that losses halve (RFC 5681), and fast retransmit from SACKs."""
+"""The transports of the page. The simulator has no model of the kernel's TCP, so ``ecmp-window`` stands for
+TCP: one path, a window that is halved after a loss (RFC 5681), and fast retransmit from SACKs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A fabric's name, and the traffic on it: the fields are those of `mrclab.live.plan.TrafficPlan`."""
+    """A fabric's name and its traffic. The other fields are those of `mrclab.live.plan.TrafficPlan`."""
 
     fabric: str = "lab"
     transports: tuple[str, ...] = ("mrc", "rocev2")
@@ -85,14 +85,14 @@ class Scene:
         return pairs_of(fabric, self.pattern, self.seed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types."""
+        """Return the scene in JSON types."""
         return {**asdict(self), "transports": list(self.transports)}
 
 
 def scene_of(data: object, usual: Scene = Scene()) -> Scene:
-    """Return the scene that a page describes; missing fields are those of ``usual``.
+    """Return the scene that a page describes. A missing field has the value of ``usual``.
 
-    Raise InputError with one line on a field that does not exist, or a value that makes no sense.
+    Raise InputError, with a message of one line, if a field is unknown or a value is not valid.
     """
     if not isinstance(data, Mapping):
         raise InputError("a scene is a JSON object")
@@ -129,9 +129,9 @@ def scene_of(data: object, usual: Scene = Scene()) -> Scene:
 
 
 def faster(fabric: Fabric) -> Fabric:
-    """Return a fabric whose links have a data centre's speed: 100 Gbit/s if its own are slower.
+    """Return the fabric with data centre link speeds: if a link is too slow, all links get 100 Gbit/s.
 
-    Raise InputError for a fabric with too many hosts to draw.
+    Raise InputError if the fabric has too many hosts to draw.
     """
     if len(fabric.hosts) > MOST_HOSTS:
         raise InputError(
@@ -150,9 +150,6 @@ def faster(fabric: Fabric) -> Fabric:
 
 
 def core_of(offered: Offered) -> tuple[Kind, dict[str, Any]]:
-    """Return the kind of endpoint of a transport, and its options.
-
-    As on the live page, RoCEv2 has one path of one plane, which its segment list names.
-    """
+    """Return the kind of endpoint of a transport, and its options."""
     base = TRANSPORTS[offered.name]
     return base.core, {**base.options, **offered.options}

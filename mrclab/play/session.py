@@ -1,7 +1,7 @@
-"""A simulated fabric with traffic, for the live page: frames out, faults and requests in. Pure.
+"""A simulated fabric with traffic for the live page. It takes requests and returns page updates (frames).
 
-Time passes only in `Play.advance`. The same scene with the same events at the same moments gives the same
-frames everywhere, so an address with both shows them to others.
+Time passes only in `Play.advance`. Equal scenes with equal events at equal times give equal page updates on
+every machine. So a web address that contains scene and events shows others the same run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mrclab.play.scene import MAX_RATE_BPS, OFFERED, PATTERNS, Scene, faster, sc
 from mrclab.topologies import Fabric
 
 PACES: Final = (1_000, 5_000, 20_000, 100_000, 1_000_000)
-"""Virtual ns in a second of the viewer: 1 us to 1 ms."""
+"""Virtual ns in a second of the viewer's time, from 1 us to 1 ms."""
 USUAL_PACE: Final = 20_000
 KEPT_CARDS: Final = 12
 RATE_SPAN: Final = 15
-"""A rate is that of so many frames, or of as many messages if that takes longer."""
+"""Rates are averages over this number of page updates, or over four messages if these take longer."""
 BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.LINK.short: (
         ("c", "Cut silently", {"kind": "blackhole"}),
@@ -39,13 +39,13 @@ BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.SWITCH.short: (("k", "Kill", {"kind": "switch-death"}),),
     Place.PLANE.short: (("k", "Kill the plane", {"kind": "plane-death"}),),
 }
-"""As on the live page, but without faults that take milliseconds."""
+"""The buttons of the live page, without faults that take milliseconds, too long in slow motion."""
 ALLOWED: Final = frozenset(fault["kind"] for row in BUTTONS.values() for _, _, fault in row)
 
 
 @dataclass(slots=True)
 class Card:
-    """One fault and its times."""
+    """A card of the page: one fault, with its times."""
 
     number: int
     fault: FaultRecord
@@ -53,10 +53,10 @@ class Card:
     undone: bool = False
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    """The transports whose times will not change any more."""
+    """The transports whose times for this fault are final."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the page takes it."""
+        """Return the card in the page's form."""
         return {
             "number": self.number,
             "where": self.fault.where,
@@ -69,7 +69,7 @@ class Card:
 
 
 def fault_of(data: object) -> Fault:
-    """Return the fault that a page asks for. Raise InputError with one line on anything else."""
+    """Return the fault of a request. Raise InputError, with a message of one line, if it is not valid."""
     if not isinstance(data, Mapping):
         raise InputError("a fault is a JSON object")
     known = Fault.__dataclass_fields__
@@ -89,21 +89,21 @@ def fault_of(data: object) -> Fault:
 
 
 class Play:
-    """The lanes of a scene, and their faults."""
+    """A simulated scene: one lane (a separate network) for each transport, and the faults of all lanes."""
 
     def __init__(self, scene: Scene, fabric: Fabric) -> None:
-        """Build the networks of a scene. Raise InputError on a scene that makes no sense."""
+        """Build the networks of a scene. Raise InputError if the fabric has too many hosts."""
         self.scene = scene
         self.fabric = faster(fabric)
         self.pace = USUAL_PACE
         self._begin()
 
     def _begin(self) -> None:
-        """Build the networks, idle and whole, at time 0."""
+        """Build the networks without faults, and set the time to 0."""
         self.lanes = {name: Lane(name, self.scene, self.fabric) for name in self.scene.transports}
         self.now_ns = 0
         self.events: list[list[Any]] = []
-        """[ns, "fault" or "restore", its data] of each fault and repair, for the address."""
+        """[ns, "fault" or "restore", data] of each event so far. A web address with them repeats the run."""
         self._planned: deque[list[Any]] = deque()
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
         self._active: dict[str, dict[str, Any]] = {}
@@ -115,7 +115,7 @@ class Play:
         self._rate_ns = 4 * longest_ns
 
     def about(self, version: str) -> dict[str, Any]:
-        """Return the page's constant data, in the form of a live testbed's."""
+        """Return the page's constant data, in the same form as for a running testbed."""
         looks = {name: offered.look for name, offered in OFFERED.items()}
         found = about(self.fabric, "sim", version, Scene(self.scene.fabric).to_dict(), looks)
         rate_bps = found["fabric"]["rate_bps"]
@@ -133,10 +133,10 @@ class Play:
             },
         }
 
-    # -- what a viewer asks for
+    # -- requests of the page's viewer
 
     def plan_events(self, events: object) -> None:
-        """Take the events of an address, to happen at their moments. Raise InputError on anything else."""
+        """Store events, which `advance` makes at their times. Raise InputError if they are not valid."""
         if not isinstance(events, list) or len(events) > 200:
             raise InputError("events are a list of at most 200")
         for entry in events:
@@ -151,7 +151,7 @@ class Play:
         self._planned = deque(events)
 
     def make_fault(self, data: object) -> dict[str, Any]:
-        """Make a fault now on every lane, and begin its card. Raise InputError if it makes no sense."""
+        """Make a fault now for every transport, and add its card. Raise InputError if it is not valid."""
         fault = checked(self.fabric, fault_of(data))
         for lane in self.lanes.values():
             lane.faults.apply(fault)
@@ -177,7 +177,7 @@ class Play:
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault of a place, or all; connections that gave up are made again.
+        """Undo the fault at a place, or all faults. If none is left, connect the flows again that gave up.
 
         Raise InputError if there is no such fault.
         """
@@ -201,7 +201,7 @@ class Play:
         return {"restored": sorted(places)}
 
     def show(self, flow: int) -> dict[str, Any]:
-        """Choose the flow whose paths are shown. Raise InputError if there is none."""
+        """Choose the flow whose paths are shown. Raise InputError if there is no such flow."""
         count = len(self.scene.pairs(self.fabric))
         if not 0 <= flow < count:
             raise InputError(f"flows are 0 to {count - 1}, not {flow}")
@@ -209,7 +209,7 @@ class Play:
         return {}
 
     def set_scene(self, scene: Scene) -> dict[str, Any]:
-        """Begin again, at time 0, with other traffic on the same fabric. Raise InputError."""
+        """Begin again at time 0 with other traffic. Raise InputError if the scene is for another fabric."""
         if scene.fabric != self.scene.fabric:
             raise InputError(f"the fabric is {self.scene.fabric}: another one needs another page")
         self.scene = scene
@@ -217,14 +217,14 @@ class Play:
         return {}
 
     def set_pace(self, ns_per_s: int) -> dict[str, Any]:
-        """Choose how much virtual time a second of the viewer shows. Raise InputError."""
+        """Set the virtual ns in a second of the viewer's time. Raise InputError if it is out of range."""
         if not isinstance(ns_per_s, int) or not PACES[0] <= ns_per_s <= PACES[-1]:
             raise InputError(f"a pace is {PACES[0]} to {PACES[-1]} ns in a second, not {ns_per_s}")
         self.pace = ns_per_s
         return {"pace": ns_per_s}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError if there are none."""
+        """Return the transmissions around the fault that a card shows. Raise InputError if there are none."""
         for card in self._cards:
             if card.number == number and transport in self.lanes:
                 result = card.results.get(transport, {})
@@ -244,17 +244,17 @@ class Play:
         return None
 
     def counters(self, switch: str) -> dict[str, Any]:
-        """Return the counters of a switch, of the first lane. Raise InputError if there is none."""
+        """Return a switch's counters for the first transport. Raise InputError if there is no such switch."""
         if switch not in {plan.name for plan in self.fabric.switches}:
             raise InputError(f"no switch '{switch}' in {self.fabric.name}")
         return {"counters": next(iter(self.lanes.values())).counters(switch)}
 
     def evs(self, source: str, target: str) -> list[list[Any]]:
-        """Return the paths between two hosts. Raise InputError."""
+        """Return the paths between two hosts. Raise InputError if there are no such hosts."""
         return evs_between(self.fabric, source, target)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Answer a request of the page, in the form of the server's addresses. Raise InputError."""
+        """Answer a request whose ``path`` is as on the live server. Raise InputError if it is not valid."""
         what, *rest = path.split("/")
         given = body or {}
         if what == "fault":
@@ -277,10 +277,10 @@ class Play:
             return {"evs": self.evs(*rest)}
         raise InputError(f"the simulation cannot answer '{path}'")
 
-    # -- time
+    # -- virtual time
 
     def advance(self, until_ns: int) -> None:
-        """Let time pass up to then, with the planned events at their moments."""
+        """Advance virtual time to ``until_ns``, and make the planned events at their times."""
         while self._planned and self._planned[0][0] <= until_ns:
             t_ns, what, data = self._planned.popleft()
             self._run(max(t_ns, self.now_ns))
@@ -293,7 +293,7 @@ class Play:
         self.now_ns = until_ns
 
     def frame(self) -> dict[str, Any]:
-        """Return the present frame, in the form of the live page's frames."""
+        """Return the present page update, in the same form as for a running testbed."""
         moves, ends = {}, {}
         for name, lane in self.lanes.items():
             moves[name], ends[name] = lane.book.take()
@@ -334,7 +334,7 @@ class Play:
         }
 
     def _look(self, card: Card) -> None:
-        """Work out the times of a card again, for the transports that are not through with it."""
+        """Compute the times of a card again, for the transports whose times are not final."""
         for name, lane in self.lanes.items():
             if name in card.settled:
                 continue
@@ -347,7 +347,7 @@ class Play:
                 card.settled.add(name)
 
     def _rates(self) -> dict[str, list[int]]:
-        """Return what each flow delivers, bit/s, over some frames."""
+        """Return the delivered rate of each flow in bit/s, averaged over some frames."""
         now = {name: [lane.placed(flow) for flow in lane.flows] for name, lane in self.lanes.items()}
         self._placed.append((self.now_ns, now))
         while len(self._placed) > RATE_SPAN and self._placed[1][0] <= self.now_ns - self._rate_ns:
@@ -360,7 +360,7 @@ class Play:
         }
 
     def _loads(self) -> list[list[int]]:
-        """Return what each link carries, both ways, bit/s: the most of all lanes."""
+        """Return the rate of each link in both directions, in bit/s: the largest of all transports."""
         now = [lane.carried() for lane in self.lanes.values()]
         self._carried.append((self.now_ns, now))
         while len(self._carried) > RATE_SPAN and self._carried[1][0] <= self.now_ns - self._rate_ns:
@@ -381,5 +381,5 @@ class Play:
 
 
 def _taken(fault: Fault) -> tuple[str, ...]:
-    """Return the fields that describe a fault in an address."""
+    """Return the names of the fields that describe a fault in a web address."""
     return ("kind", "where", *ALL_KINDS[fault.kind].takes)

@@ -1,10 +1,9 @@
-"""Every frame of a simulated network, link by link, and the four times of a fault from them. Pure.
+"""Record every frame of a simulated network, link by link, and compute the four times of a fault.
 
-A tap in front of each node sees frames arrive there, and a recorder at each NIC sees them begin. A frame that
-has not arrived some time after it was due is lost: a link took it.
+A recorder at each NIC sees frames that are sent. A tap in front of each node sees frames that arrive. If a
+frame has not arrived some time after it was due, it counts as lost.
 
-The rule is that of every experiment (`mrclab.experiments.measure.recovery`), with the path of each frame
-from the simulator.
+The rule for the times is the same as in experiments: `mrclab.experiments.measure.recovery`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from mrclab.simulator.switch import NEXT_HEADER, destination
 from mrclab.topologies import Path
 
 DATA, AGAIN, ANSWER, PROBE = range(4)
-"""Kinds of frames: data, data sent again, acknowledgements and the like, probes of a path."""
+"""Kinds of frames: data, data sent again, acknowledgements and other control frames, path probes."""
 ON_ITS_WAY, ARRIVED, LOST, TRIMMED = range(4)
 """Fates of frames."""
 NEVER: Final = 1 << 62
 KEPT_TRACKS: Final = 30_000
 _FIRST_WRITE, _LAST_WRITE = 6, 11
-"""The lower five bits of a BTH opcode that carries data, in MRC and in RoCEv2."""
+"""The range of a BTH opcode's lower five bits in packets with data, in MRC and in RoCEv2."""
 
 
 class Track:
-    """One frame from a NIC to a NIC."""
+    """One frame on its way from a NIC to a NIC."""
 
     __slots__ = (
         "arrived_ns",
@@ -53,49 +52,49 @@ class Track:
     def __init__(self, number: int, frame: bytes, source: str, t_ns: int) -> None:
         self.number = number
         self.frame: bytes | None = frame
-        """The bytes of its sender; None after its end."""
+        """The bytes that the NIC sent; None after the frame has arrived or is lost."""
         self.source = source
         self.t_ns = t_ns
-        """When its NIC sent it."""
+        """The time at which the NIC sent it."""
         self.kind = DATA
         self.key = (0, 0)
-        """Queue pair and PSN, equal for all transmissions of a packet."""
+        """Queue pair and PSN. A packet that is sent again keeps them."""
         self.path = -1
-        """The index of its path, if it carries data and shows one."""
+        """The index of its path, or -1 if it carries no data or its path is unknown."""
         self.fate = ON_ITS_WAY
         self.arrived_ns = NEVER
         self.due_ps = 0
-        """When it is due at the end of its present link."""
+        """The time at which it is due at the end of its present link."""
         self.place = -1
-        """Its present link, or the last: twice the index, and one more if away from the hosts."""
+        """Its present or last link: twice the link's index, plus 1 in the direction away from the hosts."""
 
 
 class Book:
-    """The tracks of one network, and the rows about them for the page since the last reading."""
+    """The tracks of one network, and the rows for the page since the last call of `take`."""
 
     def __init__(
         self, network: Network, nics: Mapping[str, Nic], paths: Mapping[tuple[str, bytes], int]
     ) -> None:
-        """Record what crosses the network; all NICs are attached. ``paths`` has the number of a path by the
-        host that sends on it and the outer destination of its frames."""
+        """Record all frames of a network to which all NICs are attached. ``paths`` has the number of each
+        path, by its sending host and the outer destination address of its frames."""
         self.network = network
         self.tracks: deque[Track] = deque()
         self.first: dict[tuple[int, int], int] = {}
-        """When data of a queue pair and PSN first arrived whole."""
+        """For each queue pair and PSN, the time at which its data first arrived complete."""
         self.moves: list[list[int]] = []
         """[track, place, start ns, end ns, kind] of each link that a frame enters."""
         self.ends: list[list[int]] = []
-        """[track, ns, fate, place] of each frame that is lost or trimmed."""
+        """[track, ns, fate, place] of each lost or trimmed frame."""
         self._paths = paths
         self._sent: set[tuple[int, int]] = set()
         self._flying: dict[int, Track] = {}
-        """By the identity of the frame, which a network passes on as it is."""
+        """Tracks by the ``id`` of their frame, an object that all nodes pass on unchanged."""
         self._count = 0
         self._places: dict[int, int] = {}
-        """The place of a port, by the identity of the port."""
+        """The place of each port, by the ``id`` of the port."""
         frame_bits = 8 * 4300 * 10**12
         self._slack_ps = 3 * frame_bits // min(port.rate_bps for port in network.links.values())
-        """How much later than due a frame may come: overtaken by frames of a higher class."""
+        """The largest delay of a frame that is not lost: frames of a higher class can overtake it."""
         for index, link in enumerate(network.fabric.links):
             up, down = network.links[link.a.node, link.b.node], network.links[link.b.node, link.a.node]
             for way, port in ((1, up), (0, down)):
@@ -106,7 +105,7 @@ class Book:
             nic.recorder = _AtNic(self, name, nic)
 
     def begin(self, nic: Nic, host: str, plane: int, frame: bytes, now_ns: int) -> None:
-        """Note a frame that a NIC sends."""
+        """Record a frame that a NIC sends."""
         track = Track(self._count, frame, host, now_ns)
         self._count += 1
         bth = BTH_OFFSET if frame[NEXT_HEADER] == NEXT_IPV6 else PLAIN_BTH_OFFSET
@@ -142,7 +141,7 @@ class Book:
         )
 
     def pass_on(self, packet: Packet, node: Node) -> None:
-        """Let a frame arrive at a node, and note its next link."""
+        """Let a frame arrive at a node, and record its next link or its end."""
         track = self._flying.get(id(packet.frame))
         if track is None or track.frame is not packet.frame:
             node.arrive(packet)
@@ -178,13 +177,13 @@ class Book:
             self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
 
     def settle(self) -> None:
-        """Give up the frames that should have arrived a while ago."""
+        """Mark frames as lost that should have arrived a while ago."""
         limit_ps = self.network.clock.now_ps - self._slack_ps
         for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
             self._end(track, LOST)
 
     def take(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the rows of moves and ends since the last call."""
+        """Return the rows of `moves` and `ends` since the last call."""
         self.settle()
         found = self.moves, self.ends
         self.moves, self.ends = [], []
@@ -192,19 +191,19 @@ class Book:
 
 
 class _Tap(Node):
-    """Stands in front of a node."""
+    """A node in front of another node, which records the frames that arrive there."""
 
     def __init__(self, book: Book, node: Node) -> None:
         self._book = book
         self._node = node
 
     def arrive(self, packet: Packet) -> None:
-        """Pass a packet on."""
+        """Record a packet and pass it on to the node."""
         self._book.pass_on(packet, self._node)
 
 
 class _AtNic:
-    """Notes the frames that a NIC sends."""
+    """A recorder for the frames that a NIC sends."""
 
     def __init__(self, book: Book, host: str, nic: Nic) -> None:
         self._book = book
@@ -212,7 +211,7 @@ class _AtNic:
         self._nic = nic
 
     def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
-        """Note a frame."""
+        """Record a frame if it is outgoing."""
         if outgoing:
             self._book.begin(self._nic, self._host, port, frame, now_ns)
 
@@ -240,12 +239,12 @@ def times_of(
     stays: str = STAYS,
     delivered: Callable[[int], int] | None = None,
 ) -> dict[str, Any]:
-    """Return the times of a fault on one transport until now, in us, as a card of the live page has them.
+    """Return the times of a fault for one transport, as known now, in us, in the form of the page's cards.
 
-    ``tracks`` are its data in order of time, ``first`` the first whole arrival of each packet, ``retired``
-    (ns, EV) of the paths that its senders gave up. ``retires`` is False for a transport that never does;
-    ``stays`` says what it does instead. Of a transport that sends lost messages again on other queue pairs,
-    ``delivered`` returns when all messages posted until then had been received.
+    ``tracks`` are the transport's data frames, oldest first. ``first`` has the first complete arrival of each
+    packet. ``retired`` has the retired paths as (ns, EV). If a transport never retires a path, ``retires`` is
+    false and ``stays`` is the reason. If a transport sends lost messages again on other queue pairs,
+    ``delivered`` returns when all messages posted until a given time had been received.
     """
     made, mended = fault.t_before_ns, fault.restore_before_ns or NEVER
     broken = {number for number, path in enumerate(paths) if fault.breaks(path)}
@@ -294,7 +293,7 @@ def packets_around(
     until_ns: int,
     most: int = 1500,
 ) -> dict[str, Any]:
-    """Return the transmissions around a fault: the rows are those of `mrclab.live.card.packets_around`."""
+    """Return the transmissions around a fault, with rows as in `mrclab.live.card.packets_around`."""
     zero = fault.t_before_ns
     rows = []
     for t in tracks:

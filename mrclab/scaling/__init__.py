@@ -1,1 +1,1 @@
-"""``mrclab scale``: the question from the command line, the answer as tables, pictures and a page."""
+"""``mrclab scale``: read the input of a scale study, and show its results as tables and a page."""

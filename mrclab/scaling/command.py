@@ -1,4 +1,4 @@
-"""``mrclab scale``: read the question, compute, show, write."""
+"""``mrclab scale``: read the question, compute the answer, print it and write its page."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def scale(args: argparse.Namespace) -> int:
-    """Answer the question of the arguments.
+    """Compute the scale study that the arguments describe, print it and write its page.
 
-    Raise InputError if they are wrong or the fabric cannot be built.
+    Raise InputError if an argument is not valid or the fabric cannot be built.
     """
     if args.print_parts:
         print(PARTS.text(args.parts)[0], end="")
         return 0
     question = question_of(args)
-    # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
+    # Imported late because they load numpy and matplotlib: bad input must be rejected without this delay.
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     from mrclab.scale.study import answer, steps_of
     from mrclab.scaling.page import write_page
     from mrclab.scaling.tables import print_tables
 
-    question.check()  # before DIR is made
+    question.check()  # before the output directory is made
     console = terminal()
     columns = (TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
     with directory(args.out, "scale") as out:
@@ -53,7 +53,7 @@ def write(out: Path, text: str) -> None:
 
 
 def question_of(args: argparse.Namespace) -> Question:
-    """Return the question of the arguments. Raise InputError."""
+    """Return the study's input: fabric, job, random runs. Raise InputError if an argument is not valid."""
     for option in ("nics", "planes", "job", "runs"):
         if getattr(args, option) < 1:
             raise InputError(f"it must be at least 1, not {getattr(args, option)}", where=f"--{option}")

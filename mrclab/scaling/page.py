@@ -1,4 +1,4 @@
-"""The page of a study of scale: one file that needs no network, with its pictures as SVG."""
+"""The page of a scale study: one HTML file with SVG pictures, which needs no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mrclab.scale.figures import Curve
 from mrclab.scale.study import Answer, cost_curves
 
 INK = "#1d2431"
-"""Lines and letters: the page puts its own colour in its place, for light and dark."""
+"""The colour of lines and text. The page replaces it, so that pictures suit a light and a dark theme."""
 _LINES = (BLUE, ORANGE, GREEN, PURPLE, RED)
 _STYLE: dict[Any, Any] = {
     **STYLE,
@@ -33,7 +33,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def pictures_of(found: Answer) -> dict[str, str]:
-    """Return the pictures that an answer has the data for, as SVG elements by name."""
+    """Return the pictures for which the study has data, as SVG elements by name."""
     with mpl.rc_context(_STYLE):
         drawn = {name: (figure, says) for name, (figure, says) in _drawn(found).items()}
         return {name: _svg(figure, name, says) for name, (figure, says) in drawn.items()}
@@ -112,7 +112,7 @@ def _at_once(found: Answer) -> Figure:
             counts[name].out_expected for name in ("fabric_link", "fabric_link_flap") if name in counts
         )
         out = np.arange(round(mean + 6 * mean**0.5 + 6))
-        # Two kinds of outage at once are independent, so their sum is Poisson, too.
+        # Both kinds of outages are independent Poisson variables, so their sum is also Poisson.
         closed = (
             [exp(k * log(mean) - mean - lgamma(k + 1)) for k in out]
             if mean

@@ -1,4 +1,4 @@
-"""Tables of a study in the terminal."""
+"""Print the tables of a scale study in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = ("claim", "quantity", "traffic", "outcome")
 
 
 def print_tables(tables: Sequence[Table], console: Console) -> None:
-    """Print every table with its title, its sentences below it, and its note."""
+    """Print every table with its title. Long cells and the note are printed below the table."""
     for table in tables:
         console.print(Text(f"\n{table.title}", style="bold"))
         console.print(rendered(table))
@@ -27,7 +27,7 @@ def print_tables(tables: Sequence[Table], console: Console) -> None:
 
 
 def rendered(table: Table) -> RichTable:
-    """Return a table for a terminal of 80 columns, without its sentences."""
+    """Return a table for a terminal of 80 columns, without the cells that are sentences."""
     shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     places = [place for place, name in enumerate(table.columns) if name not in (*table.long, "source")]
     for place in places:
@@ -39,7 +39,7 @@ def rendered(table: Table) -> RichTable:
 
 
 def sentences(table: Table) -> Iterator[Text]:
-    """Return the cells that are sentences, a line each, after the row's name."""
+    """Return the cells that are sentences, one line each, after the name of the row."""
     for place, name in enumerate(table.columns):
         if name not in table.long:
             continue

@@ -1,1 +1,1 @@
-"""``mrclab sweep``: a grid of parameters and seeds, point by point, on one machine or many."""
+"""``mrclab sweep``: compute a grid of parameters and seeds, point by point, on one machine or many."""

@@ -1,4 +1,4 @@
-"""``mrclab sweep``: read the file, compute the missing points, write the table and the pictures."""
+"""``mrclab sweep``: read the sweep's file, compute the missing points, and write table and pictures."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mrclab.topologies.shipped import Shipped
 
 SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
 ALL_FAILED = 5
-"""So many failures are shown; the others are counted."""
+"""The most failures that are printed. The others are only counted."""
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """Run a sweep; return 1 where points are missing. Raise InputError on a mistake in the file."""
+    """Run a sweep. Return 1 if points are missing. Raise InputError if the file has a mistake."""
     found = parse_sweep(*SWEEPS.text(args.file))
     points = points_of(found)
     text = check(found, points)
     if args.dry_run:
         print(f"{found.name}: {len(points)} points, {len(points) // max(_seeds(found), 1)} of the grid")
         return 0
-    # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
+    # Imported late because they load numpy and matplotlib: bad input must be rejected without this delay.
     from mrclab.linux.scheduling import usable_cpus
     from mrclab.output import progress
     from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses
@@ -75,10 +75,9 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
-    """Check as much as possible without running; return the text of the scenario's file, None if it is
-    shipped.
+    """Check the sweep without running it. Return the text of its scenario's file, or None if it is shipped.
 
-    Raise InputError.
+    Raise InputError if a point's scenario is not valid.
     """
     if found.scenario is None:
         return None

@@ -1,7 +1,7 @@
-"""Where points are computed: processes of this machine, or workers of a Dask cluster.
+"""Compute the points of a sweep, in processes of this machine or on a Dask cluster.
 
-An executor takes tasks and reports each outcome as it comes. A worker that dies loses its point, which is run
-again, and given up when its workers died three times.
+An executor takes tasks and reports each outcome as soon as it is there. If a worker process dies, its point
+is computed again. After three deaths of its workers, the point counts as failed.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from mrclab.workers import begin_worker, end_workers, run_or_end
 MOST_DEATHS = 3
 CONNECT_S = 10
 RESOURCE = "FABRIC"
-"""The resource that a Dask worker needs (``--resources FABRIC=1``) to run fabrics in its kernel."""
+"""The resource that a Dask worker must offer (``--resources FABRIC=1``) to run fabrics in its kernel."""
 
 Done = Callable[[Outcome], None]
 Run = Callable[[Task], Outcome]
 
 
 class Executor(Protocol):
-    """Computes tasks anywhere."""
+    """Computes the tasks of a sweep, on this machine or on others."""
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
-        """Compute all tasks, in any order, and call ``done`` with each outcome, in this thread."""
+        """Compute all tasks in any order. Call ``done`` with each outcome, in the calling thread."""
 
 
 def gave_up(task: Task) -> Outcome:
-    """Return the outcome of a task whose workers died too often."""
+    """Return the outcome of a task whose worker processes died too often."""
     return Outcome(task, {}, 0.0, "", f"{MOST_DEATHS} workers died while they were at it")
 
 
 class LocalProcesses:
-    """Worker processes on this machine. ``run`` is what each does with a task."""
+    """Worker processes on this machine, which call ``run`` with each task."""
 
     def __init__(self, workers: int, run: Run = run_task) -> None:
         self._workers = workers
         self._run = run
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
-        """Compute all tasks. A pool ends when a worker dies, so all points under way run again."""
+        """Compute all tasks. If one worker dies, the whole pool ends, and its unfinished points run again."""
         waiting = list(reversed(tasks))
         deaths: dict[int, int] = {}
         while waiting:
             waiting = self._with_a_pool(waiting, deaths, done)
 
     def _with_a_pool(self, waiting: list[Task], deaths: dict[int, int], done: Done) -> list[Task]:
-        """Compute tasks until all are done or a worker dies; return the remaining ones."""
-        # A point that a worker died of runs alone, so that it takes no other with it again.
+        """Compute tasks until all are done or a worker dies; return the remaining tasks."""
+        # A point whose worker died runs alone. If its worker dies again, no other point is interrupted.
         suspect = deaths.get(waiting[-1].place, 0) > 0
         workers = 1 if suspect else self._workers
         context = multiprocessing.get_context("spawn")
@@ -92,7 +92,7 @@ class LocalProcesses:
 
 
 class DaskCluster:
-    """Workers of a Dask scheduler. Raise MachineError if Dask is missing or no scheduler answers."""
+    """Workers of a Dask scheduler. Raise MachineError if Dask is not installed or no scheduler answers."""
 
     def __init__(self, scheduler: str, run: Run = run_task) -> None:
         try:
@@ -114,7 +114,7 @@ class DaskCluster:
             ) from None
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
-        """Compute all tasks. Dask gives a dead worker's points to others; it gives up after three deaths."""
+        """Compute all tasks. Dask gives the points of dead workers to others, up to three times."""
         import distributed
 
         try:

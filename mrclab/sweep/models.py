@@ -1,4 +1,4 @@
-"""The models that a sweep can run: parameters and a seed in, metrics out."""
+"""The models that a sweep can compute. Each takes parameters and a seed, and returns metrics."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ DEFAULTS: dict[str, dict[str, Plain]] = {
     "shares": {**_FABRIC, "dead_links": 0, "dead_ports": 0, "traffic": "permutation", "spread": "even"},
     "failures": {**_FABRIC, "days": 90.0, "mrc": True},
 }
-"""The parameters of each model and their values if they are not given; tiers 0: as few as there can be.
+"""The parameters of each model with their default values. ``tiers`` 0 means as few tiers as possible.
 
-Besides these, each model takes ``parts.<key>``: a key of the table of parts, such as ``parts.job.restart``.
+Each model also takes ``parts.<key>``, which changes the table of parts, such as ``parts.job.restart``.
 """
 _TRAFFIC = ("permutation", "all-to-all", "ecmp")
 
 
 def run_model(model: str, params: Mapping[str, Plain], seed: int) -> dict[str, float]:
-    """Return the metrics of a model. Raise InputError on a parameter that it does not have or cannot take."""
+    """Return the metrics of a model. Raise InputError if a parameter is unknown or its value is not valid."""
     values = dict(DEFAULTS[model])
     parts = parts_of(params)
     for key, value in params.items():
@@ -50,7 +50,7 @@ def run_model(model: str, params: Mapping[str, Plain], seed: int) -> dict[str, f
 
 
 def parts_of(params: Mapping[str, Plain]) -> Parts:
-    """Return the typical table of parts with the parameters ``parts.*`` laid over it. Raise InputError."""
+    """Return the typical table of parts with the parameters ``parts.*``. Raise InputError if one is wrong."""
     document = read_yaml(*PARTS.text(TYPICAL))
     for key, value in params.items():
         if key.startswith("parts."):
@@ -65,7 +65,7 @@ def _built(values: Mapping[str, Any], parts: Parts) -> Built:
 
 
 def _fabric(values: Mapping[str, Any], parts: Parts, seed: int) -> dict[str, float]:
-    del seed  # nothing is drawn
+    del seed  # this model has no random part
     built = _built(values, parts)
     found = ("switches", "fabric_links", "host_links", "modules", "longest_path", "paths", "power_w", "cost")
     return {

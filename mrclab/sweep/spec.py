@@ -1,4 +1,4 @@
-"""The file of a sweep: a scenario, a grid and seeds. Pure: text in, points out."""
+"""Parse the file of a sweep: a model or scenario, a grid of parameters, and seeds. Return its points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_POINTS = 100_000
 
 
 class SweepFile(YamlModel):
-    """The keys of a sweep's file."""
+    """The content of a sweep's file."""
 
     what: ClassVar[str] = "the sweep"
 
@@ -58,7 +58,7 @@ class SweepFile(YamlModel):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point: its place in the order of the grid, all its parameters, and its seed."""
+    """One point of the grid: its index, all its parameters, and its seed."""
 
     place: int
     params: Mapping[str, Plain]
@@ -66,12 +66,12 @@ class Point:
 
 
 def parse_sweep(text: str, where: str) -> SweepFile:
-    """Return the sweep of a YAML text. Raise InputError, one line with file, line and key."""
+    """Return the sweep in a YAML text. Raise InputError, with file, line and key, if it is not valid."""
     return validated(SweepFile, read_yaml(text, where))
 
 
 def points_of(sweep: SweepFile) -> tuple[Point, ...]:
-    """Return all points, the last key of the grid and then the seed changing fastest. Raise InputError."""
+    """Return all points. The seed changes fastest, then the grid's last key. Raise InputError if too many."""
     seeds = range(1, sweep.seeds + 1) if isinstance(sweep.seeds, int) else sweep.seeds
     number = len(seeds)
     for values in sweep.grid.values():

@@ -1,4 +1,4 @@
-"""The table and the pictures of a sweep, from its points alone: the same points give the same bytes."""
+"""The table and the pictures of a sweep. The same points always give the same bytes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mrclab.linux.errors import InputError
 from mrclab.sweep.spec import Plain, Point, SweepFile
 
 Metrics = Mapping[int, Mapping[str, float]]
-"""The metrics of points, by their places."""
+"""The metrics of each point, by the point's index."""
 MOST_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One combination of the grid: its values, and for each metric mean, least and most over the seeds."""
+    """One combination of the grid: its values, and the mean, least and most of each metric over the seeds."""
 
     values: tuple[Plain, ...]
     seeds: int
@@ -33,7 +33,7 @@ class Row:
 
 
 def names_of(sweep: SweepFile, metrics: Metrics) -> tuple[str, ...]:
-    """Return the metrics to show, in order. Raise InputError if a requested one is in no point."""
+    """Return the names of the metrics to show. Raise InputError if no point has a requested metric."""
     there = dict.fromkeys(name for place in sorted(metrics) for name in metrics[place])
     if missing := [name for name in sweep.metrics if there and name not in there]:
         raise InputError(f"no point has the metric '{missing[0]}' (there are {', '.join(there)})")
@@ -41,7 +41,7 @@ def names_of(sweep: SweepFile, metrics: Metrics) -> tuple[str, ...]:
 
 
 def rows_of(sweep: SweepFile, points: Sequence[Point], metrics: Metrics) -> list[Row]:
-    """Return a row for each combination of the grid, in the grid's order."""
+    """Return one row for each combination of values in the grid, in the order of the grid."""
     groups: dict[tuple[Plain, ...], list[Mapping[str, float]]] = {}
     for point in points:
         key = tuple(point.params[name] for name in sweep.grid)
@@ -60,7 +60,7 @@ def rows_of(sweep: SweepFile, points: Sequence[Point], metrics: Metrics) -> list
 
 
 def table_csv(sweep: SweepFile, rows: Sequence[Row]) -> str:
-    """Return the table as CSV: the grid's keys, seeds, and mean, least, most of each metric."""
+    """Return the table as CSV: the grid's keys, the number of seeds, and mean, min and max of each metric."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row.spread))
     writer = csv.writer(text, lineterminator="\n")
@@ -74,7 +74,7 @@ def table_csv(sweep: SweepFile, rows: Sequence[Row]) -> str:
 
 
 def points_csv(points: Sequence[Point], metrics: Metrics) -> str:
-    """Return every point that is done as a line of CSV: parameters, seed, metrics."""
+    """Return one CSV line for every finished point: parameters, seed, metrics."""
     text = io.StringIO()
     keys = list(dict.fromkeys(key for point in points for key in point.params))
     names = list(dict.fromkeys(name for place in sorted(metrics) for name in metrics[place]))
@@ -90,7 +90,7 @@ def points_csv(points: Sequence[Point], metrics: Metrics) -> str:
 
 
 def rendered(sweep: SweepFile, rows: Sequence[Row]) -> RichTable:
-    """Return the table for a terminal: the first metrics, as mean and, of several seeds, least and most."""
+    """Return the first metrics as a terminal table: the mean and, for several seeds, least and most."""
     names = list(dict.fromkeys(name for row in rows for name in row.spread))[:MOST_COLUMNS]
     shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in (*sweep.grid, "seeds", *names):
@@ -111,9 +111,10 @@ MOST_LINES = 12
 
 
 def draw(out: Path, sweep: SweepFile, rows: Sequence[Row]) -> list[str]:
-    """Write <metric>.svg and .png for each metric; return the names. There are none if no key has two values.
+    """Write <metric>.svg and .png for each metric; return the names. Write none if no key has two values.
 
-    They are drawn over the numeric key with the most values, or else over any key with the most.
+    The x axis is the numeric key with the most values. Without a numeric key it is the key with the most
+    values.
     """
     keys = list(sweep.grid)
     varied = [place for place, key in enumerate(keys) if len(sweep.grid[key]) > 1]
@@ -164,5 +165,5 @@ def _numeric(values: Sequence[Plain]) -> bool:
 
 
 def _at(value: Plain, marks: Sequence[Plain]) -> float:
-    """Return the position of a value on the axis: itself, or its number among the marks."""
+    """Return a value's position on the x axis: the number itself, or the index of its label in ``marks``."""
     return float(marks.index(value) if marks else value)

@@ -1,7 +1,7 @@
-"""One point of a sweep: its name, its run in any process, and its file once it is done.
+"""One point of a sweep as a task: its name, its computation in any process, and the file of its result.
 
-A task carries everything it needs as text, so that a worker on another machine needs the same mrclab and
-nothing else. Its name is a hash of the parameters, the seed and the source that computes it.
+A task contains its input as text, so a worker on another machine needs only the same version of mrclab. The
+name of a task is a hash of its parameters, its seed and the source code that computes it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute: a model's name, or a scenario's name with its text (None: a shipped one)."""
+    """A point to compute. It has a model's name, or a scenario's name and text (None if it is shipped)."""
 
     place: int
     model: str | None
@@ -58,20 +58,20 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name of the point's file: the same for the same parameters, seed and source."""
+        """The name of the point's file. It is equal for equal parameters, seed and source code."""
         content = {key: value for key, value in vars(self).items() if key != "place"}
         content["params"] = dict(sorted(self.params.items()))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether a machine runs one of these at a time: a fabric in the kernel has it to itself."""
+        """Return True if a machine can run only one such task at a time, because a fabric uses all of it."""
         return self.scenario is not None and self.target != "sim"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a task: its metrics, or a line with the reason for having none."""
+    """The result of a task: its metrics, or the reason for having none, in one line."""
 
     task: Task
     metrics: Mapping[str, float]
@@ -85,7 +85,7 @@ class PointError(MrclabError):
 
 
 def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point; ``text`` is that of the scenario's file, if it is one."""
+    """Return the task of a point. ``text`` is the content of the scenario's file, None if it is shipped."""
     source = source_of(sweep.scenario is not None)
     return Task(
         place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
@@ -94,7 +94,7 @@ def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str,
 
 @cache
 def source_of(of_runs: bool) -> str:
-    """Return a hash of the source files that compute points: all packages' for runs, else the models'."""
+    """Return a hash of the source code that computes points: of all packages for runs, or of the models."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
@@ -105,7 +105,7 @@ def source_of(of_runs: bool) -> str:
 
 
 def run_task(task: Task) -> Outcome:
-    """Compute a point, in a worker. A point that fails is an outcome, no exception."""
+    """Compute a point in a worker process. If it fails, return an outcome with the error."""
     began = time.monotonic()
     metrics: Mapping[str, float] = {}
     error = ""
@@ -113,7 +113,7 @@ def run_task(task: Task) -> Outcome:
         if source_of(task.scenario is not None) != task.source:
             raise PointError(f"{socket.gethostname()} has another version of mrclab: install the same there")
         if task.model is not None:
-            from mrclab.sweep.models import run_model  # takes NumPy, which a run need not
+            from mrclab.sweep.models import run_model  # imports NumPy, which a scenario does not need
 
             metrics = run_model(task.model, task.params, task.seed)
         else:
@@ -151,13 +151,13 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder and all in it, even if a signal comes to end this process."""
+    """Remove a folder completely, even if a signal arrives that ends this process."""
     with signals.deferred():
         shutil.rmtree(folder)
 
 
 def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command; return its exit code and complaints. If this process has to end, it ends first."""
+    """Run a command; return its exit code and its lines on stderr. If this process must end, end it first."""
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, cwd=folder, env=env) as process:
         try:
@@ -169,12 +169,12 @@ def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int
 
 
 def _with(root: str) -> dict[str, str]:
-    """Return this process's environment, in which Python finds these packages first."""
+    """Return the environment of this process, changed so that Python finds the packages in ``root`` first."""
     return {**os.environ, "PYTHONPATH": ":".join([root, os.environ.get("PYTHONPATH", "")]).rstrip(":")}
 
 
 def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median of each metric of each transport of a run, and whether the run was valid (1 or 0)."""
+    """Return the median of each metric for each transport of a run, and ``valid``: 1 if the run was valid."""
     found = {
         f"{transport}.{metric}": float(summary["p50"])
         for transport, part in result["transports"].items()
@@ -185,7 +185,7 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Store:
-    """The directory of a sweep's points. Raise InputError if it cannot be made."""
+    """The directory with the files of a sweep's points. Raise InputError if it cannot be made."""
 
     def __init__(self, out: Path) -> None:
         self._folder = out / "points"
@@ -195,7 +195,7 @@ class Store:
             raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
 
     def save(self, outcome: Outcome) -> None:
-        """Write an outcome's file, whole or not at all. Raise ValueError for one that failed."""
+        """Write an outcome's file atomically. Raise ValueError if the point failed."""
         task = outcome.task
         if outcome.error:
             raise ValueError(f"a failed point is not kept: {outcome.error}")
@@ -217,7 +217,7 @@ class Store:
         os.replace(draft, path)
 
     def load(self, tasks: Iterable[Task]) -> dict[int, Mapping[str, float]]:
-        """Return the metrics of the tasks that are done, by their places. A file that is no point is none."""
+        """Return the finished tasks' metrics, by index. A damaged or missing file counts as unfinished."""
         found: dict[int, Mapping[str, float]] = {}
         for task in tasks:
             try:

@@ -1,10 +1,10 @@
-"""Links made longer without the kernel's netem: a process holds their frames back.
+"""Delay the frames of links by a separate process, for kernels without netem.
 
-At each end of a link incoming frames are diverted, before anyone but a packet socket for all protocols has
-seen it, to ``mrclab.testbed.delays.wire_relay``, and come back when their time is over, as if they came in
-just then. If a switch reads its ports by such sockets, frames are diverted at egress, before the port's
-queue. The attachments and interfaces that this takes are the process's own and end with it, however it ends.
-``lengthen`` gives all links of a topology their delays, by one process.
+At each end of a link, arriving frames are redirected to the process ``mrclab.testbed.delays.wire_relay``. It
+puts each frame back after the delay, as if the frame arrived only then. But a packet socket sees a frame
+before it is redirected. So if a switch reads its ports by packet sockets, frames are redirected at egress
+instead, before the port's queue. All programs and interfaces for this end with the process, even after a
+crash. ``lengthen`` delays all links of a topology with one process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
 
 @dataclass(frozen=True, slots=True)
 class WireEnd:
-    """An end of a link: an interface of a namespace, its MTU, and the delay of what passes it."""
+    """An end of a link: an interface in a namespace, its MTU, and the delay for its frames."""
 
     namespace: str
     ifname: str
@@ -40,9 +40,9 @@ class WireEnd:
 
 
 class LongWires:
-    """Links that take longer from ``begin`` until ``close``. The process starts at once, without waiting.
+    """Links whose frames are delayed from ``begin`` until ``close``. The process is started without waiting.
 
-    With ``egress`` frames are held back at an end's egress, else at its ingress. ``variables`` are
+    If ``egress`` is true, frames are delayed at an end's egress, otherwise at its ingress. ``variables`` are
     added to the process's environment.
     """
 
@@ -55,7 +55,7 @@ class LongWires:
     ) -> None:
         self._ready = False
         self.since_ns = (0, 0)
-        """CLOCK_MONOTONIC (ns) before the links were made longer, and after."""
+        """CLOCK_MONOTONIC (ns) just before and just after the delay began."""
         self._process = subprocess.Popen(
             python("mrclab.testbed.delays.wire_relay"),
             stdin=subprocess.PIPE,
@@ -72,25 +72,25 @@ class LongWires:
 
     @property
     def pid(self) -> int:
-        """The process that holds the frames."""
+        """The id of the process that delays the frames."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Return True if the process has ended: the links are as short as the kernel makes them."""
+        """Return True if the process has ended, so that the links have no added delay."""
         return self._process.poll() is not None
 
     def wait_ready(self) -> None:
-        """Wait until the process can begin at once.
+        """Wait until the process is ready for ``begin``.
 
-        Raise MachineError if the kernel is older than 6.6, which the diversion needs.
+        Raise MachineError if the kernel is older than 6.6: it cannot redirect frames in this way.
         """
         if not self._ready:
             self._answer()
             self._ready = True
 
     def begin(self) -> tuple[int, int]:
-        """Make the links longer; return CLOCK_MONOTONIC (ns) before and after. Raise as ``wait_ready``."""
+        """Begin the delay; return CLOCK_MONOTONIC (ns) before and after. Raise errors of ``wait_ready``."""
         self.wait_ready()
         self._send("begin")
         said = self._answer()
@@ -98,13 +98,13 @@ class LongWires:
         return self.since_ns
 
     def close(self) -> tuple[int, int]:
-        """Make them as long as they were; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
+        """End the delay. Delayed frames are lost. Return CLOCK_MONOTONIC (ns) before and after the end.
 
-        The process ends by itself a moment later, and its interfaces with it. If another program ended it,
-        this happened at an unknown moment after it began.
+        The process and its interfaces end a moment later. If the process was ended from outside, the true
+        time is unknown, and the result is the whole interval since the delay began.
         """
         if self._pipe(self._process.stdout).closed:
-            return self.since_ns  # it was killed
+            return self.since_ns  # `kill` has closed the pipe
         self._pipe(self._process.stdin).close()
         said = self._line()
         self._pipe(self._process.stdout).close()
@@ -112,7 +112,7 @@ class LongWires:
         return said.get("before_ns", self.since_ns[1]), said.get("after_ns", time.monotonic_ns())
 
     def kill(self) -> None:
-        """End the process at once; the kernel removes its interfaces a moment later."""
+        """End the process immediately. The kernel removes its interfaces a moment later."""
         self._process.kill()
         self._process.wait()
         self._pipe(self._process.stdout).close()
@@ -123,11 +123,11 @@ class LongWires:
         return pipe
 
     def _send(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended: its answer, or the lack of one, says why
+        with contextlib.suppress(BrokenPipeError):  # the process has ended: `_answer` reports why
             os.write(self._pipe(self._process.stdin).fileno(), line.encode() + b"\n")
 
     def _line(self) -> dict[str, Any]:
-        """Return the process's next line; empty if it has ended."""
+        """Return the process's next message, or an empty one if the process has ended."""
         said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
         return said
 
@@ -140,16 +140,16 @@ class LongWires:
 
 
 def wire_ends(cable: Cable, delay_ns: int) -> tuple[WireEnd, ...]:
-    """Return the ends of a cable that takes longer, each way, by a delay."""
+    """Return both ends of a cable, each with the delay to add."""
     mtu_bytes = cable.link.profile.mtu_bytes
     return tuple(WireEnd(end.namespace, end.ifname, mtu_bytes, delay_ns) for end in (cable.a, cable.b))
 
 
 def lengthen(fabric: Fabric, names: Names, run_id: str, *, routers: bool, egress: bool) -> LongWires | None:
-    """Make the links of a fabric that is laid as long as its topology says; return what to close at the end.
+    """Give the links of a running fabric the delays of its topology; return an object to close at the end.
 
-    Return None if there is nothing to do: no link has a delay, or the kernel keeps it. Frames are held
-    back at ingress or, with ``egress``, at egress. Raise MachineError if the kernel can do neither.
+    Return None if no link has a delay, or if the kernel's netem makes the delays. Frames are delayed at
+    ingress, or at egress if ``egress`` is true. Raise MachineError if the kernel can do neither.
     """
     long = [cable for cable in links.cables(fabric, names, routers=routers) if cable.link.profile.delay_ns]
     if not long or links.has_netem():

@@ -1,10 +1,10 @@
-"""The process behind ``long_wire``: takes frames that pass the ends of links, and hands each back when its
-time is over.
+"""The process that delays frames for ``long_wire``. It receives frames at the ends of links and returns each
+after its delay.
 
-For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to the
-link: frames that come in at the end go out by the pair, to our packet socket; the frames that we send come in
-by the pair and from there at the end, marked, so that they are not diverted again. With ``egress`` the same
-is done to the frames that go out at the end. Order is kept.
+For each end it makes a veth pair, with one half in a namespace of this process. Two BPF programs connect the
+pair to the end. The first redirects frames that arrive at the end through the pair to a packet socket. The
+second puts the returned frames back at the end, with a mark, so that they are not redirected again. With
+``egress``, the same is done with frames that leave at the end. The order of frames is kept.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from mrclab.testbed.delays.long_wire import WireEnd
 from mrclab.testbed.links import GROUP
 
 MARK = 0x6D726377
-_MARK_OFFSET = 8  # of struct __sk_buff
+_MARK_OFFSET = 8  # offset of the field `mark` in struct __sk_buff
 _EGRESS, _INGRESS = 0, 1  # flags of bpf_redirect
-_NEXT = -1  # TCX_NEXT: go on as if the program were not there
+_NEXT = -1  # TCX_NEXT: the frame continues as usual
 _PACKET_IGNORE_OUTGOING, _ETH_P_ALL = 23, 3
 _FIRST_INDEX = 2_000_000
 _THREADS = 32
@@ -58,7 +58,7 @@ def _redirect(ifindex: int, flags: int) -> bytes:
 
 
 def lead_aside(ifindex: int) -> bytes:
-    """Return the program of a link's end: unmarked frames go out by ``ifindex``, marked ones stay."""
+    """Return the BPF program at a link's end: unmarked frames leave by ``ifindex``, marked ones continue."""
     return (
         insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
         + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
@@ -68,12 +68,12 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_back(ifindex: int, *, egress: bool) -> bytes:
-    """Return the program of the pair's half at that end: frames are marked and go on at ``ifindex``."""
+    """Return the BPF program at a pair's half: it marks each frame and puts it back at ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 
 class Relay:
-    """The ends of links. Raise OSError and MachineError; ``close`` leaves nothing behind."""
+    """All ends of delayed links. Raise OSError or MachineError. ``close`` removes everything again."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress
@@ -107,7 +107,7 @@ class Relay:
         return program
 
     def _lay_pair(self, number: int, end: WireEnd) -> None:
-        """Make the pair of an end: one half in its namespace, the other in ours."""
+        """Make the veth pair of an end: one half in the end's namespace, the other in this process's."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
@@ -133,7 +133,7 @@ class Relay:
             os.close(namespace)
 
     def _listening(self, number: int) -> socket.socket:
-        """Return a socket on our half of a pair, open for all frames."""
+        """Return a socket on this process's half of a pair that receives all frames."""
         listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._closing.callback(listening.close)
         listening.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
@@ -142,7 +142,7 @@ class Relay:
         return listening
 
     def attach(self) -> None:
-        """Make the links longer. Raise OSError."""
+        """Begin the delay of all links. Raise OSError."""
         self._links = list(self._at_once(self._attached, self._programs))
 
     def _attached(self, program: tuple[WireEnd, int, int]) -> int:
@@ -151,30 +151,30 @@ class Relay:
             return bpf.attach_first(code, index, egress=self._egress)
 
     def detach(self) -> None:
-        """Make the links as long as they were."""
+        """End the delay of all links."""
         links, self._links = self._links, []
         list(self._at_once(os.close, links))
 
     def _at_once(self, work: Callable[[T], R], on: Sequence[T]) -> Iterator[R]:
-        """Do something to several ends at the same time: for each the kernel lets some milliseconds pass."""
+        """Call ``work`` for all ends in parallel, because the kernel needs some milliseconds for each."""
         if not on:
             return iter(())
         with ThreadPoolExecutor(min(len(on), _THREADS)) as pool:
             return pool.map(work, on)
 
     def close(self) -> None:
-        """Remove everything. Frames held are lost."""
+        """Remove everything. Delayed frames are lost."""
         self.detach()
         self._closing.close()
 
     def run(self, until: int) -> None:
-        """Hold frames until a descriptor is readable."""
+        """Delay frames until the descriptor ``until`` is readable."""
         with select.epoll() as ready:
             numbers = {listening.fileno(): number for number, listening in enumerate(self._sockets)}
             for fd in numbers:
                 ready.register(fd, select.EPOLLIN)
             while True:
-                # Only select waits less than a millisecond; only epoll takes as many as there may be.
+                # select() can wait for less than a millisecond. epoll cannot, but takes many descriptors.
                 readable, _, _ = select.select([until, ready.fileno()], [], [], self._timeout_s())
                 if until in readable:
                     return
@@ -184,7 +184,7 @@ class Relay:
                     self._hand_back(line.arrived(time.monotonic_ns()))
 
     def _timeout_s(self) -> float | None:
-        """Return how long to wait for frames at most, in s; None: as long as there are none."""
+        """Return the longest time to wait for new frames, in s; None if no frame is delayed."""
         dues = (line.next_ns() for line in self._lines.values())
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0, due - time.monotonic_ns()) / 1e9
@@ -193,7 +193,7 @@ class Relay:
         for number, frame in frames:
             try:
                 self._sockets[number].send(frame)
-            except OSError:  # no room, or the interface went: a wire reports no loss either
+            except OSError:  # queue full or interface gone: drop the frame
                 continue
 
     def _received(self, number: int) -> Iterator[Frame]:
@@ -229,9 +229,9 @@ def _stamped(change: Callable[[], None]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Entry point of the process: links are longer from its second line until its standard input ends.
+    """Run the process: links are delayed from the second input line until the end of standard input.
 
-    The first line says which links; ``ready`` is the answer to it.
+    The first line names the links. The process answers it with ``ready``.
     """
     spec = json.loads(sys.stdin.readline())
     namespaces.unshare()

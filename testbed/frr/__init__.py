@@ -1,5 +1,5 @@
-"""The conventional fabric for real: the kernel's routers with FRRouting, eBGP between them (RFC 7938).
+"""The conventional fabric on this machine: the kernel routes, and FRRouting runs eBGP (RFC 7938).
 
-``plan`` assigns addresses and AS numbers, ``config`` writes the daemons' configuration, ``daemons``
-runs them, ``faults`` breaks links, ``fabric`` ties them together.
+``plan`` assigns addresses and AS numbers, ``config`` writes the daemons' configuration, ``daemons`` starts
+the daemons, ``faults`` makes faults, and ``fabric`` combines all of them.
 """

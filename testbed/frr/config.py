@@ -1,4 +1,4 @@
-"""A router's configuration, as FRRouting's daemons read it."""
+"""The configuration files of a router's FRRouting daemons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BFD_PROFILE = "fabric"
 
 
 def zebra_conf(router: Router) -> str:
-    """Return zebra's configuration: the links' addresses. BGP takes hosts' routes from the kernel."""
+    """Return zebra's configuration: the links' addresses. BGP gets the hosts' routes from the kernel."""
     lines = [f"hostname {router.name}"]
     for neighbour in router.neighbours:
         lines += [f"interface {neighbour.ifname}", f" ipv6 address {neighbour.own}/127", "exit"]
@@ -16,10 +16,10 @@ def zebra_conf(router: Router) -> str:
 
 
 def bgpd_conf(router: Router, timers: Timers) -> str:
-    """Return bgpd's configuration: eBGP to every neighbour, all equal paths at once (RFC 7938 section 6.1).
+    """Return bgpd's configuration: eBGP to every neighbour, ECMP over equal paths (RFC 7938 section 6.1).
 
-    Updates go out at once, as data centres set it: the advertisement interval of 30 s that RFC 4271 suggests
-    is for the Internet.
+    Updates are sent immediately, as in data centres: the advertisement interval of 30 s that RFC 4271
+    suggests is for the Internet.
     """
     lines = [
         f"hostname {router.name}",
@@ -45,7 +45,7 @@ def bgpd_conf(router: Router, timers: Timers) -> str:
 
 
 def bfdd_conf(router: Router, timers: Timers) -> str:
-    """Return bfdd's configuration: how BGP's sessions are watched. bgpd says which they are."""
+    """Return bfdd's configuration: the timers of BFD. bgpd decides which sessions BFD watches."""
     lines = [
         f"hostname {router.name}",
         "bfd",

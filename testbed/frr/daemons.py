@@ -1,4 +1,4 @@
-"""FRRouting's daemons, a set for each router, in its namespace and in a separate directory."""
+"""Start and stop FRRouting's daemons. Each router has its own set, in its namespace and in a directory."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mrclab.topologies.routed import Router, Timers
 USER = "frr"
 MEND = "install the package frr (apt install frr)"
 START_S, STOP_S = 10.0, 5.0
-_LOOK_AGAIN_S = 0.01  # nothing notifies of a socket that appears, nor of a BFD session
+_LOOK_AGAIN_S = 0.01  # polling, as no event reports a new socket or BFD session
 _ZSERV = "zserv.api"
 _NAMES = ("zebra", "bgpd", "bfdd")
 
 
 def find_daemons(directory: Path = FRR) -> Path:
-    """Return the directory of the daemons. Raise MachineError if they are not installed."""
+    """Return the directory of FRRouting's daemons. Raise MachineError if they are not installed."""
     for name in _NAMES:
         if not os.access(directory / name, os.X_OK):
             raise MachineError("FRRouting is not installed", MEND)
@@ -37,11 +37,11 @@ def find_daemons(directory: Path = FRR) -> Path:
 
 
 class DaemonError(SwitchError):
-    """A daemon ended or did not come up; says which, and its last words."""
+    """A daemon ended or did not start. The text names it and has the last line of its log."""
 
 
 class Daemons:
-    """The daemons of all routers: started by ``start``, ended by ``stop``, each known by its pid."""
+    """The daemons of all routers."""
 
     def __init__(self, network: FabricNetwork, timers: Timers, directory: Path) -> None:
         self._network = network
@@ -51,17 +51,15 @@ class Daemons:
         self._running: dict[str, dict[str, subprocess.Popen[Any]]] = {}
 
     def start(self, routers: Sequence[Router]) -> None:
-        """Start every router's daemons. They are ready when their routes are in the kernel, which is to be
-        waited for elsewhere.
+        """Start every router's daemons. Their routes are in the kernel only later: see `FrrFabric.converged`.
 
-        They become the user that their package made. Raise DaemonError, or OSError if the directory
-        cannot be written.
+        The daemons' user is ``frr``. Raise DaemonError, or OSError if the directory cannot be written.
         """
         for router in routers:
             self._run("zebra", router, zebra_conf(router))
         deadline = time.monotonic() + START_S
         for router in routers:
-            # A daemon that does not reach zebra at once tries again ten seconds later.
+            # Wait for zebra: a daemon that cannot connect to zebra tries again only after ten seconds.
             self._reachable(router.name, deadline)
         for router in routers:
             if self._timers.bfd_interval_ms:
@@ -74,7 +72,7 @@ class Daemons:
         shutil.chown(home, USER, USER)
         config = home / f"{name}.conf"
         config.write_text(configuration, encoding="utf-8")
-        # A router's control plane has a CPU to itself; here it only has precedence over what hosts do.
+        # A real router's control plane has its own CPU. Here the daemons only get a higher priority.
         argv = [
             "nice",
             "-n",
@@ -109,7 +107,7 @@ class Daemons:
                 time.sleep(_LOOK_AGAIN_S)
 
     def watched(self, router: Router) -> bool:
-        """Return true if BFD watches every neighbour of a router and finds it alive."""
+        """Return True if BFD runs with every neighbour of a router and reports it as up."""
         home = str(self._directory / router.name)
         command = ["vtysh", "--vty_socket", home, "-d", "bfdd", "-c", "show bfd peers json"]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -119,13 +117,13 @@ class Daemons:
         return False
 
     def kill(self, router: str) -> None:
-        """End a router's daemons at once, as a crash would; the kernel keeps their routes."""
+        """Kill a router's daemons, like a crash. The kernel keeps their routes."""
         for child in self._running.pop(router, {}).values():
             child.kill()
             child.wait()
 
     def stop(self) -> None:
-        """End all daemons and remove their files. A second call does nothing."""
+        """End all daemons and remove their files. A second call has no effect."""
         children = [child for daemons in self._running.values() for child in daemons.values()]
         self._running.clear()
         for child in children:

@@ -1,6 +1,6 @@
-"""A routed fabric that is up: namespaces, cables, and kernels whose tables FRRouting fills.
+"""A running routed fabric: namespaces, cables, and kernels whose routing tables FRRouting fills.
 
-``RouteWatch`` says when its routes change, by notifications of the routers' kernels.
+``RouteWatch`` records when routes change, from notifications of the routers' kernels.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from mrclab.topologies import Fabric
 from mrclab.topologies.routed import Router, Timers, expected_routes, plan
 
 CONVERGENCE_S = 60.0
-_LOOK_AGAIN_S = 1.0  # however many route changes come in: one is never waited for longer than this
+_LOOK_AGAIN_S = 1.0  # the routes are read at least this often
 _SYSCTL = Path("/proc/sys/net")
 
 
 class NotConvergedError(SwitchError):
-    """The routers were not ready in time; the text names the missing routes or the router without BFD."""
+    """The routers were not ready in time. The text names the missing routes, or the router without BFD."""
 
 
 class FrrFabric:
-    """The same cables and hosts, with routers for switches. A context manager that takes all down.
+    """The cables and hosts of a `Lab`, with routers in place of switches. Leaving its ``with`` takes it down.
 
-    Made by ``up``. Every T0 has the kernel's routes to its own hosts and announces them by BGP.
+    `FrrFabric.up` creates it. Every T0 has kernel routes to its hosts and announces these routes by BGP.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FrrFabric:
         timers: Timers,
         held: ExitStack,
     ) -> None:
-        """Take the parts, running; ``held`` takes them down when it is closed."""
+        """Store the running parts. Closing ``held`` takes them down."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.routers = routers
@@ -74,10 +74,10 @@ class FrrFabric:
         say: Say = lambda _: None,
         timeout_s: float = CONVERGENCE_S,
     ) -> FrrFabric:
-        """Bring everything up and wait until every T0 has every way to every host.
+        """Start everything, and wait until every T0 has all equal paths to every host.
 
-        Raise MachineError if FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
-        FabricNetwork.up raises; nothing is left behind then.
+        Raise MachineError if FRRouting is not installed, NotConvergedError after ``timeout_s``, and the
+        errors of FabricNetwork.up. After an error, everything is taken down again.
         """
         find_daemons()
         started = time.monotonic()
@@ -103,7 +103,7 @@ class FrrFabric:
 
     @property
     def target_name(self) -> str:
-        """The switches' target: none."""
+        """The switches' target, which is empty because there are no switches."""
         return ""
 
     @property
@@ -112,7 +112,7 @@ class FrrFabric:
         return NO_TARGET
 
     def ended(self) -> str | None:
-        """Return how a daemon has ended that no fault ended, in a line; None while all of them run."""
+        """Return in one line how a daemon has ended without a fault; None while all daemons run."""
         try:
             self._daemons.check()
         except DaemonError as error:
@@ -128,15 +128,15 @@ class FrrFabric:
         self.down()
 
     def down(self) -> None:
-        """Take everything down. A second call does nothing. Signals wait until that is done."""
+        """Take everything down. A second call has no effect. Signals are delayed until this is done."""
         with signals.deferred():
             self._held.close()
 
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
-        """Wait until every T0 has every way to every host of other racks, and BFD watches them.
+        """Wait until every T0 has all paths to every host of other racks, and BFD runs with all neighbours.
 
-        Raise NotConvergedError after ``timeout_s``, with the missing routes or the router whose neighbours
-        BFD does not all watch. Raise DaemonError if a daemon ended.
+        Raise NotConvergedError after ``timeout_s``, with the missing routes, or a router without BFD to all
+        its neighbours. Raise DaemonError if a daemon has ended.
         """
         deadline = time.monotonic() + timeout_s
         for switch, wanted in expected_routes(self.fabric).items():
@@ -162,7 +162,7 @@ class FrrFabric:
 
 
 def ways(route: Any) -> dict[IPv6Address, int]:
-    """Return how many next hops the kernel has for each host route of the thread's namespace."""
+    """Return the kernel's number of next hops for each host route in the namespace of this thread."""
     found: dict[IPv6Address, int] = {}
     for entry in route.get_routes(family=socket.AF_INET6):
         if entry["dst_len"] != 128 or (destination := entry.get_attr("RTA_DST")) is None:
@@ -184,7 +184,7 @@ def _missing(found: dict[IPv6Address, int], wanted: dict[IPv6Address, int]) -> s
 
 @contextmanager
 def _route_changes() -> Iterator[Callable[[float], bool]]:
-    """Give a function that waits until a route of this namespace changes, or for so many seconds."""
+    """Yield a function that waits until a route of this namespace changes, or for at most ``timeout_s``."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as watcher:
         watcher.bind((0, RTMGRP_IPV6_ROUTE))
         watcher.setblocking(False)
@@ -194,7 +194,7 @@ def _route_changes() -> Iterator[Callable[[float], bool]]:
             try:
                 while watcher.recv(65536):
                     pass
-            except OSError:  # all read, or more than the socket could hold: look at the table in any case
+            except OSError:  # empty, or overflowed: the caller reads all routes
                 pass
             return ready
 
@@ -202,12 +202,12 @@ def _route_changes() -> Iterator[Callable[[float], bool]]:
 
 
 def _make_router(namespace: str, router: Router) -> None:
-    """Make a namespace's kernel forward, spread flows over equal ways, and know its hosts."""
+    """Make a namespace's kernel forward, use ECMP, and have routes to the hosts of the router."""
 
     def work() -> None:
         namespaces.enter(namespace)
         (_SYSCTL / "ipv6/conf/all/forwarding").write_text("1")
-        (_SYSCTL / "ipv6/fib_multipath_hash_policy").write_text("1")  # ports too, as switches hash
+        (_SYSCTL / "ipv6/fib_multipath_hash_policy").write_text("1")  # hash ports too, like the switches
         kernel_ip.speak(["lo", *(host.ifname for host in router.hosts)])
         kernel_ip.speak([neighbour.ifname for neighbour in router.neighbours], link_local=True)
         with rtnetlink.opened() as route, rtnetlink.refusals(f"cannot set routes of {router.name}"):
@@ -220,16 +220,17 @@ def _make_router(namespace: str, router: Router) -> None:
 
 
 class RouteWatch:
-    """A socket in every router's namespace that has something to read when a route there has changed.
+    """A socket in every router's namespace, which becomes readable when a route there has changed.
 
-    Notifications have no time stamp: read them when they come, with ``note``. ``close`` it at the end.
+    Notifications have no time stamp, so call ``note`` as soon as a socket is readable. Call ``close`` at the
+    end.
     """
 
     def __init__(self, places: Iterable[str]) -> None:
-        """``places`` are the routers' namespaces."""
+        """Open the sockets. ``places`` are the routers' namespaces."""
         self._sockets: list[socket.socket] = []
         self.changes_ns: list[int] = []
-        """When routes changed, CLOCK_MONOTONIC."""
+        """The times (CLOCK_MONOTONIC, ns) at which routes changed."""
         try:
             for place in places:
                 self._sockets.append(namespaces.in_thread(lambda place=place: _listen(place)))  # type: ignore[misc]
@@ -238,11 +239,11 @@ class RouteWatch:
             raise
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that become readable."""
+        """Return the descriptors of the sockets, to wait until one is readable."""
         return [s.fileno() for s in self._sockets]
 
     def note(self) -> None:
-        """Read what has come."""
+        """Read all notifications and record the time of a change."""
         for watcher in self._sockets:
             came = False
             try:
@@ -250,13 +251,13 @@ class RouteWatch:
                     came = True
             except BlockingIOError:
                 pass
-            except OSError:  # more than the socket could hold: something did change
+            except OSError:  # the socket overflowed, so something has changed
                 came = True
             if came:
                 self.changes_ns.append(time.monotonic_ns())
 
     def close(self) -> None:
-        """Close the sockets. A second call does nothing."""
+        """Close the sockets. A second call has no effect."""
         while self._sockets:
             self._sockets.pop().close()
 

@@ -1,12 +1,11 @@
-"""How faults are made between routers.
+"""Make faults between routers.
 
-Frames are dropped at ingress, by a BPF filter that is exchanged: one netlink request at each end. Faults that
-only our switch program can make (corruption, rate) are refused, and so are faults that come and go by
-themselves.
+A BPF filter drops frames at ingress. A fault replaces the filter, with one netlink request for each end.
+Faults that need mrclab's switch program (corruption, rate) are refused, and so are faults that come and go.
 
-The filter that lets frames pass also clears the flow hash that the sender's kernel left in the frame's
-buffer. No real cable carries it; routers would spread flows by it, and a sender's TCP changes it with every
-timeout, so a flow would leave a dead link although no router has noticed.
+The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
+buffer. A real cable does not carry this hash. Here the next router would choose the path by it. TCP changes
+it after every timeout, so a flow could leave a dead link before a router notices the fault.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.testbed import links
 from mrclab.topologies import Fabric, Link, PortRef
 
-_PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
-_DROP = insn.leave(2)  # TC_ACT_SHOT
+_PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # clear the flow hash; TC_ACT_OK: pass the frame
+_DROP = insn.leave(2)  # TC_ACT_SHOT: drop the frame
 
 
 def _lose(ratio: float) -> bytes:
-    """Return a program that drops a share of the frames at random."""
-    kept = 6  # a register that a call leaves alone
+    """Return a BPF program that drops a share of the frames at random and passes the others."""
+    kept = 6  # a register that function calls do not change
     threshold = min(round(ratio * 2**32), 2**32 - 1)
     return (
         insn.copy(kept, insn.CONTEXT)
@@ -41,9 +40,9 @@ def _lose(ratio: float) -> bytes:
 
 
 class RouterFaults:
-    """Makes the faults of a routed fabric; everything that they need is prepared beforehand.
+    """Make the faults of a routed fabric. All filters are attached in advance, so that a fault is quick.
 
-    Raise MachineError if the kernel has no clsact or no BPF.
+    Raise MachineError if the kernel lacks clsact or BPF.
     """
 
     def __init__(self, fabric: Fabric, places: Mapping[str, str]) -> None:
@@ -61,7 +60,7 @@ class RouterFaults:
             raise
 
     def registry(self) -> Faults:
-        """Return a registry of the kinds of fault that routers can have."""
+        """Return a registry with the kinds of faults that routers can have."""
         makers: dict[str, MakeMechanism] = {
             "blackhole": lambda: _Filter(self),
             "loss": lambda: _Filter(self),
@@ -85,7 +84,7 @@ class RouterFaults:
         self._sockets[end.node].add_filter(index, self._pass, "pass")
 
     def drop(self, fault: Fault, *, undo: bool = False) -> Moment:
-        """Exchange the filters of a fault: for dropping or for passing ones."""
+        """Replace the filters of a fault: by dropping ones or, for ``undo``, by passing ones."""
         program = self._pass if undo else self._drop
         if fault.kind == "loss" and not undo:
             program = self._load(_lose(fault.ratio), "lose")
@@ -95,13 +94,13 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Take an interface down or up: the upper end of a link, or the NIC's own port."""
+        """Take an interface down or up: the upper end of a link, or the NIC's port for "port-down"."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")
 
     def _ends(self, fault: Fault) -> tuple[PortRef, ...]:
-        """Return where frames are dropped as they come in. A dead switch sends nothing, either."""
+        """Return the ports that drop arriving frames: for a dead switch, both ends of all its links."""
         if fault.kind in ("switch-death", "plane-death"):
             dead = switches_at(self._fabric, fault.where)
             touched = [link for link in self._fabric.links if link.a.node in dead or link.b.node in dead]
@@ -115,9 +114,9 @@ class RouterFaults:
         return self._fabric.link(*fault.where.split(":"))
 
     def close(self) -> None:
-        """Close descriptors; an attached filter stays until its interface goes.
+        """Close all descriptors. Attached filters stay until their interfaces are deleted.
 
-        A second call does nothing.
+        A second call has no effect.
         """
         for control in self._sockets.values():
             control.close()
@@ -127,7 +126,7 @@ class RouterFaults:
 
 
 class _Filter(SimpleMechanism):
-    """Frames that are dropped as they come in."""
+    """A fault that drops arriving frames by a filter."""
 
     def __init__(self, faults: RouterFaults) -> None:
         self._faults = faults
@@ -140,7 +139,7 @@ class _Filter(SimpleMechanism):
 
 
 class _Interface(SimpleMechanism):
-    """An interface that is down."""
+    """A fault that takes an interface down."""
 
     def __init__(self, faults: RouterFaults) -> None:
         self._faults = faults

@@ -1,1 +1,1 @@
-"""Programs of users on the hosts of a running fabric: their management network, NIC service and view."""
+"""Programs of users on hosts of a running fabric: NIC service, management network, view of the system."""

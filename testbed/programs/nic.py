@@ -1,4 +1,4 @@
-"""The NIC service of a host, started by the first program that needs it."""
+"""Start and use the NIC service of a host. The first program that needs the service starts it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 180.0
-"""Much longer than a start takes, even while programs poll on every CPU."""
+"""A start takes much less time than this, even if programs poll on every CPU."""
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
-"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back. A dead peer is
-reported after 4 s, so that a busy machine, or a second without any path, ends no queue pair."""
+"""MRC's options, also for `mrclab perf`. With a fixed window, only software limits the rate. A dead peer is
+reported after 4 s, so that neither a busy machine nor a second without a path breaks a queue pair."""
 BMV2_OPTIONS: Mapping[str, Any] = {
     **OPTIONS,
     **SLOW_LINKS_TIMES,
@@ -42,23 +42,23 @@ BMV2_OPTIONS: Mapping[str, Any] = {
     "endpoint_timeout_ns": 250_000_000,
     "exponential_retries": 5,
 }
-"""On BMv2 frames wait in the processes of the switches, which share a machine's CPUs: a millisecond each, and
-as long as the scheduler pleases. A small window keeps that wait short, the reordering window is longer than
-it, so that no path that works is retired, and the time for a dead peer is the same."""
+"""Options for BMv2. In its switches, a frame waits for a CPU for a millisecond or much longer. A small window
+keeps this wait short. The reordering window is longer than the wait, so that no working path is retired. A
+dead peer is reported after the same time as with `OPTIONS`."""
 
 
 def usual_options(target: str) -> Mapping[str, Any]:
-    """Return MRC's options of a NIC service, on the target of the switches."""
+    """Return the MRC options of a NIC service for the target of the switches."""
     return BMV2_OPTIONS if target == "bmv2" else OPTIONS
 
 
 def directory(names: Names) -> Path:
-    """Return the directory of the services' sockets."""
+    """Return the directory with the sockets of the NIC services."""
     return state.work_dir(names) / "nic"
 
 
 def log_file(names: Names, host: str) -> Path:
-    """Return where the service of a host logs the events of its NIC."""
+    """Return the file in which a host's service logs the events of its NIC."""
     return Path("/var/log") / names.prefix / f"nic-{host}.jsonl"
 
 
@@ -70,10 +70,10 @@ def provide(
     options: Mapping[str, Any] | None = None,
     log: Path | None = None,
 ) -> Path:
-    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot.
+    """Return the socket of a host's NIC service. If none runs, start it. Raise MrclabError if that fails.
 
-    A started one has these ``options`` of MRC, or the target's usual ones, and logs to ``log``, or to the
-    usual file.
+    A new service gets the MRC ``options``, or the usual ones of the target, and logs to ``log``, or to
+    `log_file`.
     """
     names = network.names
     state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def provide(
 
 
 def _answers(path: Path) -> bool:
-    """Return whether a service listens. After this it waits a while for the program to connect."""
+    """Return True if a service listens. After this, it waits some time for a program to connect."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
         attempt.connect(str(path))
         return True
@@ -125,16 +125,16 @@ def _start(
             stdin.flush()
         readable, _, _ = select.select([stdout], [], [], START_S)
         ready = bool(readable) and stdout.readline() == b"ready\n"
-        if not ready:  # one that came later would take the place of the next one
+        if not ready:  # a service that starts late would replace the next one
             with suppress(ProcessLookupError):
                 os.killpg(service.pid, signal.SIGKILL)
-        service.wait()  # the service itself is a child of that process
+        service.wait()  # ends now: the service runs in its child
     if not ready:
         raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
 
 
 def allow(path: Path, uid: int) -> None:
-    """Let programs of another user attach to a service. Raise OSError if it does not answer."""
+    """Allow programs of another user to use a service. Raise OSError if the service does not answer."""
     if uid == os.geteuid():
         return
     with _asked(path, "ALLOW", uid):
@@ -143,20 +143,20 @@ def allow(path: Path, uid: int) -> None:
 
 @contextmanager
 def recorded(path: Path, fd: int) -> Iterator[None]:
-    """Have a service record its programs' requests into an open file; after the ``with`` it is complete.
+    """Let a service write its programs' requests to an open file. After the ``with``, the file is complete.
 
     Raise OSError if the service does not answer.
     """
     with _asked(path, "RECORD", fds=(fd,)) as connection:
         yield
-        with suppress(OSError):  # a service that has ended writes nothing more
+        with suppress(OSError):  # the service may have ended
             connection.shutdown(socket.SHUT_WR)
-            connection.recv(1)  # it closes its end once all is written
+            connection.recv(1)  # returns when the service has written everything
 
 
 @contextmanager
 def _asked(path: Path, name: str, number: int = 0, fds: tuple[int, ...] = ()) -> Iterator[socket.socket]:
-    """Yield the connection on which a service has carried out a request. Raise OSError."""
+    """Send a request to a service. Yield the connection after the answer. Raise OSError if it fails."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(START_S)
         connection.connect(str(path))
@@ -168,7 +168,7 @@ def _asked(path: Path, name: str, number: int = 0, fds: tuple[int, ...] = ()) ->
 
 
 def process_of(path: Path) -> processes.Process | None:
-    """Return the process of a service; None if none listens."""
+    """Return the process of a service; None if no service listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, suppress(OSError):
         connection.connect(str(path))
         pid, _, _ = _CREDENTIALS.unpack(
@@ -179,6 +179,6 @@ def process_of(path: Path) -> processes.Process | None:
 
 
 def end(path: Path) -> None:
-    """End a host's service, if one runs, in order: its event log is complete then."""
+    """End a host's service, if one runs, and wait until its event log is complete."""
     if (service := process_of(path)) is not None:
         processes.end([service], START_S)

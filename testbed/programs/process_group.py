@@ -3,14 +3,14 @@
     import mrclab.testbed.programs.process_group
     torch.distributed.init_process_group("mrclab")
 
-Collectives are sums of a ring (`mrclab.hosts.collectives.group`): a sum of integers or floating-point numbers
-is one all-reduce, with additions in a fixed order. All else moves bytes as a sum with zeros, bit for bit,
-and reduces them here in the order of ranks. So an all-gather sends some twice of its least, and a
-program must issue its collectives in the same order on all ranks, as with other backends. Messages between
-two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
+A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
+adds in a fixed order. All other collectives first collect the bytes of all ranks: each rank adds zeros in the
+places of the others. Then each rank reduces them in the order of ranks. So an all-gather sends about twice
+the necessary data. All ranks must call collectives in the same order, as with other backends. Messages
+between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
 
-PyTorch is no dependency of mrclab: only a program that has it imports this module. It takes both
-ways to register a backend, that of version 1.13 (Debian 12's) and that of version 2.
+mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
+register a backend, that of version 1.13 (Debian 12) and that of version 2.
 """
 
 import atexit
@@ -36,10 +36,10 @@ BACKEND = "mrclab"
 HOST_VARIABLE = "MRCLAB_HOST"
 TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
 OPTIONS = {"mrc": {"exponential_retries": 8}}
-"""Options of transports: a dead peer is reported after some seconds."""
+"""The options of each transport. With these, a dead peer is reported after some seconds."""
 LEAVE = timedelta(seconds=5)
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
-"""Types that are summed on the way; others are gathered and reduced here."""
+"""Types that the ring can sum. Tensors of other types are gathered and reduced locally."""
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add,
     "AVG": torch.add,
@@ -53,24 +53,24 @@ OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """The ranks of a program; its collectives take tensors on the CPU."""
+    """The ranks of a program as a PyTorch process group. Its collectives take tensors on the CPU."""
 
     def __init__(self, group: Group, store: Any) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
         self._store = store
         self._names = ("", "")
-        atexit.register(self.shutdown)  # before version 2, PyTorch shuts no group down
+        atexit.register(self.shutdown)  # PyTorch 1 does not call `shutdown`
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's name
         """Return the name of the backend."""
         return BACKEND
 
-    # PyTorch 2 keeps a group's names in the backend of a device, of which a group in Python has none.
+    # PyTorch 2 stores a group's names in its C++ backend. A group in Python has none: it stores them itself.
 
     @property
     def group_name(self) -> str:
-        """The name by which PyTorch 2 finds the group."""
+        """The name of the group in PyTorch 2."""
         return self._names[0]
 
     def _set_group_name(self, name: str) -> None:
@@ -141,7 +141,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy each rank's tensors to all ranks: a list of the tensors for each rank."""
+        """Copy all tensors of each rank to all ranks. ``outputs`` has a list of tensors for each rank."""
         mine = torch.from_numpy(np.concatenate([_bytes(tensor) for tensor in inputs]))
 
         def keep(parts: np.ndarray) -> None:
@@ -155,7 +155,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy each rank's tensors to all ranks: one tensor for all ranks of each."""
+        """Copy all tensors of each rank to all ranks. Each output has one input of all ranks."""
         return [self._allgather_base(*pair) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def gather(
@@ -180,7 +180,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Any:
-        """Reduce one tensor for each rank over all ranks, and keep our own."""
+        """Reduce one tensor for each rank over all ranks; keep the tensor of this rank."""
         (output,), (tensors,) = outputs, inputs
         return self._reduce_scatter_base(output, torch.cat([t.reshape(-1) for t in tensors]), opts)
 
@@ -193,7 +193,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
     ) -> Any:
-        """Reduce several tensors, and keep our own part of each."""
+        """Reduce several tensors; keep this rank's part of each."""
         return [self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def alltoall_base(
@@ -204,7 +204,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         input_sizes: Sequence[int],
         opts: Any = None,
     ) -> Any:
-        """Copy a part of each rank's tensor to each rank. Sizes are of the first dimension; none: equal."""
+        """Copy a part of each rank's tensor to each rank. Sizes count rows; by default, parts are equal."""
         if input_sizes or output_sizes:
             return self.alltoall(
                 list(output.split(list(output_sizes or [len(output) // self.size()] * self.size()))),
@@ -219,7 +219,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy one tensor to each rank; sizes may differ. All wait for the largest."""
+        """Copy one tensor to each rank. Sizes may differ, but the largest decides how long all take."""
         sizes = torch.zeros(self.size(), dtype=torch.int64)
         sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
         self.allreduce([sizes]).wait()
@@ -242,26 +242,26 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Wait for all ranks."""
         return self._send(np.zeros(1, np.uint8), lambda: None, [])
 
-    # The names of PyTorch 2.13
+    # PyTorch 2.13 calls the same methods by these names.
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     all_to_all_single = alltoall_base
 
-    # Messages
+    # Messages between two ranks
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
-        """Send a tensor to a rank. It is done once the data is in that rank's memory."""
+        """Send a tensor to a rank. The work is complete when the data is in that rank's memory."""
         (tensor,) = tensors
         return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        """Receive a rank's next tensor with this tag. It has the same size."""
+        """Receive the next tensor with this tag from a rank. Its size must be that of the given tensor."""
         return self._receive(tensors, src, tag)[0]
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
-        """Receive any rank's next tensor with this tag."""
+        """Receive the next tensor with this tag from any rank."""
         return FromAny(*self._receive(tensors, None, tag))
 
     def _receive(self, tensors: Sequence[torch.Tensor], src: int | None, tag: int) -> tuple[Any, Future[int]]:
@@ -271,18 +271,18 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return _work(received, lambda: _fill(tensor, data), list(tensors)), received
 
     def shutdown(self) -> None:
-        """Close the NIC, once all ranks are here: a peer may still need an answer of ours.
+        """Close the NIC after all ranks have called this: another rank may still need an answer from it.
 
-        Wait for the others `LEAVE` at most, or return at once if the program ends with an exception.
+        Wait at most `LEAVE` for the others. Do not wait if the program ends with an exception.
         """
         atexit.unregister(self.shutdown)
-        with suppress(RuntimeError):  # the others are gone, and the store with them
+        with suppress(RuntimeError):  # the other ranks, and the store with them, have ended
             self._store.set(f"mrclab/left/{self.rank()}", "")
             if not hasattr(sys, "last_value"):
                 self._store.wait([f"mrclab/left/{rank}" for rank in range(self.size())], LEAVE)
         self._group.close()
 
-    # How they go
+    # How collectives are carried out
 
     def _reduce(
         self, tensor: torch.Tensor, operation: str, keep: Callable[[torch.Tensor], None], result: Any
@@ -306,13 +306,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._gather(tensor, combine, result)
 
     def _gather(self, tensor: torch.Tensor, keep: Callable[[np.ndarray], None], result: Any) -> Any:
-        """Bring the bytes of all ranks here, as rows."""
+        """Collect the bytes of all ranks; call ``keep`` with an array that has a row for each rank."""
         rows = np.zeros((self.size(), _size(tensor)), np.uint8)
         rows[self.rank()] = _bytes(tensor)
         return self._send(rows.reshape(-1), lambda: keep(rows), result)
 
     def _send(self, values: np.ndarray, then: Callable[[], None], result: Any) -> Any:
-        """Sum an array over all ranks, then do the rest; return PyTorch's work."""
+        """Sum an array over all ranks, then call ``then``. Return PyTorch's work object with the result."""
         if len(values):
             return _work(self._group.all_reduce(values), then, result)
         nothing: Future[None] = Future()
@@ -321,21 +321,21 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 class FromAny:
-    """The work of a receive from any rank, which knows the sender at its end."""
+    """The work object of a receive from any rank. After the receive it returns the sender's rank."""
 
     def __init__(self, work: Any, received: Future[int]) -> None:
         self._work, self._received = work, received
 
     def wait(self, *timeout: timedelta) -> bool:
-        """Wait until the tensor is there."""
+        """Wait until the tensor has arrived."""
         return bool(self._work.wait(*timeout))
 
     def is_completed(self) -> bool:
-        """Return True if the tensor is there."""
+        """Return True if the tensor has arrived."""
         return bool(self._work.is_completed())
 
     def get_future(self) -> Any:
-        """Return PyTorch's future of the tensor."""
+        """Return PyTorch's future for the tensor."""
         return self._work.get_future()
 
     def _source_rank(self) -> int:
@@ -343,7 +343,7 @@ class FromAny:
 
 
 def _work(done: Future[Any], then: Callable[[], None], result: Any) -> Any:
-    """Do the rest once a future is done; return PyTorch's work with a result."""
+    """Call ``then`` when a future is done. Return PyTorch's work object with the result."""
     future: Any = torch.futures.Future()
 
     def finish(_: Future[Any]) -> None:
@@ -379,7 +379,7 @@ def _fill(tensor: torch.Tensor, data: np.ndarray) -> None:
 
 
 def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
-    """Make this rank's process group. Raise InputError outside of ``mrclab exec``."""
+    """Make this rank's process group. Raise InputError if the program was not started by ``mrclab exec``."""
     host = os.environ.get(HOST_VARIABLE)
     if host is None:
         raise InputError("the backend mrclab needs a host: mrclab exec --all -- python train.py")
@@ -392,7 +392,7 @@ def make(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
 
 
 def register() -> None:
-    """Make the backend known to PyTorch, once."""
+    """Register the backend in PyTorch, unless it is registered already."""
     if hasattr(dist.Backend, BACKEND.upper()):
         return
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:

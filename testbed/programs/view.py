@@ -1,10 +1,10 @@
-"""What a program sees on a host: management network, file of host names, its device, our libraries.
+"""What a program sees on a host: the management network, /etc/hosts, its NIC device, mrclab's libraries.
 
-The management network is an Ethernet between all hosts, over which programs bootstrap by TCP. It is no part
-of the fabric: a bridge in its own namespace, made when the first program needs it and removed with the
-testbed. `mrclab.hosts.service.addresses` has the addresses.
+The management network is an Ethernet between all hosts, over which programs start up by TCP. It does not
+belong to the fabric: it is a bridge in a separate namespace. The first program that needs it makes it, and it
+is removed with the testbed. `mrclab.hosts.service.addresses` has its addresses.
 
-The view is made in a new mount namespace, in memory, and ends with the program.
+The program runs in a new mount namespace. Its files are in memory and disappear when the program ends.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ MTU_BYTES = 1500
 
 
 def management_namespace(names: Names) -> str:
-    """Return the namespace of the bridge."""
+    """Return the name of the namespace that has the management network's bridge."""
     return f"{names.prefix}-mgmt"
 
 
 def provide_management(names: Names, fabric: Fabric) -> None:
-    """Make the management network of the testbed that is up, unless it is there.
+    """Make the management network of the running testbed, if it does not exist yet.
 
-    Raise MachineError if the kernel has no bridges, OSError if it refuses something else.
+    Raise InputError if there are too many hosts, MachineError if the kernel has no bridges, and OSError if it
+    refuses another request.
     """
     if len(fabric.hosts) > addresses.MOST_HOSTS:
         raise InputError(f"the management network has addresses for {addresses.MOST_HOSTS} hosts")
@@ -46,7 +47,7 @@ def provide_management(names: Names, fabric: Fabric) -> None:
         if (state.work_dir(names) / "management").exists():
             return
         markers = Markers(state.markers_dir(names))
-        namespaces.delete(management_namespace(names), markers)  # of one that was interrupted
+        namespaces.delete(management_namespace(names), markers)  # left by an interrupted call
         namespaces.create(management_namespace(names), markers)
         namespaces.in_thread(lambda: _lay(names, fabric))
         state.work_dir(names).mkdir(parents=True, exist_ok=True)
@@ -86,9 +87,9 @@ def _lay(names: Names, fabric: Fabric) -> None:
 
 
 def hosts_file(fabric: Fabric, host: str) -> str:
-    """Return /etc/hosts for programs on a host: this machine's, and a name for every host.
+    """Return /etc/hosts for programs on a host: the content of this machine's file, and names for all hosts.
 
-    ``h0`` is its IPv4 address, ``h0-ipv6`` its IPv6 address.
+    ``h0`` has the IPv4 address of h0, and ``h0-ipv6`` its IPv6 address.
     """
     try:
         own = Path("/etc/hosts").read_text(encoding="utf-8")
@@ -119,10 +120,10 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 
 def enter(names: Names, fabric: Fabric, host: str, folder: Path, libraries: list[Path]) -> Path:
-    """Put the calling process into a host, with its view. Return the directory of the libraries there.
+    """Move this process into a host's namespace, with the host's view. Return the directory of the libraries.
 
-    ``folder`` exists and is empty; mounts there are visible in this view alone. Raise MachineError if
-    that is not permitted.
+    ``folder`` must exist and be empty. Only this process and its children see the mounts in it. Raise
+    MachineError if the system does not permit it.
     """
     namespaces.enter(names.host(host))
     if libc().unshare(CLONE_NEWNS) != 0:
@@ -148,7 +149,7 @@ def _copy(library: Path, target: Path) -> None:
 
 
 def _show_devices(fabric: Fabric, host: str, folder: Path) -> None:
-    """Show the namespace's own interfaces and the NIC in /sys/class."""
+    """Mount a /sys/class that shows the interfaces of the namespace, and the NIC."""
     libc().umount2(b"/sys", MNT_DETACH)
     _mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     folder.mkdir()
@@ -167,7 +168,7 @@ def _show_devices(fabric: Fabric, host: str, folder: Path) -> None:
 
 
 def device_files(fabric: Fabric, host: str) -> dict[str, str]:
-    """Return the files of the NIC below /sys/class, with their text."""
+    """Return the NIC's files below /sys/class: their names and texts."""
     guid = addresses.guid(fabric, host).hex()
     node_guid = ":".join(guid[n : n + 4] for n in range(0, 16, 4))
     device, port = f"infiniband/{DEVICE}", f"infiniband/{DEVICE}/ports/1"

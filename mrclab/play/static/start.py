@@ -1,4 +1,4 @@
-"""What Python in a browser runs first: import the page from the archive, and make one."""
+"""The first Python code that runs in the browser. It imports `Page` from the archive and creates one."""
 
 import gc
 import json
