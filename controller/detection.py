@@ -1,13 +1,12 @@
-"""When a routing protocol notices that a link has died, or is back: timers as a schedule, without a clock.
+"""When a routing protocol notices a dead or a restored link: timers as a schedule, without a clock.
 
-Neighbours send each other hellos, every so often; a link counts as dead when none has come over it for the
-hold time. That is how BFD does it (RFC 5880: interval times detection multiplier) and BGP (RFC 4271: hold
-time, with keepalives every third of it), and what makes both slow is that time. A cut falls somewhere
-between two hellos, so it takes from one interval less than the hold time up to all of it until it is noticed.
+Neighbours send each other hellos at a fixed interval. If none arrives for the hold time, the link counts as
+dead. BFD (RFC 5880: interval times detection multiplier) and BGP (RFC 4271: hold time, three keepalives in
+it) do this. A link fails between two hellos, so the delay is the hold time or up to one interval less.
 
-The baseline `ecmp+controller` is this schedule and a controller that takes a link out of its groups at that
-time. What a real fabric adds, the spreading of news from router to router, is left out: its recovery is
-the best that such a protocol could do.
+The baseline `ecmp+controller` consists of this schedule and a controller, which removes a link from its
+groups at that time. A real fabric also needs time to spread the news from router to router. This is left out,
+so the recovery is the best that such a protocol could have.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """How neighbours watch a link. All times in ns."""
+    """How neighbours check a link. All times are in ns."""
 
     hold_ns: int
-    """Without a hello for so long the link is dead."""
+    """After so long without a hello the link counts as dead."""
     interval_ns: int
-    """From one hello to the next."""
+    """The time between two hellos."""
     restore_ns: int = 0
-    """From the first hello of a link that is back until routes use it again."""
+    """The time from the first hello of a restored link until routes use the link again."""
 
     def __post_init__(self) -> None:
         if not 0 < self.interval_ns <= self.hold_ns:
@@ -38,12 +37,12 @@ class Detection:
 
     @classmethod
     def within(cls, hold_ns: int) -> Detection:
-        """Return a hold time with a hello every third of it, as in BGP [RFC 4271, section 4.4]."""
+        """Return a detection with a hello every third of the hold time, as in BGP [RFC 4271, section 4.4]."""
         return cls(hold_ns, max(1, hold_ns // 3))
 
 
 class Change(NamedTuple):
-    """A change that routes have to follow: a link that is gone or back."""
+    """A link that is dead or up again, so that the routes must change."""
 
     at_ns: int
     link: str
@@ -52,20 +51,20 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """A link that was cut, until routes use it again."""
+    """A link from its cut until routes use it again."""
 
     heard_ns: int
-    """When the last hello came."""
+    """When the last hello arrived."""
     up_ns: int | None = None
-    """When it was restored; None while it is cut."""
+    """When the link was restored; None while it is cut."""
     withdrawn: bool = False
 
 
 class DetectionSchedule:
-    """Which links of a fabric count as dead when: from cuts and repairs to the moments to act on them.
+    """The times at which links count as dead or as up again, computed from cuts and repairs.
 
-    Times must not go back. ``rng`` draws where each link's hellos fall, once per link: the same seed gives
-    the same delays.
+    Times must not decrease. ``rng`` draws the times of each link's hellos, once for each link. Equal seeds
+    give equal delays.
     """
 
     def __init__(self, detection: Detection, rng: random.Random) -> None:
@@ -76,7 +75,7 @@ class DetectionSchedule:
         self._noticed: list[Change] = []
 
     def cut(self, link: str, now_ns: int, *, carrier: bool = True) -> None:
-        """No hello comes over a link any more. One that has lost its carrier, too, counts as dead at once."""
+        """Note that a link carries no hellos any more. If its carrier is lost, it counts as dead at once."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         last = self._last_hello(link, now_ns)
@@ -90,21 +89,21 @@ class DetectionSchedule:
             watched.up_ns = None
 
     def mended(self, link: str, now_ns: int) -> None:
-        """Note that hellos come over a link again."""
+        """Note that a link carries hellos again."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         if watched is not None and watched.up_ns is None:
             watched.up_ns = now_ns
 
     def next_ns(self) -> int | None:
-        """When ``due`` may have something to say next; None while nothing is to be noticed."""
+        """Return when ``due`` may return the next change; None if no link is watched."""
         if self._noticed:
             return self._noticed[0].at_ns
         found = (self._next_of(link, watched) for link, watched in self._watched.items())
         return min((at for at in found if at is not None), default=None)
 
     def due(self, now_ns: int) -> list[Change]:
-        """Return the changes noticed by now and not yet returned, in order of time."""
+        """Return the changes noticed up to now that were not returned yet, in order of time."""
         self._advance(now_ns)
         changes, self._noticed = self._noticed, []
         return changes
@@ -120,7 +119,8 @@ class DetectionSchedule:
         return last if last == now_ns else last + self._detection.interval_ns
 
     def _next_of(self, link: str, watched: _Watched) -> int | None:
-        """When something becomes of a link: a hello in time, the end of its hold time, or its return."""
+        """Return when a link's state changes next: at a hello, after the hold time, or when routes use it
+        again."""
         hello = None if watched.up_ns is None else self._first_hello(link, watched.up_ns)
         if watched.withdrawn:
             return None if hello is None else hello + self._detection.restore_ns
@@ -148,5 +148,5 @@ class DetectionSchedule:
                 del self._watched[link]
 
     def _saved(self, link: str, watched: _Watched, at_ns: int) -> bool:
-        """Return true if a hello came at the last moment."""
+        """Return True if a hello arrived just when the hold time ended."""
         return watched.up_ns is not None and self._first_hello(link, watched.up_ns) == at_ns

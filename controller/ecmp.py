@@ -1,15 +1,14 @@
 """Routes for plain IPv6 between NIC ports: T0s choose uplinks by a hash of the flow, or by bits of the EV.
 
-Each plane is a separate network. A T0 sends frames for its hosts to their ports, and what is for
-another rack to the group of uplinks that lead there; a T1 has one way to each rack. A link that is
-withdrawn is taken out of every group that would send over it: those of the T0 at its one end, and, since
-the T1 at the other cannot reach that rack any more, those of all other T0s for that rack. That is what a
-routing protocol would come to, without its delay.
+Each plane is a separate network. A T0 sends frames for its own hosts to their ports, and frames for another
+rack to the group of uplinks for this rack. A T1 has one link to each rack. If a link is withdrawn, the groups
+of the T0 at its lower end lose this uplink. The T1 at its upper end cannot reach that T0's rack any more. So
+the other T0s' groups for this rack lose their uplinks to this T1. A routing protocol would have the same
+result, after a delay.
 
-With structured EVs a T0 has no groups: each frame for another rack names its uplink, and no link can be
-withdrawn.
+With structured EVs a T0 has no groups. Each frame to another rack names its uplink; no link can be withdrawn.
 
-Entries of SRv6 stay beside these: each frame says by its destination which of the two it wants.
+The entries of SRv6 stay in the switches, too. The destination of a frame selects one of the two.
 """
 
 from __future__ import annotations
@@ -32,45 +31,45 @@ from mrclab.topologies.ev_paths import FIXED_BITS, UPLINK_BITS
 SEND_TO = "send_to"
 READ_EV = "read_ev"
 READER_ID = 512
-"""Member id of what leaves the choice to the EV: beyond all ports."""
+"""The id of the member that reads the path from the EV. It is higher than all port numbers."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A way: a port and the Ethernet addresses of its link. Its id is the port's number."""
+    """A next hop: a port and the Ethernet addresses of its link. Its id is the port's number."""
 
     port: int
     src_mac: int
     dst_mac: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """Return the member as finsy writes it."""
+        """Return the member as an object of finsy, the P4Runtime library."""
         action = fy.P4TableAction(SEND_TO, port=self.port, src_mac=self.src_mac, dst_mac=self.dst_mac)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=self.port, action=action)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reader:
-    """The bits of an EV that a tier reads: the value shifted right by ``shift``, under ``mask``."""
+    """The bits of an EV that a tier of switches reads: shifted right by ``shift``, and masked by ``mask``."""
 
     shift: int
     mask: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """Return the member of routes that leave the choice to the EV, as finsy writes it."""
+        """Return the member for routes that read the path from the EV, as an object of finsy."""
         action = fy.P4TableAction(READ_EV, shift=self.shift, mask=self.mask)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=READER_ID, action=action)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Uplink:
-    """An uplink by the number that an EV has for it."""
+    """An uplink, with the number that EVs use for it."""
 
     number: int
     way: Member
 
     def to_p4(self) -> fy.P4TableEntry:
-        """Return the entry as finsy writes it."""
+        """Return the entry as an object of finsy, the P4Runtime library."""
         way = self.way
         action = fy.Action(SEND_TO, port=way.port, src_mac=way.src_mac, dst_mac=way.dst_mac)
         return fy.P4TableEntry(UPLINK_TABLE, match=fy.Match(uplink=self.number), action=action)
@@ -78,27 +77,27 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """Ports among which a hash chooses, each with its weight. The id is the rack it leads to, plus 1."""
+    """Ports, with weights, among which a hash chooses. The group's id is the number of its rack, plus 1."""
 
     number: int
     ports: tuple[tuple[int, int], ...]
 
     def to_p4(self) -> fy.P4ActionProfileGroup:
-        """Return the group as finsy writes it."""
+        """Return the group as an object of finsy, the P4Runtime library."""
         members = [fy.P4Member(port, weight=weight) for port, weight in self.ports]
         return fy.P4ActionProfileGroup(WAYS_PROFILE, group_id=self.number, members=members)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """The location of an address: behind a port, or behind the ports of a group."""
+    """A route to an address: to a port, or to the ports of a group."""
 
     prefix: str
     port: int | None = None
     group: int | None = None
 
     def to_p4(self) -> fy.P4TableEntry:
-        """Return the route as finsy writes it."""
+        """Return the route as an object of finsy, the P4Runtime library."""
         action = fy.P4IndirectAction(member_id=self.port, group_id=self.group)
         return fy.P4TableEntry(ROUTE_TABLE, match=fy.Match(dst_addr=self.prefix), action=action)
 
@@ -111,7 +110,7 @@ class Routing:
     groups: tuple[Group, ...] = ()
     routes: tuple[Route, ...] = ()
     readers: tuple[Reader, ...] = ()
-    """One at most."""
+    """At most one reader."""
     uplinks: tuple[Uplink, ...] = ()
 
 
@@ -123,10 +122,10 @@ def routing_of(
     *,
     structured: bool = False,
 ) -> Routing:
-    """Return the entries of a switch, with some links withdrawn.
+    """Return a switch's entries for plain IPv6, without the links in ``withdrawn``.
 
-    ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of. With
-    ``structured`` a T0 reads its uplink from the EV, and neither counts.
+    ``weights`` has the weights of uplinks in their T0's groups; all others have 1. With ``structured`` a T0
+    reads its uplink from the EV, and ``withdrawn`` and ``weights`` have no effect.
     """
     members = tuple(
         Member(p.number, int.from_bytes(p.mac, "big"), int.from_bytes(p.peer_mac, "big"))
@@ -139,7 +138,7 @@ def routing_of(
     if not structured:
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
-            if ports:  # BMv2 ends its ingress at an empty group, so no group is ever empty
+            if ports:  # BMv2 ends the ingress at an empty group, so none is made
                 groups.append(Group(rack + 1, ports))
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
@@ -185,7 +184,7 @@ def _uplinks(
 
 
 def updates(before: Routing, after: Routing) -> list[Any]:
-    """Return the updates from one state of a switch to another, in an order in which nothing is missing."""
+    """Return the updates from one state of a switch to another, so that no entry refers to a missing one."""
     routes = set(after.routes)
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
     new: list[Any] = []
@@ -201,7 +200,7 @@ def updates(before: Routing, after: Routing) -> list[Any]:
 
 
 def _by_key(routing: Routing) -> tuple[Mapping[int, Any], ...]:
-    """Return all but the routes, each with what identifies it; what others refer to comes first."""
+    """Return all entries except routes by their ids. An entry comes before those that refer to it."""
     return (
         {member.port: member for member in routing.members},
         {READER_ID: routing.readers[0]} if routing.readers else {},
@@ -211,9 +210,9 @@ def _by_key(routing: Routing) -> tuple[Mapping[int, Any], ...]:
 
 
 class EcmpRoutes:
-    """The routes of a fabric's switches: installs them, withdraws links and brings them back.
+    """Install the routes of a fabric's switches, withdraw links and restore them.
 
-    One object per fabric; ``switches`` are finsy's, connected, by name.
+    There is one object for each fabric. ``switches`` are finsy's connected switches by name.
     """
 
     def __init__(
@@ -228,41 +227,40 @@ class EcmpRoutes:
 
     @property
     def installed(self) -> bool:
-        """Whether install() was called, so that a switch that comes back needs its routes again."""
+        """True if install() was called. A switch that boots again then needs its routes."""
         return self._installed
 
     @property
     def withdrawn(self) -> AbstractSet[str]:
-        """The names of the links that no group sends over."""
+        """The names of the withdrawn links, which no group uses."""
         return self._withdrawn
 
     def wanted(self, switch: str) -> Routing:
-        """Return the entries that a switch should hold now."""
+        """Return the entries that a switch should have now."""
         plan = self._fabric.switch(switch)
         return routing_of(self._fabric, plan, self._withdrawn, self._weights, structured=self._structured)
 
     async def install(self, *, structured: bool = False) -> None:
-        """Bring every switch to its due entries; with ``structured`` T0s read uplinks from EVs."""
+        """Install the wanted entries in all switches. With ``structured`` T0s read uplinks from EVs."""
         self._installed, self._structured = True, structured
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 
     async def install_at(self, switch: fy.Switch) -> None:
-        """Bring one switch to its due entries; write nothing if it holds them already."""
+        """Install the wanted entries in one switch; write nothing if it has them already."""
         changes = updates(await read_routing(switch), self.wanted(switch.name))
         if changes:
             await switch.write(changes)
 
     async def withdraw(self, a: str, b: str) -> None:
-        """Take a link between T0 and T1 out of every group, with one write per switch that had it.
+        """Remove a link between T0 and T1 from all groups, with one write for each switch that used it.
 
-        If it was the last way to a rack, the routes to it go too.
-        Raise InputError on a link that has no alternative (a NIC's) or does not exist, and where EVs name
-        their uplinks; a link that is withdrawn already stays so.
+        If it was the last link to a rack, the routes to this rack are removed, too. A second call does
+        nothing. Raise InputError if there is no such link, if it is a NIC's, or if EVs name the uplinks.
         """
         await self._change(self._withdrawn | {self._name(a, b)})
 
     async def restore(self, a: str, b: str) -> None:
-        """Undo withdraw(), with one write per switch."""
+        """Undo withdraw(), with one write for each switch."""
         await self._change(self._withdrawn - {self._name(a, b)})
 
     def _name(self, a: str, b: str) -> str:
@@ -289,7 +287,7 @@ class EcmpRoutes:
 
 
 async def read_routing(switch: fy.Switch) -> Routing:
-    """Return the entries that a switch holds for ECMP."""
+    """Return the entries for ECMP that a switch has."""
     members, groups, routes = [], [], []
     readers, uplinks = [], []
     wanted: Sequence[Any] = (

@@ -1,8 +1,8 @@
-"""Compiles a fabric into the static table entries of its switches. Pure: it contacts no switch.
+"""Compile a fabric into the static table entries of its switches. Pure: it contacts no switch.
 
-A T0 has its own SID, one /48 for every T1 above it and one for every NIC port below it; a T1 has its own SID
-and one /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). No switch has more of the path. In
-addition, every port gets the rate of its link and the depths of its queue.
+A T0 has an entry for its own SID, a /48 for every T1 above it, and a /48 for every NIC port below it. A T1
+has an entry for its own SID and a /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). The rest
+of the path is unknown to a switch. Other entries have each port's rate and queue depths.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY_FIELDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One static entry: a table, a match (a prefix or a number), an action and its parameters."""
+    """A static entry: a table, a match (a prefix or a number), an action and its parameters."""
 
     table: str
     match: str
@@ -48,11 +48,11 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes an entry the same entry: two with equal keys cannot both be in a switch."""
+        """The identity of an entry: a switch cannot have two entries with equal keys."""
         return self.table, self.match
 
     def to_p4(self) -> fy.P4TableEntry:
-        """Return the entry as finsy writes it."""
+        """Return the entry as an object of finsy, the P4Runtime library."""
         return fy.P4TableEntry(
             self.table,
             match=fy.Match(**{KEY_FIELDS[self.table]: self.match}),
@@ -61,7 +61,7 @@ class Entry:
 
     @classmethod
     def from_p4(cls, entry: fy.P4TableEntry) -> Entry:
-        """Return an entry as finsy read it from a switch."""
+        """Return the entry that finsy read from a switch."""
         if entry.match is None or not isinstance(entry.action, fy.P4TableAction):
             raise ValueError(f"not a static entry: {entry}")
         found = entry.match[KEY_FIELDS[entry.table_id]]
@@ -71,7 +71,7 @@ class Entry:
 
 
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
-    """Return every static entry of one switch, in a stable order."""
+    """Return all static entries of a switch, always in the same order."""
     entries = [Entry(MY_SID_TABLE, str(fabric.sid(switch.usid)), "un")]
     classes = {**SWITCH_MAP, **dict(fabric.classes)}
     entries += [Entry(TRAFFIC_CLASS_TABLE, str(dscp), CLASS_ACTIONS[name]) for dscp, name in classes.items()]
@@ -107,7 +107,7 @@ def _queue_entries(fabric: Fabric, switch: Switch, port: SwitchPort) -> list[Ent
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The differences between a switch and its due entries."""
+    """The differences between the entries that a switch should have and those that it has."""
 
     switch: str
     missing: tuple[Entry, ...] = ()
@@ -127,7 +127,7 @@ class Drift:
 
 
 def find_drift(switch: str, wanted: tuple[Entry, ...], found: tuple[Entry, ...]) -> Drift:
-    """Compare the entries that a switch should hold with those read from it."""
+    """Compare the entries that a switch should have with those read from it."""
     want = {entry.key: entry for entry in wanted}
     have = {entry.key: entry for entry in found}
     return Drift(

@@ -1,13 +1,12 @@
-"""Programs every switch of a fabric at once, keeps watch that it stays so, in a thread of its own.
+"""Program all switches of a fabric, and program a switch again if it restarts.
 
-One finsy Switch per device; the work of each is tied to its stream, so that a switch that restarts is
-programmed again as soon as it answers. Nothing is written that reading back shows to be there already.
-`ControllerThread` is for synchronous callers: its event loop runs in a separate thread.
+There is one finsy Switch for each device. When its stream is established again, the switch is read, and only
+missing entries are written. `ControllerThread` is for synchronous callers: its event loop runs in a thread.
 
-finsy leaves a switch alone for ten seconds when its connection fails within 2 s. Here switches die and boot
-again all the time. It gives up on an answer after ten seconds; a machine with few CPUs that programs hundreds
-of switches at a time needs longer. Neither has an option, so this sets finsy's private constants.
-``tests/controller/test_finsy_retry.py`` fails when a release of finsy no longer reads them.
+If a connection fails within 2 s, finsy waits ten seconds before it connects again. In this testbed switches
+end and boot all the time, so that is too long. finsy also waits ten seconds for an answer. A machine with few
+CPUs that programs hundreds of switches needs longer. There are no options for these times, so this module
+sets finsy's private constants. ``tests/controller/test_finsy_retry.py`` checks that finsy reads them.
 """
 
 from __future__ import annotations
@@ -37,31 +36,31 @@ ANSWER_S = 60.0
 
 
 def reconnect_soon() -> None:
-    """Make finsy wait ``RETRY_S`` before it connects again to a switch that it just lost."""
+    """Let finsy wait ``RETRY_S`` before it connects to a lost switch again."""
     finsy.switch._FAIL_THROTTLE_SECS = RETRY_S
 
 
 def answer_late() -> None:
-    """Make finsy wait ``ANSWER_S`` for an answer. A switch that has ended is noticed at once all the same."""
+    """Let finsy wait up to ``ANSWER_S`` for an answer. If a switch ends, finsy still notices it at once."""
     finsy.p4client._DEFAULT_RPC_TIMEOUT = ANSWER_S
 
 
 LOGGER = logging.getLogger(__name__)
 STATIC_TABLES = tuple(KEY_FIELDS)
 AT_ONCE = 16
-"""Switches that are read and written at a time. finsy gives each call 10 s. If all switches of a large fabric
-were asked at once, a busy machine would not answer the last one in that time."""
+"""The number of switches that are read and written at the same time. finsy limits the time of each call. If a
+busy machine read all switches of a large fabric at once, the last answer would be too late."""
 
 
 class ProgrammingError(MrclabError):
-    """A switch could not be programmed, or does not hold its entries."""
+    """A switch could not be programmed, or does not have its entries."""
 
 
 class FabricController:
     """The controller of one fabric; an asynchronous context manager.
 
-    ``programmings`` counts, per switch, how often it was programmed and verified: more than once means that
-    it restarted. ``ecmp`` has the routes for plain IPv6, once they are installed.
+    ``programmings`` has the number of times that each switch was programmed and verified. It is above 1 for a
+    switch that restarted. ``ecmp`` has the routes for plain IPv6, if they are installed.
     """
 
     def __init__(
@@ -102,15 +101,15 @@ class FabricController:
 
     @property
     def switches(self) -> Mapping[str, fy.Switch]:
-        """Return finsy's object for each switch."""
+        """Return finsy's object of each switch, by name."""
         return {switch.name: switch for switch in self._controller}
 
     async def programmed(
         self, *, times: int = 1, timeout_s: float = 60, only: Sequence[str] | None = None
     ) -> None:
-        """Wait until every switch (or ``only`` these) was programmed and verified at least ``times`` times.
+        """Wait until all switches (or ``only`` these) were programmed and verified at least ``times`` times.
 
-        Raise ProgrammingError on the first that fails, or, when the time is over, with those not done yet.
+        Raise ProgrammingError if a switch fails, or after ``timeout_s`` with the names of the late switches.
         """
         names = [switch.name for switch in self._controller] if only is None else list(only)
 
@@ -133,7 +132,7 @@ class FabricController:
             raise ProgrammingError(f"{name}: {error}") from error
 
     async def verify(self) -> tuple[Drift, ...]:
-        """Read every switch back and return the switches with wrong or missing entries.
+        """Read all switches and return those with wrong or missing entries.
 
         A switch that does not answer counts as empty.
         """
@@ -187,14 +186,15 @@ class FabricController:
 
 
 T = TypeVar("T")
-LOOK_S = 0.25  # how often to look whether the switches' processes run, while one is to answer
+# While a switch must answer, its process is checked so often.
+LOOK_S = 0.25
 STOP_TIMEOUT_S = 10.0
 
 
 class ControllerThread:
-    """Runs a FabricController until it is stopped. The methods may be called from any one thread.
+    """Run a FabricController in a thread. Only one other thread may call the methods.
 
-    The thread inherits the network namespace of the thread that starts it, so enter the switches' first.
+    The thread inherits the network namespace of the caller of `start`, which must be that of the switches.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class ControllerThread:
         pipeline: Pipeline | None = None,
         ended: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Take how a switch's process ended from ``ended``: then no method waits for an answer any longer."""
+        """Set the parts. If ``ended`` returns how a switch's process ended, all methods stop waiting."""
         self._fabric = fabric
         self._switches = switches
         self._pipeline = pipeline
@@ -215,12 +215,12 @@ class ControllerThread:
         self._thread = threading.Thread(target=self._main, name="controller", daemon=True)
 
     def start(self) -> None:
-        """Connect to every switch and begin to program them; do not wait for the end."""
+        """Connect to all switches and begin to program them, without waiting until they are programmed."""
         self._thread.start()
         self._ready.result()
 
     def stop(self) -> None:
-        """Disconnect from every switch. Their entries stay."""
+        """Disconnect from all switches. Their entries stay."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(STOP_TIMEOUT_S)
@@ -230,24 +230,24 @@ class ControllerThread:
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
     def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
-        """Wait until one switch was programmed ``times`` times in all. See FabricController.programmed."""
+        """Wait until a switch was programmed ``times`` times in all. See FabricController.programmed."""
         work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
         self._call(work)
 
     def install_ecmp(self) -> None:
-        """Make every switch route plain IPv6 as well, by a hash of the flow. See mrclab.controller.ecmp."""
+        """Let all switches also route plain IPv6, by a hash of the flow. See mrclab.controller.ecmp."""
         self._call(self._ready.result().ecmp.install())
 
     def install_structured(self) -> None:
-        """Make every switch route plain IPv6 as well, by structured EVs. See mrclab.controller.ecmp."""
+        """Let all switches also route plain IPv6, by structured EVs. See mrclab.controller.ecmp."""
         self._call(self._ready.result().ecmp.install(structured=True))
 
     def withdraw(self, a: str, b: str) -> None:
-        """Take a link out of the ECMP routes. See EcmpRoutes.withdraw."""
+        """Remove a link from the ECMP routes. See EcmpRoutes.withdraw."""
         self._call(self._ready.result().ecmp.withdraw(a, b))
 
     def restore(self, a: str, b: str) -> None:
-        """Bring a link back into the ECMP routes. See EcmpRoutes.restore."""
+        """Restore a link in the ECMP routes. See EcmpRoutes.restore."""
         self._call(self._ready.result().ecmp.restore(a, b))
 
     def verify(self) -> tuple[Drift, ...]:
@@ -256,16 +256,16 @@ class ControllerThread:
 
     @property
     def programmings(self) -> Mapping[str, int]:
-        """How often each switch was programmed."""
+        """The number of times that each switch was programmed."""
         return dict(self._ready.result().programmings)
 
     @property
     def election_ids(self) -> Mapping[str, int]:
-        """The election id under which this controller is primary, by switch."""
+        """The election id of this controller as the primary, for each switch."""
         return {name: switch.election_id for name, switch in self._ready.result().switches.items()}
 
     def counters(self, only: str | None = None) -> Mapping[str, SwitchCounters]:
-        """Return the counters of every switch that answers, or of the named one, by name."""
+        """Return the counters of all switches that answer, or only of the named one, by name."""
         return self._call(self._counters(self._ready.result(), only))
 
     async def _counters(self, controller: FabricController, only: str | None) -> Mapping[str, SwitchCounters]:

@@ -1,8 +1,8 @@
-"""Faults written to a switch's fault tables: one P4Runtime write breaks a link, one restores it.
+"""Faults in a switch's fault tables: one P4Runtime write breaks a link, another one restores it.
 
-Both directions of a link are broken at one of its ends, the switch nearer to the hosts: its egress fault
-table drops what it would send onto the link, its ingress fault table drops what arrives. Carrier stays up,
-so no end notices.
+Both directions of a link are broken at one end, the switch nearer to the hosts. Its egress fault table drops
+the frames to be sent, its ingress fault table those that arrive. The carrier stays up, so neither end
+notices.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
+# With a reduced rate, frames may be ahead of the rate by this time before any is dropped.
+BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 
-# Trailing metadata of our own target's Write: CLOCK_MONOTONIC around the map updates themselves.
+# Trailing metadata of our own target's Write: CLOCK_MONOTONIC before and after the updates of its maps.
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
-DETAILS_KEY = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update
+DETAILS_KEY = "grpc-status-details-bin"  # one outcome per update (P4Runtime, section 12.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class _Place:
 
 
 class FaultTables:
-    """Writes fault-table entries over a separate channel, as the primary controller.
+    """Write fault-table entries over a separate channel, as the primary controller.
 
-    ``election_ids`` has the election id of each switch's primary: P4Runtime takes writes from it alone. What
-    is written where is the caller's to remember. Its faults have table entries, and are checked.
+    ``election_ids`` has the election id of each switch's primary, which P4Runtime requires for writes. The
+    caller must remember which faults are written. Faults must be checked and have a kind in `TABLE_KINDS`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class FaultTables:
         pipeline: Pipeline | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Take the running parts; ``rng`` draws the moments of faults, independent of the traffic."""
+        """Set the running switches. ``rng`` draws the times of faults, independent of the traffic."""
         self._fabric = fabric
         self._rng = rng or random.Random()
         self._switches = {s.name: s for s in switches}
@@ -75,9 +76,9 @@ class FaultTables:
         self._channels.clear()
 
     def connect(self, fault: Fault) -> None:
-        """Open the channel that a fault will need, so that this does not widen the fault's moment."""
+        """Open a fault's channel before the fault is made, so that connecting does not delay the fault."""
         channel = self._channel(self._switches[self.switch_of(fault)])
-        grpc.channel_ready_future(channel).cancel()  # begins to connect; whether it does shows later
+        grpc.channel_ready_future(channel).cancel()  # begins to connect without waiting
 
     def wait_connected(self, fault: Fault) -> None:
         """Wait until the switch of a fault answers. Raise grpc.RpcError if it does not within 10 s."""
@@ -85,17 +86,17 @@ class FaultTables:
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
     def insert(self, fault: Fault) -> Moment:
-        """Break a link. Raise grpc.RpcError if the switch refuses the entries; it has then added no entry."""
+        """Break a link. Raise grpc.RpcError if the switch refuses the entries; then no entry was added."""
         place = self._place(fault)
         return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 
     def delete(self, fault: Fault) -> Moment:
-        """Restore a link. Raise grpc.RpcError if the switch does not hold the entries."""
+        """Restore a link. Raise grpc.RpcError if the switch does not have the entries."""
         place = self._place(fault)
         return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
 
     def switch_of(self, fault: Fault) -> str:
-        """Return the switch that holds the entries of a fault."""
+        """Return the switch that has the entries of a fault."""
         return self._place(fault).switch
 
     def _place(self, fault: Fault) -> _Place:
@@ -141,7 +142,7 @@ class FaultTables:
     def _take_back(
         self, stub: p4r_grpc.P4RuntimeStub, request: p4r.WriteRequest, error: grpc.RpcError
     ) -> None:
-        """Delete the entries that a failed write inserted: no half of a fault remains."""
+        """Delete the entries that a failed write inserted, so that no part of a fault remains."""
         inserted = [
             p4r.Update(type=p4r.Update.DELETE, entity=update.entity)
             for update, done in zip(request.updates, _outcomes(error), strict=False)
@@ -155,7 +156,7 @@ class FaultTables:
 
 
 def _outcomes(error: grpc.RpcError) -> list[bool]:
-    """Return which updates of a failed write were carried out; empty where the switch does not say."""
+    """Return, for each update of a failed write, True if it was carried out; empty if unknown."""
     trailing: dict[str, Any] = dict(error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else {}
     status = rpc_status.Status.FromString(trailing.get(DETAILS_KEY, b""))
     outcomes = []
@@ -172,7 +173,7 @@ def _uint128(value: int) -> p4r.Uint128:
 def fault_entries(
     fault: Fault, port: int, egress_way: Direction, profile: LinkProfile
 ) -> list[fy.P4TableEntry]:
-    """Return the entries that make a fault at a switch port whose egress leads ``egress_way``."""
+    """Return the entries that make a fault at a switch port whose egress has the direction ``egress_way``."""
     controls = []
     if fault.direction in ("both", egress_way):
         controls.append("egress_fault")
@@ -199,7 +200,7 @@ def _lose(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
 
 
 def _corrupt(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
-    # 2^32 does not fit the parameter: at a ratio of 1 one frame in 2^32 is not corrupted.
+    # The parameter cannot be 2^32. So with a ratio of 1, one frame in 2^32 is not corrupted.
     return "corrupt", {"ratio": min(max(round(fault.ratio * RATIO_ONE), 1), RATIO_ONE - 1)}
 
 
@@ -216,6 +217,6 @@ _ACTIONS: Mapping[str, Callable[[Fault, LinkProfile], tuple[str, dict[str, int]]
     "corruption": _corrupt,
     "rate": _limit_rate,
 }
-"""The action of the fault table that makes a kind of fault, with its parameters (p4src/fault.p4)."""
+"""For each kind of fault, the action of the fault table and its parameters (p4src/fault.p4)."""
 TABLE_KINDS = tuple(_ACTIONS)
 """The kinds of fault that are entries of a fault table."""

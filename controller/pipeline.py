@@ -1,4 +1,4 @@
-"""The switch program as both targets load it."""
+"""The switch program in the form that both targets load."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PROGRAM = "mrc_switch"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Where p4c's two outputs lie: the P4Info (text) and the BMv2 JSON."""
+    """The paths of p4c's two output files: the P4Info (text) and the BMv2 JSON."""
 
     p4info: Path
     json: Path
 
 
 def shipped_pipeline() -> Pipeline:
-    """Return the checked-in build of p4src."""
+    """Return the build of p4src that is in the repository."""
     build = Path(str(files("mrclab.p4src"))) / "build"
     return Pipeline(build / f"{PROGRAM}.p4info.txtpb", build / f"{PROGRAM}.json")

@@ -1,8 +1,8 @@
-"""A user's switch programs: compiled if they are P4, and checked for everything that the controller uses.
+"""A user's switch programs: compile them if they are P4, and check that the controller can use them.
 
-What a program must have is read off the shipped P4Info: the tables, match fields, actions and parameters that
-the controller writes, the action profile of routes, and the counters that `mrclab status` reads. Everything
-else a program may change, add or leave out.
+The shipped P4Info shows what a program needs: the tables, match fields, actions and parameters that the
+controller writes, the action profile of routes, and the counters that `mrclab status` reads. The rest may
+differ.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mrclab.p4src.contract import TABLE_ACTIONS, WAYS_PROFILE
 
 P4INFO_SUFFIXES = (".p4info.txtpb", ".p4info.txt")
 MOST_NAMED = 8
-"""Things that a message names; it counts the rest."""
+"""A message names so many missing parts, and gives the number of the others."""
 MEND = "install p4lang's p4c, or give what it made: FILE.json with FILE.p4info.txtpb beside it"
 
 
 def load_program(program: Path, into: Path) -> Pipeline:
-    """Return a program as targets load it; the compiler writes ``into`` this directory.
+    """Return a program as targets load it. The compiler's output goes to the directory ``into``.
 
     ``program`` is P4, which p4c-bm2-ss compiles with the shipped sources on its include path, or BMv2 JSON
-    with its P4Info beside it. Raise InputError if it cannot be read or compiled, or lacks what the
-    controller uses, MachineError if there is no compiler.
+    with its P4Info in the same directory. Raise InputError if it cannot be read or compiled, or lacks a part
+    that the controller uses, MachineError if there is no compiler.
     """
     if not program.is_file():
         raise InputError("no such file", where=str(program))
@@ -52,9 +52,9 @@ def load_program(program: Path, into: Path) -> Pipeline:
 
 
 def pipeline_of(program: str, into: Path) -> Pipeline:
-    """Return the pipeline of ``--program``; without one, which is the empty string, the shipped one.
+    """Return the pipeline of ``--program``; if it is the empty string, the shipped one.
 
-    Raises what load_program does.
+    Raise the errors of load_program.
     """
     return load_program(Path(program), into) if program else shipped_pipeline()
 

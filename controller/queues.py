@@ -1,10 +1,8 @@
-"""The depths of a port's queue, their effects, and how live targets keep a link's rate.
+"""The depths of a port's queue, and how live targets limit a link's rate. Pure arithmetic.
 
-Pure arithmetic on a link's profile.
-
-Depths are waiting times in the switch program: bytes queued, divided by the rate. Fractions are those of UEC
-1.0 section 3.6.17 (mark from 0.2 to 0.8 of the plane's bandwidth-delay product, trim at 1, at 1.5 on the last
-hop, drop at 2 and beyond), of a base round trip that covers what software hosts and switches add to it.
+In the switch program a depth is a waiting time: queued bytes, divided by the rate. The depths are fractions
+of the plane's bandwidth-delay product, as in UEC 1.0 section 3.6.17: mark from 0.2 to 0.8, trim at 1 (on the
+last hop at 1.5), drop at 2 and beyond. The product includes the delay of software hosts and switches.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _TOP = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A token bucket: bits per second, the bytes it lets through at once, and the bytes that may wait."""
+    """A token bucket: its rate, the bytes that may pass at once, and the bytes that may wait."""
 
     rate_bps: int
     burst_bytes: int
@@ -38,11 +36,11 @@ class Shape:
 
 
 def shape_of(profile: LinkProfile) -> Shape:
-    """Return the token bucket that keeps a link's rate at each of its ends.
+    """Return the token bucket that limits a link's rate at each of its ends.
 
-    The burst holds 100 us at the link's rate, and at least two frames. It covers the kernel's late wake-ups:
-    with less, the link would fall short of its rate. The smaller it is, the closer the spacing of frames is
-    to that of a wire. An idle link has a full bucket, so a lone frame is not delayed. The queue holds 2 ms at
+    The burst has 100 us at the link's rate, and at least two frames, because the kernel wakes up late. With a
+    smaller burst the link would not reach its rate. With a larger burst the spacing of frames is less like
+    that of a wire. An idle link has a full bucket, so a single frame is not delayed. The queue holds 2 ms at
     the link's rate and at least 32 frames; it drops any excess.
     """
     frame = profile.mtu_bytes + ETHERNET_HEADER
@@ -56,31 +54,31 @@ def shape_of(profile: LinkProfile) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """Depths in parts of the bandwidth-delay product of a plane."""
+    """Depths as fractions of a plane's bandwidth-delay product."""
 
     base_rtt_us: float = 1000
-    """What hosts and switches add to a round trip. The propagation of a port's own link comes on top."""
+    """The time that hosts and switches add to a round trip, without the propagation of the port's link."""
     whole: bool = False
-    """Whether `base_rtt_us` is the whole round trip, with the propagation of all links."""
+    """True if `base_rtt_us` is the whole round trip, with the propagation of all links."""
     min_frames: int = QUEUE_MIN_FRAMES
-    """The product is taken to be at least so many frames, which slow links have to be able to hold."""
+    """The product is at least so many frames, so that the queue of a slow link can hold enough of them."""
     mark_from: float = 0.2
     mark_to: float = 0.8
     trim: float = 1.0
     trim_last_hop: float = QUEUE_TRIM_LAST_HOP
     drop: float = 2.0
     trims: float = 0.5
-    """How far trimmed frames may go ahead of their half of the link."""
+    """How far trimmed frames may exceed their half of the link."""
 
     @classmethod
     def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
-        """Return the depths that suit a fabric with this round trip."""
+        """Return the depths for a fabric with this round trip."""
         return cls(base_rtt_us=rtt_ns / 1000, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
-    """The parameters of one port, as p4src/queue.p4 and p4src/ecn.p4 have them; ``mark`` is (from, span)."""
+    """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4; ``mark`` is (from, span)."""
 
     byte_time: int
     limit: int
@@ -96,12 +94,12 @@ def byte_time(rate_bps: int) -> int:
 
 
 def bytes_of(ticks: int, rate_bps: int) -> int:
-    """Return the bytes that a link of that rate carries in so many ticks."""
+    """Return the bytes that a link with this rate carries in so many ticks."""
     return round(ticks * rate_bps / (8 * 10**6 * TICKS_PER_US))
 
 
 def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy | None = None) -> QueueSetting:
-    """Return the settings of a port in front of a link; ``last_hop`` if a NIC is at the other end."""
+    """Return the settings of a link's port; ``last_hop`` if a NIC is at the other end."""
     p = policy or QueuePolicy()
     frame_us = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**6 / profile.rate_bps
     own_us = 0 if p.whole else 2 * profile.delay_ns / 1000
@@ -116,6 +114,6 @@ def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy |
         trim_from=depth(p.trim_last_hop if last_hop else p.trim),
         trim_limit=depth(p.trims),
         trim_dscp=TRIMMED_LAST_HOP_DSCP if last_hop else TRIMMED_DSCP,
-        # What queues in front of a NIC says nothing about the path: no marks there.
+        # No marks on the last hop, because its queue does not depend on the path.
         mark=None if last_hop else (depth(p.mark_from), depth(p.mark_to) - depth(p.mark_from)),
     )

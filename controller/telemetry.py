@@ -1,4 +1,4 @@
-"""Reading from switches: entities of one kind, and what the switches count."""
+"""Read from switches: all entities of one kind, and the counters."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ E = TypeVar(
 
 
 async def read_all(switch: fy.Switch, wanted: Iterable[E]) -> list[E]:
-    """Return the switch's entries of the wanted tables. Raise finsy.P4ClientError."""
-    # finsy declares the overloads of read() as coroutines; it is an asynchronous generator.
+    """Return the switch's entities of the wanted kinds. Raise finsy.P4ClientError."""
+    # The cast is needed: finsy declares read() as a coroutine, but it is an asynchronous generator.
     answers = cast(AsyncIterator[E], switch.read(wanted))
     return [entity async for entity in answers]
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Frames, and their bytes as on the wire without the frame check sequence."""
+    """A number of frames, and their bytes on the wire without the frame check sequence."""
 
     packets: int
     bytes: int
@@ -39,11 +39,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """What became of frames in front of a port. Bytes are those before a frame was trimmed.
+    """The counters of a port's queue. Bytes are counted before a frame is trimmed.
 
-    ``high`` left in the high class, which trimmed ones do; ``refused`` had no room, not even trimmed.
-    ``longest_wait_us`` is the longest that a frame had to wait there since the switch was programmed, as the
-    switch program reckons it; None where registers cannot be read (BMv2).
+    ``high`` has the frames sent in the high class, which includes trimmed ones. ``refused`` has those that
+    were dropped because even a trimmed frame had no room. ``longest_wait_us`` is the longest wait since the
+    switch was programmed, as the switch program computes it; None if registers cannot be read (BMv2).
     """
 
     high: Count
@@ -57,8 +57,8 @@ class QueueCounters:
 class SwitchCounters:
     """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48).
 
-    ``rx_high`` counts arrivals of the high class; ``port_drops`` counts frames that came in by a port and
-    went no further, less what was dropped on its way out by a fault.
+    ``rx_high`` has the received frames of the high class. ``port_drops`` has the frames that a port received
+    and the switch dropped, except those that a fault dropped on egress.
     """
 
     switch: str
@@ -79,9 +79,9 @@ _Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
 
 
 async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
-    """Read the counters of one switch, which must be connected: one Read, of the ports that it has.
+    """Read the counters of one connected switch, with one Read for the ports that it has.
 
-    If the target shows no registers, a second read goes without them.
+    If the target cannot read registers, a second Read omits them.
     """
     ports = [port.number for port in model.ports]
     wanted: list[_Entry] = [fy.P4CounterEntry(name, index=port) for name in _PER_PORT for port in ports]

@@ -1,8 +1,8 @@
-"""Faults: the kinds that exist, a fault as a value, and the registry of active faults. Pure.
+"""Faults: the kinds that exist, a fault as a value, and the registry of active faults. No input or output.
 
-``kinds`` is the table: a row has a kind's parameters, words, buttons and everything else that differs between
-kinds. ``model`` has the types and checks a fault. ``mechanism`` is the protocol of an implementation,
-``registry`` keeps the active faults of a fabric. Implementations register themselves by kind:
+`kinds` has the types, the check of a fault, and a table with a row for each kind: its parameters, texts,
+buttons and all other differences between kinds. `registry` keeps the active faults of a fabric, and has the
+protocol of the mechanisms that make them. A mechanism is an implementation of one kind:
 `mrclab.testbed.faults` (switches and interfaces), `mrclab.testbed.frr.faults` (routers),
 `mrclab.simulator.faults` (virtual time).
 """

@@ -1,8 +1,7 @@
 """A fault as a value, its check, and the table of all kinds of faults.
 
-A fault has a type, parameters, a place and a moment. A new kind is a row of the table and an implementation
-of its kind. A kind with ``phases`` needs no implementation: it is made of other kinds, live and in virtual
-time.
+A fault has a kind, parameters and a place. A new kind needs a row of the table and an implementation. A kind
+with ``phases`` is made of other kinds, live and in virtual time, so it needs no implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 
 
 class Place(Enum):
-    """The kinds of place that a fault can break, and how to write each."""
+    """The kinds of place that a fault can break. Each value describes how to write such a place."""
 
     LINK = "link, such as p0-t0-0:p0-t1-1"
     NIC_PORT = "NIC port, such as h0-eth1"
@@ -40,10 +39,10 @@ class Place(Enum):
 class Fault:
     """A fault to make. A parameter that its kind does not take keeps its default.
 
-    ``direction`` is that of the frames it takes: ``up`` is away from the hosts. ``ratio`` is above 0 and at
-    most 1: the share of frames lost or corrupted (kept to 2^-32), or of the link's rate that is left.
-    ``delay_ns`` is added each way. ``period_ns`` and ``down_ns`` are those of a fault that comes and goes;
-    ``of`` is the kind that a flap makes; a reboot takes ``down_ns``.
+    ``direction`` is that of the affected frames: ``up`` is away from the hosts. ``ratio`` is above 0 and at
+    most 1. It is the share of frames that are lost or corrupted (in steps of 2^-32), or the share of the
+    link's rate that is left. ``delay_ns`` is added in both directions. ``period_ns`` and ``down_ns`` are of a
+    fault that comes and goes; a reboot takes ``down_ns``. ``of`` is the kind of fault that a flap makes.
     """
 
     kind: str
@@ -58,7 +57,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something took effect: between two stamps of CLOCK_MONOTONIC, and who read the clock."""
+    """The time at which a change took effect: between two times of CLOCK_MONOTONIC, and who read them."""
 
     t_before_ns: int
     t_after_ns: int
@@ -67,7 +66,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Once down and, unless that is still to come, up again."""
+    """One cycle of a fault: when the place went down, and when it came up (None: it has not yet)."""
 
     down: Moment
     up: Moment | None = None
@@ -75,7 +74,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a fault that comes and goes: another kind, for ``length_ns`` from ``start_ns`` on."""
+    """A part of a fault that comes and goes: another kind for ``length_ns``, from ``start_ns`` on."""
 
     kind: str
     start_ns: int
@@ -92,12 +91,12 @@ class Parameter:
 
     @property
     def key(self) -> str:
-        """Return the name in a scenario, without the unit."""
+        """Return the parameter's name in a scenario, without the unit."""
         return self.name.removesuffix("_ns")
 
     @property
     def flag(self) -> str:
-        """Return the option of the command line."""
+        """Return the parameter's option on the command line."""
         return "--" + self.key
 
 
@@ -120,7 +119,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button of the live page: the key that presses it, its label, and parameters of the fault."""
+    """A button of the live page: its key on the keyboard, its label, and the parameters of its fault."""
 
     key: str
     label: str
@@ -129,7 +128,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How often random faults are of a kind, relative to others, and the ratios to choose from."""
+    """How often random faults have a kind, relative to other kinds, and the ratios to choose from."""
 
     weight: int
     ratios: tuple[float, ...] = ()
@@ -139,12 +138,11 @@ class Draw:
 class Kind:
     """A row of the table of kinds.
 
-    ``does`` is a sentence for people, ``words`` a few words about one fault, with its fields in braces, and
-    ``takes`` names its parameters. ``phases`` returns one cycle of a fault that comes and goes: it is then
-    made of other kinds. ``lets_through`` is True if frames pass the place by the kind's nature: changed,
-    late, or because the place works at times. ``silences`` is True if no hello of a routing protocol passes.
-    ``routed`` is True if routers can have it, too; ``lossless_only``, if only a simulated fabric with
-    lossless links can.
+    ``does`` is a sentence for users. ``words`` are a few words about one fault, with its fields in braces.
+    ``takes`` names the kind's parameters. ``phases`` returns one cycle of a fault that comes and goes and is
+    made of other kinds. ``lets_through`` is True if frames can pass the place: changed, late, or at some
+    times. ``silences`` is True if no hello of a routing protocol passes. ``routed`` is True if routers can
+    have the fault, too. ``lossless_only`` is True if it needs a simulated fabric with lossless links.
     """
 
     name: str
@@ -166,7 +164,7 @@ _OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"
 
 
 def check_parameters(kind: Kind, fault: Fault) -> None:
-    """Raise InputError if a parameter has a value that makes no sense, or that the kind does not take."""
+    """Raise InputError if a parameter has an invalid value, or the kind does not take it."""
     for name in _OPTIONS:
         if name not in kind.takes and getattr(fault, name) != getattr(_DEFAULTS, name):
             takes = ", ".join(PARAMETERS[taken].flag for taken in kind.takes) or "no options"
@@ -184,7 +182,7 @@ def check_parameters(kind: Kind, fault: Fault) -> None:
 
 
 def resolved_place(fabric: Fabric, place: Place, where: str) -> str | None:
-    """Return a place as the fabric writes it; None if the fabric has no such place."""
+    """Return the name of a place as the fabric writes it; None if the fabric has no such place."""
     if place is Place.LINK:
         a, _, b = where.partition(":")
         return fabric.link(a, b).name if fabric.has_link(a, b) else None
@@ -192,7 +190,7 @@ def resolved_place(fabric: Fabric, place: Place, where: str) -> str | None:
 
 
 def all_places(fabric: Fabric, place: Place) -> list[str]:
-    """Return all places of a sort, in the fabric's order."""
+    """Return all places of a kind, in the fabric's order."""
     if place is Place.LINK:
         return [link.name for link in fabric.links]
     if place is Place.NIC_PORT:
@@ -203,7 +201,7 @@ def all_places(fabric: Fabric, place: Place) -> list[str]:
 
 
 def switches_at(fabric: Fabric, where: str) -> tuple[str, ...]:
-    """Return the switches of a place: the switch itself, or all of a plane."""
+    """Return the switches of a place: the switch itself, or all switches of a plane."""
     return tuple(s.name for s in fabric.switches if where in (s.name, f"p{s.plane}"))
 
 
@@ -359,22 +357,22 @@ ALL_KINDS = _table(
         lossless_only=True,
     ),
 )
-"""Every kind, by name."""
+"""All kinds by name."""
 KINDS = {name: kind for name, kind in ALL_KINDS.items() if not kind.lossless_only}
 """The kinds that a running testbed can make."""
 
 
 def kind_named(name: str) -> Kind:
-    """Return the kind of that name. Raise InputError if there is none."""
+    """Return the kind with this name. Raise InputError if there is none."""
     if name not in ALL_KINDS:
         raise InputError(f"no fault kind '{name}': choose {', '.join(ALL_KINDS)}")
     return ALL_KINDS[name]
 
 
 def checked(fabric: Fabric, fault: Fault) -> Fault:
-    """Return the fault with its place as the fabric writes it.
+    """Check a fault; return it with the name of its place as the fabric writes it.
 
-    Raise InputError, in one line that names the mend, if the fault makes no sense.
+    Raise InputError if the fault is invalid. Its message has one line and says what to write instead.
     """
     kind = kind_named(fault.kind)
     check_parameters(kind, fault)
@@ -391,13 +389,13 @@ def checked(fabric: Fabric, fault: Fault) -> Fault:
 
 
 def phase_fault(fault: Fault, phase: Phase) -> Fault:
-    """Return the fault that a phase makes: its kind, with the parameters that this kind takes."""
+    """Return the fault that a phase makes: the phase's kind, with the parameters that this kind takes."""
     given = {name: getattr(fault, name) for name in ALL_KINDS[phase.kind].takes}
     return Fault(phase.kind, fault.where, **given)
 
 
 def describe(fault: Fault) -> str:
-    """Return a fault in a few words."""
+    """Return a description of a fault in a few words."""
     values = {
         "ratio": fault.ratio,
         "delay_ms": fault.delay_ns / 1e6,

@@ -1,7 +1,6 @@
 """The registry of active faults, and the protocol of the mechanisms that make them.
 
-The registry is the one place that checks a fault, makes it, and undoes it. A mechanism is an implementation
-of one kind of fault.
+All faults are checked, made and undone by the registry. A mechanism implements one kind of fault.
 """
 
 from __future__ import annotations
@@ -16,50 +15,50 @@ from mrclab.topologies import Fabric
 
 
 class Mechanism(Protocol):
-    """Breaks one place once and restores it. One object serves one fault."""
+    """Break one place and restore it. Each fault has a separate object."""
 
     def prepare(self, fault: Fault) -> None:
-        """Begin to get ready what ``apply`` will need, without waiting long. Raise as ``apply`` does."""
+        """Begin the preparation of ``apply`` without a long wait. Raise the errors of ``apply``."""
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Wait until what ``prepare`` began is ready. Raise as ``apply`` does."""
+        """Wait until the preparation is done. Raise the errors of ``apply``."""
 
     def apply(self, fault: Fault) -> Moment:
-        """Break the place. Raise and leave nothing broken, or break all of it."""
+        """Break the place. If an error is raised, nothing is broken."""
 
     def undo(self, fault: Fault) -> Moment:
         """Restore the place."""
 
     def renew(self, switch: str) -> None:
-        """Write the entries that a switch lost when it ended: a link does not heal when its switch boots."""
+        """Write the fault's entries again to a switch that has booted, so that the fault remains in force."""
 
     def forget(self) -> None:
-        """Regard the place as restored: the switch that held the fault is gone."""
+        """Forget the fault without restoring the place, because the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return each time down and up so far, if the fault comes and goes by itself."""
+        """Return the cycles so far, if the fault comes and goes by itself."""
 
     def close(self) -> None:
-        """Stop threads and processes of the fault; restore nothing."""
+        """Stop the fault's threads and processes. The place is not restored."""
 
 
 class SimpleMechanism:
-    """Base of mechanisms that need no preparation and do nothing by themselves."""
+    """Base class of mechanisms that need no preparation, no threads and no processes."""
 
     def prepare(self, fault: Fault) -> None:
         """Do nothing."""
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Do nothing: it is ready."""
+        """Do nothing, because there is no preparation."""
 
     def renew(self, switch: str) -> None:
-        """Do nothing: no switch holds a part of the fault."""
+        """Do nothing, because no switch holds a part of the fault."""
 
     def forget(self) -> None:
         """Do nothing."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return nothing."""
+        """Return an empty tuple, because the fault does not come and go."""
         return ()
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ MakeMechanism = Callable[[], Mechanism]
 
 
 class Faults:
-    """The faults of a running fabric. Not for use from more than one thread."""
+    """The faults of a running fabric. Only one thread may use an object."""
 
     def __init__(
         self,
@@ -78,9 +77,9 @@ class Faults:
         mechanisms: Mapping[str, MakeMechanism],
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Take the mechanism of each kind that this fabric can make.
+        """Set the mechanism of each kind that this fabric can make.
 
-        ``lock`` is held while something breaks or is restored; mechanisms that run a thread take it too.
+        ``lock`` is held while a place is broken or restored. A mechanism with a thread takes it, too.
         """
         self._fabric = fabric
         self._mechanisms = mechanisms
@@ -101,20 +100,20 @@ class Faults:
     def prepare(self, fault: Fault) -> None:
         """Check a fault and begin its preparation, so that ``apply`` is fast.
 
-        This holds up nobody for long. A fault that is prepared already stays so. Raise as ``apply`` does,
-        except for places that are faulty at the moment.
+        This does not wait long. A second call does nothing. Raise the errors of ``apply``, except the error
+        for a place that has a fault already.
         """
         if fault not in self._prepared:
             self._prepared[fault] = self._made_ready(fault)
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Wait until a fault can be made at once, if it was prepared. Raise as ``apply`` does."""
+        """Wait until a prepared fault can be made without delay. Raise the errors of ``apply``."""
         if fault in self._prepared:
             checked_fault, mechanism = self._prepared[fault]
             mechanism.wait_prepared(checked_fault)
 
     def drop_prepared(self) -> None:
-        """Drop the faults that were prepared and not made."""
+        """Drop all faults that were prepared but not made."""
         while self._prepared:
             _, (_, mechanism) = self._prepared.popitem()
             mechanism.close()
@@ -122,8 +121,8 @@ class Faults:
     def apply(self, fault: Fault) -> Moment:
         """Make a fault and return when it took effect.
 
-        Raise InputError on a fault that makes no sense here or a place that is faulty already, MachineError
-        if the machine lacks something; the fabric is then as it was.
+        Raise InputError if the fault is invalid in this fabric or its place has a fault already, MachineError
+        if the machine lacks something. After an error the fabric is unchanged.
         """
         found = self._prepared.pop(fault, None)
         checked_fault, mechanism = found or self._made_ready(fault)
@@ -136,40 +135,40 @@ class Faults:
         return moment
 
     def undo(self, where: str) -> Moment:
-        """Undo the fault of a place and return when that took effect; a dead switch is programmed by then.
+        """Undo the fault at a place and return when that took effect. A dead switch is programmed by then.
 
-        Raise InputError if there is none.
+        Raise InputError if the place has no fault.
         """
         place, fault, mechanism = self._at(where)
-        mechanism.close()  # its thread may be waiting for the lock
+        mechanism.close()  # The thread must end first, as it may wait for the lock.
         with self._lock:
             moment = mechanism.undo(fault)
             del self._active[place]
         return moment
 
     def undo_all(self) -> Mapping[str, Moment]:
-        """Undo every fault, the last one first; return the moments by place."""
+        """Undo all faults, the last one first; return the times by place."""
         return {where: self.undo(where) for where in reversed(list(self._active))}
 
     def forget(self, where: str) -> None:
-        """Take a fault as undone without doing anything: its switch lost it when it ended."""
+        """Remove a fault from the registry without undoing it, because its switch ended."""
         place, _, mechanism = self._at(where)
         mechanism.close()
         mechanism.forget()
         del self._active[place]
 
     def renew(self, switch: str) -> None:
-        """Write the active faults to a switch that came back empty."""
+        """Write the active faults to a switch that has booted and is empty."""
         for _, mechanism in self._active.values():
             mechanism.renew(switch)
 
     def transitions(self, where: str) -> Sequence[Transition]:
-        """Return how often a flap or a reboot has gone down and come up so far, and when."""
+        """Return the cycles of a flap or a reboot so far, with their times."""
         _, _, mechanism = self._at(where)
         return mechanism.transitions()
 
     def close(self) -> None:
-        """Stop all threads of mechanisms. The fabric is about to go down: nothing is restored."""
+        """Stop all threads of mechanisms. Nothing is restored, because the fabric is removed after this."""
         self.drop_prepared()
         for _, mechanism in self._active.values():
             mechanism.close()
@@ -205,7 +204,7 @@ class Faults:
 
 
 def _nodes(fabric: Fabric, fault: Fault) -> set[str]:
-    """Return the nodes that a fault of a link or of switches touches."""
+    """Return the nodes at a fault's place: a link's two ends, or switches."""
     if ALL_KINDS[fault.kind].place is Place.LINK:
         return set(fault.where.split(":"))
     return set(switches_at(fabric, fault.where))

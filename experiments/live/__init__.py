@@ -1,1 +1,1 @@
-"""Experiments on a live fabric: bring it up, drive the workload, capture, collect."""
+"""Experiments on a live fabric: start the fabric, run the workload, capture packets, collect the results."""

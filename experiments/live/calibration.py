@@ -1,7 +1,7 @@
-"""Calibration: how much slower than written an experiment of rank processes runs on this machine.
+"""Calibration: find how much slower than written a rank workload must run, so that this machine keeps up.
 
-The ranks of a few seconds without faults show how full their CPUs are. If they are too full, the whole
-experiment goes into slow motion (`mrclab.experiments.spec.slow_motion`), and the rehearsal is made again.
+A rehearsal of a few seconds without faults shows how busy the CPUs of the ranks are. If they are too busy,
+the experiment is slowed down (`mrclab.experiments.spec.slow_motion`) and rehearsed again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KINDS = (
     *("all-reduce", "all-gather", "all-to-all", "training"),
 )
 SHARE, AIM = 0.85, 0.75
-"""Of its CPU that the ranks there may use, and for which they are slowed down if they use more."""
+"""SHARE: ranks may use this share of a CPU. AIM: if they use more, they are slowed down to this share."""
 LEAST_STEP = 1.2
-"""If ranks were too slow without using all of that."""
+"""The smallest factor by which the experiment is slowed down in one step."""
 LONGEST_NS = 1_500_000_000
 STEPS = 4
 ROUNDS = 4
 LEAST_BPS = 10**6
-"""The slowest link of a topology."""
+"""The lowest rate of a link in a topology."""
 SHORT = {
     "steps": STEPS,
     "iterations": 1,
@@ -39,23 +39,20 @@ SHORT = {
     "second_at_ns": 0,
     "duration_ns": LONGEST_NS,
 }
-"""At most these, in a rehearsal."""
+"""The largest values of the workload's settings in a rehearsal."""
 
 
 def needs_calibration(scenario: Scenario) -> bool:
-    """Return True if the scenario wants it and nothing else adapts the rate.
-
-    The workload's ranks then send as fast as the links carry.
-    """
+    """Return True if the scenario asks for a rehearsal and its workload sends as fast as the links allow."""
     return scenario.rehearse and scenario.workload.kind in KINDS and bool(_busiest(scenario))
 
 
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
-    """Return the scenario at the speed that this machine can run it, at most as written.
+    """Return the scenario at a speed that this machine can run, at most the speed as written.
 
-    Of transports that differ in their loss alone, one is rehearsed. The files of a rehearsal lie in `out`, so
-    that it leaves nothing elsewhere if it is killed. Raise InputError if it would be
-    so slow that the topology's links cannot be made as slow. See `run_scenario` for other errors.
+    If transports differ only in their loss, one of them is rehearsed. The files of a rehearsal are in `out`,
+    so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be slower
+    than a topology allows. See `run_scenario` for other errors.
     """
     found = scenario
     for _ in range(ROUNDS):
@@ -63,7 +60,7 @@ def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
         share, too_slow = _rehearse(found, out)
         if not too_slow and share <= SHARE:
             break
-        # Half as fast does not mean half of the CPU: then fewer packets are handled at a time.
+        # Squared, as half the rate needs more than half of the CPU: fewer packets are handled at a time.
         more = max((share / AIM) ** 2, LEAST_STEP)
         found = _slower(scenario, math.ceil(20 * found.slower / scenario.slower * more) / 20)
     if found is not scenario:
@@ -87,7 +84,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports to rehearse: those whose packets our NICs make, each once."""
+    """Return the transports that use mrclab's NICs. Of those that differ only in their loss, return one."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:
@@ -97,7 +94,7 @@ def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
 
 
 def rehearsal(scenario: Scenario) -> Scenario:
-    """Return a short scenario of the same load, without faults."""
+    """Return a short scenario with the same load and without faults."""
     workload = scenario.workload
     short = {}
     for name, most in SHORT.items():
@@ -119,7 +116,7 @@ def rehearsal(scenario: Scenario) -> Scenario:
 
 
 def _rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:
-    """Return the share of the fullest CPU that its ranks used, and True if they were too slow."""
+    """Return the CPU share used by ranks, on the fullest CPU, and True if the ranks were too slow."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=out) as place:
         run_scenario(rehearsal(scenario), Path(place), outcome, say=lambda _: None, step=lambda _: None)

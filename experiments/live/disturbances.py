@@ -1,7 +1,7 @@
-"""What disturbs an experiment and is not one of its faults: changes by others, switches that end.
+"""Disturbances of an experiment that are not its faults: changes by other programs, and ended switches.
 
-Others may change queues, links and switches' tables while an experiment runs; that is noticed. A switch that
-ends by itself is noticed and started again.
+If another program changes queues, links or tables of switches during an experiment, this is reported. If a
+switch's process ends by itself, this is reported, and the switch is started again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_NAMED = 3
 
 
 class Strangers:
-    """Looks for changes of a running fabric that the experiment did not make. A context manager."""
+    """Find changes of a running fabric that the experiment did not make. A context manager."""
 
     def __init__(self, running: RunningFabric) -> None:
         self._lab = running if isinstance(running, Lab) else None
@@ -51,10 +51,10 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return the changes in one line, or nothing.
+        """Return the changes in one line, or nothing if there are none.
 
-        ``kinds`` are those of all faults so far. Only faults that are entries of a fault table leave queues,
-        links and routes as they are: after others nothing is looked for.
+        ``kinds`` are the kinds of all faults so far. A fault in a fault table changes no queues, links or
+        routes. Other faults do, so after them this method returns nothing.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()
@@ -72,14 +72,14 @@ DEATH_TIMEOUT_S = 5.0
 
 
 def by_switch(running: RunningFabric) -> dict[str, int]:
-    """Return the processes of the switches (on ebpf: the one that programs them) by name, with a prefix."""
+    """Return the switches' process ids by name. On ebpf this is one process, which programs all switches."""
     if not isinstance(running, Lab):
         return {}
     return {SWITCH_PREFIX + name: pid for name, pid in running.target.processes().items()}
 
 
 class SwitchDeaths:
-    """Watches the processes of a fabric's switches. A context manager."""
+    """Watch the processes of a fabric's switches. A context manager."""
 
     def __init__(self, running: RunningFabric, recorder: Recorder) -> None:
         self._lab = running if isinstance(running, Lab) else None
@@ -88,7 +88,7 @@ class SwitchDeaths:
         self._waiting: list[Death] = []
         self._reviving: list[Death] = []
         self.revive_ns: int | None = None
-        """When switches that ended are to be started again; None while there are none."""
+        """When to start the ended switches again; None if no switch has ended."""
 
     def __enter__(self) -> Self:
         self._watch.__enter__()
@@ -104,7 +104,7 @@ class SwitchDeaths:
         return self._watch.fileno()
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return a death that no fault explains; ``broken`` returns whether a place has a fault."""
+        """Return the next end of a switch that is not at a place with a fault (``broken``), or None."""
         while (death := self._waiting.pop(0) if self._waiting else self._watch.wait(0)) is not None:
             switch = self.switch(death)
             if not broken(switch) and not broken(switch.partition("-")[0]):
@@ -112,18 +112,18 @@ class SwitchDeaths:
         return None
 
     def require_death(self) -> None:
-        """Wait for the death that explains a lost connection. Raise SwitchError if there is none."""
+        """Wait until a switch ends, because its connection was lost. Raise SwitchError if no switch ends."""
         death = self._watch.wait(DEATH_TIMEOUT_S)
         if death is None:
             raise SwitchError("a switch does not answer, though it goes on running")
         self._waiting.append(death)
 
     def switch(self, death: Death) -> str:
-        """Return the name of the switch that ended."""
+        """Return the name of the switch that has ended."""
         return death.name.removeprefix(SWITCH_PREFIX)
 
     def words(self, death: Death) -> str:
-        """Return the message about a death. Raise SwitchError if the switch cannot be started again."""
+        """Return the message about the end of a switch. Raise SwitchError if it cannot be started again."""
         if self._lab is None or not self._lab.capabilities.process_per_switch:
             why = self._lab.target.ended() if self._lab is not None else None
             raise SwitchError(f"{why or death.name + ' ended'} in the middle of the run")
@@ -133,16 +133,16 @@ class SwitchDeaths:
 
     @property
     def reviving(self) -> bool:
-        """Return True if a switch that ended is not back yet."""
+        """Return True if an ended switch has not been started again yet."""
         return bool(self._reviving)
 
     def plan_revival(self, death: Death, at_ns: int) -> None:
-        """Have the switch started again at a time."""
+        """Plan to start the switch again at the given time."""
         self._reviving.append(death)
         self.revive_ns = at_ns
 
     def revive(self, clock: Callable[[], int]) -> Iterator[tuple[str, Death, Moment]]:
-        """Start the switches again and program them; yield each with the moment in which it came back."""
+        """Start the ended switches again and program them. Yield each with the time at which it was ready."""
         assert self._lab is not None
         while self._reviving:
             death = self._reviving.pop(0)

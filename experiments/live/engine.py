@@ -1,10 +1,10 @@
-"""Runs a scenario: a process and a fabric for each transport, repetition after repetition.
+"""Run a scenario on a live fabric: a process and a fabric for each transport, one repetition after another.
 
-Each transport has a separate process because gRPC's threads stay in the network namespace that they were
-first used in, so that a process can only ever work on one fabric.
+Each transport has a separate process, because a process can work on one fabric only: gRPC's threads stay in
+the network namespace in which they were first used.
 
-The findings of a repetition are written into its directory as soon as it is done, and if it is ended early, a
-signal included, the findings until then. So a run that is ended loses no finished work.
+The findings of a repetition are written into its directory as soon as it is done. If a signal or an error
+ends it early, the findings up to then are written.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from mrclab.testbed.running import Say
 
 Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
-"""How long a transport's process may take to end: it measures its evidence and takes its fabric down."""
+"""How long a transport's process may take to end: to measure its evidence and to remove its fabric."""
 AGAIN_SHARE = 3
-"""Of so many repetitions one may be made again, if other programs took the CPUs, or a process stood still or
-did not start: runs are to end in time."""
+"""One in so many repetitions may be made a second time, if other programs used the CPUs, or if a process was
+stopped or did not start. This limits the length of a run."""
 
 
 class SessionError(MrclabError, RuntimeError):
-    """A transport's process could not do its part."""
+    """The process of a transport failed."""
 
 
 def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
-    """Run every transport, and put the findings of each repetition into ``outcome`` as it ends.
+    """Run every transport, and add the findings of each repetition to ``outcome`` when it ends.
 
-    ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
-    Everything is taken down again, also on Ctrl-C. The testbed's names are held until the last transport has
-    ended. Raise InputError, MachineError and SessionError.
+    ``say`` gets progress messages. ``step`` gets the number of finished trials (without trials: of
+    repetitions). All fabrics are removed at the end, also on Ctrl-C. Until then no other run can use the
+    testbed's names. Raise InputError, MachineError and SessionError.
     """
     with claimed(Names.from_environment()):
         _run_transports(scenario, out, outcome, say, step)
@@ -73,7 +73,7 @@ def _run_transports(scenario: Scenario, out: Path, outcome: Outcome, say: Say, s
                 if kind == "say":
                     say(f"  {value}")
                 elif kind == "target":
-                    outcome.target = outcome.target or value  # routers have none
+                    outcome.target = outcome.target or value  # a fabric of routers has none
                 elif kind == "step":
                     done += 1
                     step(done)
@@ -90,7 +90,7 @@ def _session(
     again: int,
     outcome: Outcome,
 ) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Yield the messages of a transport's process, which is ended in order when the ``with`` is left."""
+    """Yield the messages of a transport's process. Leaving the ``with`` ends the process in order."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(
@@ -123,7 +123,8 @@ def _session(
             theirs.close()
             yield messages()
         except BaseException:
-            go_before_ordinary()  # as the process does that it ends
+            # Raise the priority, as the transport's process does: ending a fabric needs CPU time.
+            go_before_ordinary()
             raise
         finally:
             with signals.passed_on(lambda: process.terminate() if process.is_alive() else None):
@@ -138,16 +139,16 @@ _ERRORS: dict[str, type[MrclabError]] = {
 
 
 def _end(process: Any, messages: Iterator[tuple[str, Any]]) -> None:
-    """Have the process measure its evidence and take its fabric down, and read its last messages."""
+    """Let the process measure its evidence and remove its fabric; read its last messages."""
     process.join(0.5)
     if process.is_alive():
         process.terminate()
-    with contextlib.suppress(MrclabError):  # the cause of the run's end is known
+    with contextlib.suppress(MrclabError):  # an earlier error is reported already
         for _ in messages:
             pass
     process.join(END_TIMEOUT_S)
     if process.is_alive():
-        process.kill()  # the testbed's watchdog removes its remains
+        process.kill()  # the testbed's watchdog then removes the fabric
         process.join()
 
 
@@ -159,17 +160,17 @@ def _main(
     again: int,
     messages: Connection,
 ) -> None:
-    """Make a transport's repetitions of these numbers; ``again`` of them may be made a second time."""
-    logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of every switch that does not speak gNMI
-    # The parent handles Ctrl-C: it ends this process by SIGTERM, as its death does, too.
+    """Run the repetitions ``numbers`` of a transport. At most ``again`` of them may be made a second time."""
+    logging.getLogger("finsy").setLevel(logging.ERROR)  # finsy warns of every switch without gNMI
+    # The parent handles Ctrl-C and then ends this process by SIGTERM. If the parent dies, the kernel does so.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def send(kind: str, value: object) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and this process about to end
+        with contextlib.suppress(BrokenPipeError):  # the parent has ended, so this process ends soon
             messages.send((kind, value))
 
-    # On a busy machine the agents leave little of the CPUs, and it takes some of it to end them.
+    # On a busy machine the agents use most of the CPU time, so this process raises its priority to end them.
     with signals.first_only(at_once=go_before_ordinary):
         end_with_parent(signal.SIGTERM)
         parent = multiprocessing.parent_process()

@@ -1,8 +1,8 @@
-"""The fabric that a transport runs on, and how late its routing reacts to faults.
+"""The fabric of a transport, and the delay with which its routing reacts to faults.
 
-A fabric has our switches, or routers with FRRouting. Nothing in an ECMP fabric reacts to a dead link by
-itself. If the transport has a ``detection_ns`` (`ecmp+controller`), the controller takes dead links out of
-the routes when hellos would have been missing for so long.
+The fabric consists of P4 switches, or of routers with FRRouting. Switches with ECMP do not react to a dead
+link. If the transport has a ``detection_ns`` (`ecmp+controller`), the controller removes a dead link from the
+routes after that time, as if hellos had been missing for so long.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mrclab.topologies.routed import Timers
 def bring_up(
     fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None = None
 ) -> AbstractContextManager[RunningFabric]:
-    """Bring up the fabric for the transport's routing; it goes down at the end of the ``with``.
+    """Start the fabric with the transport's routing. When the ``with`` ends, the fabric is removed.
 
-    ``pipeline`` is the switches' program, if it is not the shipped one.
+    ``pipeline`` is the program of the switches, if it is not the shipped program.
 
-    Raise the errors of Lab.up and FrrFabric.up, MachineError also if the kernel lacks the transport.
+    Raise the errors of Lab.up and FrrFabric.up, and MachineError if the kernel lacks the transport.
     """
     if transport.kind == "mptcp":
         require_mptcp()
@@ -53,14 +53,14 @@ def bring_up(
 def _switched(
     fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None
 ) -> Iterator[Lab]:
-    """Yield our switches, with plain IPv6 routes and kernel addresses if the transport needs them."""
+    """Start the P4 switches and yield them, with the IPv6 routes and addresses that the transport needs."""
     with Lab.up(fabric, target, logs, pipeline=pipeline) as lab:
         if transport.routing == "ecmp":
             lab.controller.install_ecmp()
         elif transport.routing == "structured":
             lab.controller.install_structured()
         if not transport.core.has_nic:
-            # Not for the others: the kernel would answer datagrams that are not for it.
+            # Only here: a kernel with addresses would answer the packets that are for mrclab's NICs.
             kernel_ip.address_hosts(fabric, lab.network.places)
         if transport.kind == "mptcp":
             announce_ports(fabric, lab.network.places)
@@ -68,7 +68,7 @@ def _switched(
 
 
 def require_mptcp() -> None:
-    """Check that the kernel has MPTCP. Raise MachineError if it has not."""
+    """Raise MachineError if the kernel has no MPTCP."""
     try:
         open_socket(True).close()
     except MptcpMissingError as error:
@@ -76,7 +76,7 @@ def require_mptcp() -> None:
 
 
 class Withdrawal(NamedTuple):
-    """A change of routes that was made: when it was due, and when every switch had it."""
+    """A change of routes by the controller: the time at which it was due, and when every switch had it."""
 
     link: str
     up: bool
@@ -85,9 +85,9 @@ class Withdrawal(NamedTuple):
 
 
 class Reaction(LateDetection):
-    """The reaction of one run: ``next_ns`` returns its next due time, ``act`` carries it out.
+    """The reaction of a run's routing to faults: ``act`` changes routes that are due at ``next_ns``.
 
-    Without a ``detection_ns`` there is none. Routers react themselves: their reaction is only watched.
+    Without a ``detection_ns`` the controller changes no route. Routers react by themselves.
     """
 
     def __init__(self, running: RunningFabric, transport: Transport, seed: int) -> None:
@@ -101,7 +101,7 @@ class Reaction(LateDetection):
         self.made: list[Withdrawal] = []
 
     def act(self, now_ns: int) -> None:
-        """Withdraw and restore the routes that are due, and note the routers' changes."""
+        """Withdraw and restore the routes that are due, and note route changes of routers."""
         if self._watch is not None:
             self._watch.note()
         for change in self.due(now_ns):
@@ -109,17 +109,17 @@ class Reaction(LateDetection):
             self.made.append(Withdrawal(change.link, change.up, change.at_ns, time.monotonic_ns()))
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that become readable when ``act`` has something to note."""
+        """Return the descriptors that become readable when a router's routes have changed."""
         return self._watch.descriptors() if self._watch is not None else []
 
     def changes(self) -> list[RouteChange]:
-        """Return which routes changed when, repairs included."""
+        """Return the times of all changes of routes, repairs included."""
         made = [RouteChange(change.due_ns, change.done_ns) for change in self.made]
         seen = self._watch.changes_ns if self._watch is not None else []
         return [*made, *(RouteChange(t_ns, t_ns) for t_ns in seen)]
 
     def undo_all(self) -> None:
-        """Let the routes use every link again, and stop watching them."""
+        """Restore the routes over all links, and stop watching the routers."""
         if self._watch is not None:
             self._watch.close()
         last = {made.link: made.up for made in self.made}

@@ -1,4 +1,4 @@
-"""A run's needs of the machine, for all its transports, checked before anything is started."""
+"""Check before a run that the machine has the programs and kernel features that the run needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.linux.errors import MachineError
 
 
 def require_workload(scenario: Scenario) -> None:
-    """Check the needs of a scenario's workload, on any target. Raise MachineError, which names the mend."""
+    """Raise MachineError if the machine cannot run a scenario's workload, on any target."""
     if scenario.workload.kind == "transformer":
         require_jax()
     if isinstance(scenario.workload, Program):
@@ -27,14 +27,14 @@ def require_workload(scenario: Scenario) -> None:
 
 
 def require_all(scenario: Scenario) -> None:
-    """Check the needs of all transports of a scenario. Raise MachineError, which names the mend."""
+    """Raise MachineError if the machine cannot run all transports of a scenario."""
     require_transports(scenario.transports, scenario.target)
 
 
 def require_transports(transports: Iterable[Transport], target: str) -> None:
-    """Check the switches' target, FRRouting and the kernel's protocols, as far as the transports use them.
+    """Check for the switches' target, FRRouting and MPTCP, if one of the transports uses them.
 
-    Raise MachineError for the first transport that cannot run, and names it if there are several.
+    Raise MachineError for the first transport that cannot run. With several transports the message names it.
     """
     from mrclab.experiments.live.fabrics import require_mptcp  # here, because virtual time does not need them
     from mrclab.switches.target import require_target

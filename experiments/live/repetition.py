@@ -1,7 +1,6 @@
-"""One repetition on a fabric that is up: the workload, its faults, and the evidence of both.
+"""One repetition on a running fabric: the workload, its faults, and the evidence of both.
 
-A repetition gets a second attempt after one slow start, or after a moment of a busy machine, so that neither
-costs the run.
+A repetition may be made a second time if a process started too slowly or the machine was busy.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ class StartError(MrclabError, RuntimeError):
 
 
 class Attempts:
-    """Makes repetitions, some of them a second time.
+    """Make repetitions, and repeat some that failed to start or were disturbed.
 
-    ``make`` makes and measures the repetition of a number; ``left`` is the greatest number of second attempts
-    in all. Before each, ``spent`` is called and ``say`` gets a line if the start failed.
+    ``make`` runs and measures the repetition with the given number. At most ``left`` second attempts are
+    made. Before each of them ``spent`` is called. If the first attempt did not start, ``say`` gets a message.
     """
 
     def __init__(
@@ -73,10 +72,10 @@ class Attempts:
         self._spent = spent
 
     def repetition(self, number: int, *, trials: bool) -> Repetition:
-        """Return a repetition; with ``trials`` these are made again one by one, and not the whole.
+        """Make a repetition, and make it again if the machine disturbed it.
 
-        A disturbed first attempt is kept beside the second. Raise StartError if processes do not start and no
-        attempt is left, and whatever ``make`` raises.
+        If it has ``trials``, it is not made again, because disturbed trials are repeated one by one. The
+        result has both attempts. Raise StartError if processes do not start, and the errors of ``make``.
         """
         found = self._started(number)
         if trials or not self._left or not disturbed(found):
@@ -86,7 +85,7 @@ class Attempts:
         return found if second.interrupted is not None else in_place_of(found, second)
 
     def _started(self, number: int) -> Repetition:
-        """Make a repetition, and begin once more if its processes do not start."""
+        """Make a repetition; try again if its processes do not start."""
         try:
             return self._make(number)
         except StartError as error:
@@ -103,7 +102,8 @@ class Attempts:
         self._spent()
 
 
-FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
+# Faults that are due at the start of the measurement are made so long before it.
+FIRST_FAULTS_NS = 100_000_000
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {
     "spray": SprayDriver,
@@ -115,7 +115,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The cooperating parts of a repetition."""
+    """The objects that work together in a repetition."""
 
     course: Course
     driver: Driver
@@ -127,7 +127,7 @@ class _Parts:
 
 
 class LiveWorld:
-    """A running fabric, its workload's processes and CLOCK_MONOTONIC: see `mrclab.experiments.run.course`."""
+    """A running fabric, its workload's processes and CLOCK_MONOTONIC, for `mrclab.experiments.run.course`."""
 
     def __init__(self, driver: Driver, routes: Reaction, marks: Recorder, deaths: SwitchDeaths) -> None:
         self.workload = self.pace = driver
@@ -139,11 +139,11 @@ class LiveWorld:
 
     @property
     def next_ns(self) -> int | None:
-        """Return when the driver has something to do."""
+        """Return the time at which the driver must act next, or None."""
         return self.workload.next_ns
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait for a message of a process, a death of a switch or a change of routes, until then at most."""
+        """Wait for a process's message, the end of a switch, a change of routes, or the time ``until_ns``."""
         waiting: list[RemoteAgent | SwitchDeaths | int] = [
             *self.workload.descriptors(),
             self.deaths,
@@ -153,12 +153,12 @@ class LiveWorld:
         self.workload.receive(ready)
 
     def act(self) -> None:
-        """Let the driver do what is due."""
+        """Let the driver perform the actions that are due."""
         self.workload.act(self.clock)
 
 
 class RepetitionRunner:
-    """Runs repetitions of one transport, one after another."""
+    """Run the repetitions of one transport, one after another."""
 
     def __init__(
         self,
@@ -176,13 +176,13 @@ class RepetitionRunner:
         self._say = say
         self._step = step
         self.interrupted: BaseException | None = None
-        """The cause of the run's end in the middle of the last repetition; None: it was not ended."""
+        """The exception that ended the last repetition early, or None."""
 
     def run(self, number: int) -> Evidence:
-        """Run a repetition and return its evidence. Raise StartError, AgentError, CaptureError, SwitchError.
+        """Run a repetition and return its evidence.
 
-        The cause of an early end, a signal included, is in ``interrupted``: the evidence until then is
-        returned. A directory that an earlier attempt left is removed.
+        Raise StartError, AgentError, CaptureError and SwitchError. If an error or a signal ends the
+        measurement early, return the evidence up to then, and put the cause into ``interrupted``.
         """
         self.interrupted = None
         scenario, transport = self._scenario, self._transport
@@ -225,20 +225,21 @@ class RepetitionRunner:
 
     @contextlib.contextmanager
     def _started(self, setting: Setting) -> Iterator[Driver]:
-        """Yield the workload's processes, started and connected. Raise StartError."""
+        """Start and connect the workload's processes, and yield their driver. Raise StartError."""
         driver: Driver = DRIVERS.get(setting.scenario.workload.kind, RankDriver)(setting)
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(driver)
             except AgentError as error:
-                if why := self._running.ended():  # another start on this fabric would be in vain
+                # If a switch has ended, a second start on this fabric would fail, too.
+                if why := self._running.ended():
                     raise SwitchError(why) from error
                 raise StartError(str(error)) from error
             yield driver
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Treat an exception in the ``with`` as the end of the run: the evidence until then is kept."""
+        """Store an exception of the ``with`` block in `interrupted`, and continue, to keep the evidence."""
         try:
             yield
         except (Exception, KeyboardInterrupt, Ended) as error:
@@ -248,8 +249,7 @@ class RepetitionRunner:
             self.interrupted = self.interrupted or found
 
     def _collected(self, driver: Driver, directory: Path) -> Collected:
-        """Return the evidence of the workload's processes; of an interrupted repetition the available
-        part."""
+        """Return the evidence of the workload's processes. After an early end some parts may be missing."""
         if self.interrupted is None:
             return driver.collect()
         try:
@@ -259,9 +259,10 @@ class RepetitionRunner:
             return Collected(event_logs=logs, failures=(f"what the hosts counted is lost: {error}",))
 
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
-        """Return where to capture: at every host that takes part, if faults are measured or on request.
+        """Return the captures to make: at every host of the workload, if faults are measured or on request.
 
-        Taps if the kernel forwards anyway, else tcpdump. At a control, too: they cost time.
+        If the kernel forwards frames, the captures are taps, else tcpdump. Control transports are captured,
+        too, as captures cost CPU time.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:
@@ -279,18 +280,19 @@ class RepetitionRunner:
         }
 
     def _watched(self, driver: Driver) -> dict[str, int]:
-        """Return the processes whose waiting for a CPU counts."""
+        """Return the processes whose waiting time for a CPU is measured."""
         pids = dict(driver.pids)
         forwards = not capabilities_of(self._running.target_name).forwards_in_kernel
         if self._scenario.workload.kind in AGENT_KINDS and forwards:
-            pids |= by_switch(self._running)  # else the target's process only programs: the kernel forwards
+            # BMv2's processes forward frames, so their waiting counts.
+            pids |= by_switch(self._running)
         return pids
 
     def _looked_at(self, driver: Driver) -> dict[str, int]:
-        """Return the processes whose standstills are not visible otherwise.
+        """Return the processes to watch for stops, because their stops are not visible otherwise.
 
-        An endpoint that beats reports it itself. A process that only programs switches stamps its writes,
-        and nothing else of it is measured.
+        An endpoint that sends beats reports its own stops. If the kernel forwards frames, the target's
+        process only programs switches. It stamps its writes with the time, so its stops do not matter.
         """
         pids = {} if driver.rehearses else dict(driver.pids)
         if capabilities_of(self._running.target_name).forwards_in_kernel:
@@ -299,7 +301,7 @@ class RepetitionRunner:
 
     @contextlib.contextmanager
     def _lossy_links(self) -> Iterator[None]:
-        """Have every NIC lose a share of its received packets, if the transport has a ``loss``."""
+        """Let every NIC drop a share of its received packets, if the transport has a ``loss``."""
         faults, made = self._running.faults, []
         links = [link.name for link in self._running.fabric.links if link.kind == "host"]
         try:
@@ -314,7 +316,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults; return its parts, and when the measurement began and ended."""
+        """Run the workload with its faults. Return its parts, and when the measurement began and ended."""
         fabric = self._running.fabric
         course = Course(self._scenario, self._transport, fabric, setting.placement, setting.seed)
         reaction = Reaction(self._running, self._transport, setting.seed)
@@ -332,7 +334,8 @@ class RepetitionRunner:
         sleep_until(measure_ns - FIRST_FAULTS_NS)
         timed.make_first()
         sleep_until(measure_ns)
-        if agents:  # ranks measure from a given time; agents do not, so all this may have taken longer
+        # Ranks measure from a fixed time on. Agents do not, so the steps before may have taken longer.
+        if agents:
             measure_ns = timed.start_ns = time.monotonic_ns()
         world = LiveWorld(driver, reaction, recorder, deaths)
         faults = course.faults(world, injector, timed, self._step, self._say)
@@ -352,14 +355,14 @@ class RepetitionRunner:
         return parts, measure_ns, end_ns
 
     def _prepare(self, injector: Injector, planned: Sequence[PlannedFault]) -> None:
-        """Prepare faults, all at the same time, and wait until each can be made at once."""
+        """Prepare all faults in parallel, and wait until each can be made without delay."""
         for fault in planned:
             injector.prepare(fault)
         for fault in planned:
             injector.wait_prepared(fault)
 
     def _find_busiest(self, used: Sequence[str], measure_ns: int) -> str:
-        """Return the link that carries most at the end of the warm-up."""
+        """Return the link that carries the most bytes at the end of the warm-up."""
         sleep_until(measure_ns - BUSIEST_NS)
         before = bytes_sent(self._running.network)
         sleep_until(max(measure_ns - BUSIEST_NS // 2, time.monotonic_ns() + BUSIEST_NS // 4))
@@ -390,12 +393,12 @@ class RepetitionRunner:
         )
 
     def _loads(self, loads: tuple[Load, ...], processes: int) -> tuple[tuple[Load, ...], tuple[str, ...]]:
-        """Return the loads to judge by, and a note if more processes work than there are CPUs."""
+        """Return the loads for the validity check, and a note if there are more processes than CPUs."""
         cpus = usable_cpus()
         waits = [load.wait for load in loads if load.wait is not None]
         if processes <= cpus or not waits:
             return loads, ()
-        # They are bound to wait for one another. Their throughput is limited once no CPU is ever idle.
+        # With fewer CPUs than processes, waiting is normal, so it must not make the run invalid.
         note = f"{processes} hosts share {cpus} CPUs: one waited {max(waits):.0%} of its time for one"
         return tuple(replace(load, wait=None) for load in loads), (note,)
 
@@ -415,5 +418,5 @@ def _note(
 
 
 def drop_captures(out: Path, evidence: Evidence) -> None:
-    """Delete the captures of a repetition that was measured."""
+    """Delete the captures of a repetition that has been measured."""
     shutil.rmtree(out / f"{evidence.transport.name}-{evidence.number}" / "captures", ignore_errors=True)

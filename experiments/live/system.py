@@ -1,4 +1,4 @@
-"""The machine and the software of a result: without them a number means nothing elsewhere."""
+"""A description of the machine and the software, which every result contains."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the machine and the software, as in ``system`` of `result.json`.
 
-    Unknown values are None. ``p4_json`` is the compiled switch program, named by its SHA-256; ``extra``
-    overrides the rest (the version of the target, say).
+    Unknown values are None. ``p4_json`` is the compiled switch program, which is identified by its SHA-256.
+    ``extra`` has further values, such as the version of the target; they replace values of the same name.
     """
     description: dict[str, Any] = {
         "cpu_model": _cpu_model(),
@@ -64,12 +64,12 @@ def _field(text: str | None, *keys: str) -> str | None:
 
 
 def _cpu_model() -> str | None:
-    # arm64 has no model name there, only numbers of implementer and part
+    # On arm64 /proc/cpuinfo has no model name, only numbers of the implementer and the part.
     return _field(_read("/proc/cpuinfo"), "model name", "Model", "Processor") or platform.processor() or None
 
 
 def _virtual() -> bool | None:
-    """Whether a hypervisor runs us, by the CPU's own flag; None if its kind of CPU lists no flags."""
+    """Return True if the CPU's flags show a hypervisor; None if this kind of CPU has no flags."""
     flags = _field(_read("/proc/cpuinfo"), "flags")
     return None if flags is None else "hypervisor" in flags.split()
 
@@ -108,7 +108,7 @@ def _first_line(command: list[str]) -> str | None:
 
 
 def _git(directory: Path) -> dict[str, Any] | None:
-    """Commit and whether tracked files differ from it; None outside a work tree."""
+    """Return the commit, and whether tracked files differ from it; None outside a work tree."""
     git = ["git", "-c", "safe.directory=*", "-C", str(directory)]
     commit = _first_line([*git, "rev-parse", "HEAD"])
     if commit is None:

@@ -1,4 +1,4 @@
-"""The reading of the evidence: captures and event logs in, times and metrics out; no I/O but reading files.
+"""Measurements: compute times and metrics from captures and event logs. The only I/O is reading files.
 
-More than 16 modules: each measures one thing.
+There are more than 16 modules, because each measures one thing.
 """

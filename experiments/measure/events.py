@@ -1,8 +1,8 @@
-"""Events of endpoints, and from them when a fault was detected.
+"""Events of endpoints, and the detection of faults.
 
-Agents' logs (docs/event-log.md) are read back into CLOCK_MONOTONIC nanoseconds; senders' events of paths come
-from logs or from the columns of ranks. A fault is detected by a sender or by the routing, or the reason why
-that is unknown is given.
+This module reads agents' logs (docs/event-log.md) into CLOCK_MONOTONIC nanoseconds. Senders' events of paths
+come from logs or from the columns of ranks. A fault is detected by a sender or by the routing. If it is not
+detected, the result has a reason.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from mrclab.topologies import Path as FabricPath
 from mrclab.topologies.ev_paths import structured_paths
 
 EVENTS_LOST = "mrc:log:events_lost"
-"""The name of a log's last line if events are missing."""
+"""The name of the last line of a log from which events are missing."""
 KINDS = ("lost", "retired", "replaced", "restored")
 MOST_EVENTS = 5000
-"""Of a kind in one repetition that a result holds; ``left_out`` counts those beyond."""
+"""The most events of a kind that a result has for a repetition; ``left_out`` counts the others."""
 _EVENTS = {
     "PacketLost": "lost",
     "EvRetired": "retired",
@@ -44,21 +44,21 @@ Row = list[int | float]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a log: ``name`` is the class of `mrclab.hosts.mrc.events`, ``fields`` its other values."""
+    """A line of a log: ``name`` is a class of `mrclab.hosts.mrc.events`, ``fields`` are its other values."""
 
     t_ns: int
     name: str
     fields: Mapping[str, Any]
 
     def int_field(self, key: str) -> int | None:
-        """Return a whole-number field, or None if it is missing or something else."""
+        """Return the value of an integer field, or None if it is missing or not an integer."""
         value = self.fields.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """Events in order of time. Unknown names are kept."""
+    """Events in order of time, also those with unknown names."""
 
     events: tuple[Event, ...]
 
@@ -70,23 +70,23 @@ class EventLog:
         return {name: tuple(group) for name, group in groups.items()}
 
     def of(self, name: str) -> tuple[Event, ...]:
-        """Return all events of that name, in order of time."""
+        """Return all events with this name, in order of time."""
         return self._by_name.get(name, ())
 
     def between(self, name: str, start_ns: int, end_ns: int) -> tuple[Event, ...]:
-        """Return the events of that name with start <= t < end."""
+        """Return the events with this name and with start <= t < end."""
         return tuple(event for event in self.of(name) if start_ns <= event.t_ns < end_ns)
 
     @classmethod
     def of_events(cls, events: Iterable[Event]) -> EventLog:
-        """Return a log of these events, put in order."""
+        """Return a log with these events, sorted by time."""
         return cls(tuple(sorted(events, key=lambda event: event.t_ns)))
 
 
 def load_events(path: Path | str) -> EventLog:
-    """Read a log. A last line without its end (an agent that was killed) is left out.
+    """Read a log. An incomplete last line, as a killed agent leaves it, is left out.
 
-    Raise InputError, with the line, on anything else that is not an event.
+    Raise InputError with the number of the line if another line is not an event.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -95,12 +95,12 @@ def load_events(path: Path | str) -> EventLog:
     except UnicodeDecodeError:
         raise InputError("not an event log: it is not UTF-8 text", where=str(path)) from None
     lines = text.split("\n")
-    lines.pop()  # empty if the last line is whole, else the broken one
+    lines.pop()  # empty if the last line is complete, else the incomplete line
     return parse_events(lines, str(path))
 
 
 def parse_events(lines: Sequence[str], where: str) -> EventLog:
-    """Return the events of these lines, the first of which is the header; ``where`` names them in errors."""
+    """Return the events of these lines, of which the first is the header. Errors name the file ``where``."""
     if not lines:
         return EventLog(())
     try:
@@ -127,11 +127,11 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
 
 
 def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
-    """Return, by kind, a row for each event in order of time: time since the measurement's start (us), rank,
-    queue pair, EV; for ``replaced`` also the new EV.
+    """Return, for each kind, a row for each event in order of time.
 
-    Packets that a switch trimmed are not among the lost: a trim is a sign of congestion, and no loss.
-    ``skipped`` has a count for each EV, since marks are many.
+    A row has the time since the measurement's start (us), rank, queue pair and EV, and for ``replaced`` the
+    new EV. Trimmed packets are not in ``lost``, because a trim is a sign of congestion. ``skipped`` has only
+    a count for each EV, because there are many marks.
     """
     rows: dict[str, list[Row]] = {kind: [] for kind in (*KINDS, "skipped")}
     for rank, sample in enumerate(e.samples):
@@ -151,7 +151,7 @@ def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
 
 
 def _of_sample(rows: dict[str, list[Row]], rank: int, sample: Sample, measure_ns: int) -> None:
-    """Take the columns of a rank (``Channel.event_columns``, each with ``event_`` before its name)."""
+    """Add the events in the columns of a rank (``Channel.event_columns``, with the prefix ``event_``)."""
     for kind, found in rows.items():
         if f"event_{kind}_qpn" not in sample:
             continue
@@ -186,20 +186,19 @@ NO_CHANGE = "no route changed while the fault lasted"
 
 
 def retires_paths(transport: Transport) -> bool:
-    """Return True if the senders of a transport detect broken paths themselves."""
+    """Return True if the senders of a transport retire broken paths themselves."""
     return transport.core.sprays and bool(transport.options.get("ev_health", True))
 
 
 def retirements_of_log(log: EventLog) -> Retirements:
-    """Return the retirements that an agent logged."""
+    """Return the retirements in an agent's log."""
     found = [(event.t_ns, ev) for event in log.of("EvRetired") if (ev := event.int_field("ev")) is not None]
     columns = np.array(found, np.int64).reshape(-1, 2)
     return Retirements(columns[:, 0], columns[:, 1])
 
 
 def retirements_of_ranks(hosts: Sequence[str], samples: Sequence[Sample]) -> dict[str, Retirements]:
-    """Return each host's retirements from the columns of its ranks (``Channel.event_columns``, each with
-    ``event_`` before its name)."""
+    """Return each host's retirements, from the columns of its ranks (`Channel.event_columns`)."""
     parts: dict[str, list[Sample]] = {}
     for host, sample in zip(hosts, samples, strict=False):
         if "event_retired_ns" in sample:
@@ -214,12 +213,11 @@ def retirements_of_ranks(hosts: Sequence[str], samples: Sequence[Sample]) -> dic
 
 
 Ways = Mapping[tuple[str, str], Sequence[FabricPath]]
-"""The paths between hosts that send to one another, each with its EV."""
+"""The paths from one host to another, by the names of the two hosts. Each path has its EV."""
 
 
 def ways_between(fabric: Fabric, pairs: Sequence[tuple[str, str]], routing: str = "srv6") -> Ways:
-    """Return the paths between pairs of hosts, with the EVs that name them: structured ones if the routing is
-    structured, else those of segment lists."""
+    """Return the paths between pairs of hosts. Their EVs are structured if the routing is structured."""
     paths = structured_paths if routing == "structured" else Fabric.paths
     return {(src, dst): paths(fabric, src, dst) for src, dst in pairs}
 
@@ -234,8 +232,8 @@ def detected(
 ) -> Measured:
     """Return when a fault was detected.
 
-    ``ways`` are the paths of the hosts that send, ``retired`` the retirements of the senders (MRC), and
-    ``changes`` those of routes (routed fabrics). Times come from an endpoint's or a switch's own stamps.
+    ``ways`` are the paths between the hosts that send. ``retired`` has the retirements of the senders (MRC),
+    ``changes`` the changes of routes (routed fabrics). The times were read by endpoints or switches.
     """
     if transport.core.sprays:
         return (

@@ -1,4 +1,4 @@
-"""The evidence of one repetition of a scenario: the input of every measurement, and nothing else."""
+"""The evidence of one repetition of a scenario. All measurements use this evidence only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sample = Mapping[str, npt.NDArray[np.int64]]
 
 
 class RouteChange(NamedTuple):
-    """One change of routes: when it was decided, and when every switch concerned had it (monotonic ns)."""
+    """A change of routes: when it was decided, and when every switch that needs it had it (monotonic ns)."""
 
     noticed_ns: int
     done_ns: int
@@ -29,7 +29,7 @@ class RouteChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Collected:
-    """The evidence of a workload's processes; see `Evidence` for the fields."""
+    """The evidence from a workload's processes. `Evidence` describes the fields."""
 
     samples: tuple[Sample, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -44,68 +44,69 @@ class Collected:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All evidence of a repetition. Times are CLOCK_MONOTONIC ns, except the captures' own stamps.
+    """All evidence of a repetition. Times are CLOCK_MONOTONIC ns, except those in the captures.
 
-    A rank or an agent is identified by its index into ``hosts``; a host may occur more than once.
+    A rank or an agent is identified by its index into ``hosts``. A host may occur more than once.
     """
 
     transport: Transport
     number: int
-    """Of the repetition, from 0."""
+    """The repetition's number, from 0."""
     seed: int
     fabric: Fabric
     hosts: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]
-    """Sender and receiver of data. In a workload of flows, flow i is pair i."""
+    """Senders and receivers of data. In a workload of flows, flow i is pair i."""
     workload: Mapping[str, Any]
-    """``kind`` and parameters in JSON types, units in the names: ``parameters.workload`` of the result."""
+    """``kind`` and parameters in JSON types, with units in their names: the result's
+    ``parameters.workload``."""
     measure_ns: int
     end_ns: int
     length_ns: int | None = None
-    """How long the measurement was to last; None: until the work was done."""
+    """The planned length of the measurement; None: until the work is done."""
     series_ns: int = 1_000_000
-    """The width of the bins of the delivered series."""
+    """The width of a bin in the series of delivered bytes."""
     warmup_ns: int = 0
     in_flight_ns: int = IN_FLIGHT_NS
-    """The longest that a packet is on its way from one host to another."""
+    """The longest time of a packet from one host to another."""
     flow_bytes: tuple[int, ...] = ()
-    """Bytes of a message of each flow, if the workload consists of flows."""
+    """The size of a message of each flow, if the workload consists of flows."""
     faults: tuple[FaultRecord, ...] = ()
-    """In order of time."""
+    """The faults in order of time."""
     captures: Mapping[str, Path] = field(default_factory=dict)
-    """Host to pcap file; empty if nothing was captured."""
+    """The pcap file of each host; empty if nothing was captured."""
     recording: Recording | None = None
     event_logs: Mapping[str, Path] = field(default_factory=dict)
-    """Host to event log (docs/event-log.md); ranks have none and put their events into ``samples``."""
+    """The event log of each host (docs/event-log.md). Ranks have no log; their events are in ``samples``."""
     samples: tuple[Sample, ...] = ()
-    """Of each rank; empty if agents carried the workload."""
+    """The samples of each rank; empty for agents."""
     route_changes: tuple[RouteChange, ...] = ()
     loads: tuple[Load, ...] = ()
-    """Of the whole repetition (one entry), or of each fault in sequence (as many as ``faults``)."""
+    """One load of the whole repetition; with faults in sequence, one of each fault."""
     wanted: int | None = None
     """The requested number of faults in sequence.
 
-    If the machine did not keep up, more were made: the disturbed ones are set aside, and the others count.
+    If the machine did not keep up in some of them, more faults were made. The disturbed ones are set aside.
     """
     rehearsals: int = 0
-    """The first so many faults were made to settle the rate, and do not count."""
+    """The number of faults at the beginning that were made only to adapt the rate. They do not count."""
     links: Mapping[str, Any] = field(default_factory=dict)
-    """Of the link meter: ``start_us``, ``bin_us``, and ``bytes`` by link."""
+    """The link meter's data: ``start_us``, ``bin_us``, and ``bytes`` by link."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
-    """Of lossless links: their kind, and which of them stopped, how often and for how long."""
+    """Data about lossless links: their kind, and which links stopped, how often and for how long."""
     counters: Mapping[str, int] = field(default_factory=dict)
     bytes_delivered: int = 0
     problem: str | None = None
-    """An error in the data; None: the data are right."""
+    """An error in the delivered data, or None."""
     failure: str | None = None
-    """Why the repetition did not come to its end; None: it did."""
+    """Why the repetition failed; None: it did not."""
     interrupted: str | None = None
-    """Why the run was ended in the middle of the repetition; None: it was not."""
+    """Why the run was ended during the repetition; None: it was not."""
     notes: tuple[str, ...] = ()
-    """Notes for the reader."""
+    """Notes for the reader of the report."""
     failures: tuple[str, ...] = ()
-    """Why the figures are not to be trusted, as far as the run itself noticed."""
+    """Problems that the run itself found, because of which its figures are not valid."""
     data: str | None = None
-    """The repetition's directory, relative to that of the result."""
+    """The repetition's directory, relative to the directory of the result."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """More in JSON types, which goes into the result as it is: streams, memory, totals."""
+    """More data in JSON types, such as streams, memory and totals. It is copied to the result."""

@@ -1,4 +1,4 @@
-"""Records of faults: places and times, the fault log, and the seeded choice of links to break."""
+"""Records of faults: their places and times, and the fault log, a file with these records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mrclab.topologies import Path
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """One fault as it was made: all four stamps are CLOCK_MONOTONIC ns, each pair around one call.
+    """A fault as it was made. All four times are CLOCK_MONOTONIC ns, before and after it was made and undone.
 
     ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
-    ``direction`` is ``both``, or of a link ``up`` (away from the hosts) or ``down``. A fault that was never
-    healed has no restore stamps. ``params`` are those of its kind, such as the ``ratio`` of a loss.
+    ``direction`` is ``both``; for a link it can be ``up`` (away from the hosts) or ``down``. A fault that was
+    not undone has no restore times. ``params`` are the kind's parameters.
     """
 
     kind: str
@@ -33,27 +33,28 @@ class FaultRecord:
 
     @property
     def middle_ns(self) -> int:
-        """The moment from which times are counted."""
+        """The middle of the time in which the fault was made. All times of the fault are counted from it."""
         return (self.t_before_ns + self.t_after_ns) // 2
 
     @property
     def half_width_ns(self) -> int:
-        """How far the true moment can be from the middle (rounded up)."""
+        """The largest distance of the fault's true time from the middle (rounded up)."""
         return (self.t_after_ns - self.t_before_ns + 1) // 2
 
     @property
     def takes_share(self) -> bool:
-        """True if it takes a share of the frames and leaves the others alone."""
+        """True if the fault affects only a share of the frames."""
         return bool(self.params.get("ratio", 1.0) < 1)
 
     @property
     def lets_through(self) -> bool:
-        """True if frames pass the broken place, by the fault's kind or as it takes only a share of them."""
+        """True if some frames pass the broken place, by the fault's kind or because it breaks only a
+        share."""
         kind = ALL_KINDS.get(self.kind)
         return self.takes_share or (kind is not None and kind.lets_through)
 
     def breaks(self, path: Path) -> bool:
-        """Return True if data on this path meets the fault."""
+        """Return True if data on this path passes the broken place."""
         ends = (f"{node}-eth{path.plane}" for node in (path.nodes[0], path.nodes[-1]))
         if self.where in (*path.nodes, *ends, f"p{path.plane}"):
             return True
@@ -66,23 +67,23 @@ class FaultRecord:
         return up == (self.direction == "up")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into faults.json and into a trial's ``fault``."""
+        """Return the record as in faults.json and in a trial's ``fault``."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FaultRecord:
-        """Return the record that ``to_dict`` described. Raise KeyError or TypeError on something else."""
+        """Return the record that ``to_dict`` described. Raise KeyError or TypeError for other data."""
         return cls(**data)
 
 
 def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
-    """Write the fault log."""
+    """Write the records to a file."""
     text = json.dumps([fault.to_dict() for fault in faults], indent=2)
     FilePath(path).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
-    """Read a fault log. Raise InputError on anything else."""
+    """Read a fault log. Raise InputError if the file is something else."""
     try:
         entries = json.loads(FilePath(path).read_text(encoding="utf-8"))
         return tuple(FaultRecord.from_dict(entry) for entry in entries)

@@ -1,4 +1,4 @@
-"""From the faults of one run to a job's goodput over its life: pure arithmetic that `scale` shares."""
+"""A job's goodput over its life, computed from the cost of one fault. `scale` uses it, too."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from math import exp, expm1
 
 DAYS = 90
 CHECKPOINT_HOURS, RESTART_HOURS = 0.5, 1 / 6
-"""Between two checkpoints, and from a crash until the job runs again: those of `mrclab scale`'s parts."""
+"""The time between two checkpoints, and the time to restart after a crash: the defaults of `mrclab scale`."""
 MTTF_HOURS = (3.1, 1 / 6)
-"""Mean times between two faults. Llama 3 (arXiv:2407.21783, table 5): 419 interruptions in 54 days. The other
-is one in ten minutes."""
+"""Mean times between two faults. The first is of Llama 3: 419 interruptions in 54 days (arXiv:2407.21783,
+table 5). The second is ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """The cost of one fault for a job, the mean over the faults of a run."""
+    """The cost of one fault for a job, as a mean over the faults of a run."""
 
     stall_s: float
-    """The time by which steps were longer, without steps that a watchdog would have ended."""
+    """The time by which steps were longer, except for steps that a watchdog would have ended."""
     crashes: float
-    """How often a watchdog would have ended the job, or its transport did."""
+    """How often a watchdog would have ended the job, or the transport ended it."""
 
 
 def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: float) -> float:
-    """Return the share of a life in which work is done that lasts, for crashes at random.
+    """Return the share of a job's life in which it does work that is not lost in a random crash.
 
-    A stretch of length tau between checkpoints takes (e^(r tau) - 1) e^(r R) / r on average, with crashes at
-    the rate r and a pause R after each, in which a crash starts the pause again. [Daly, 2006, without the
-    cost of checkpoints]
+    With crashes at the rate r and a pause R after each, the work of a period tau between two checkpoints
+    takes (e^(r tau) - 1) e^(r R) / r on average. A crash in a pause starts the pause again. [Daly, 2006,
+    without costs of checkpoints]
     """
     rate, tau = crashes_per_hour, checkpoint_hours
     if rate == 0:
@@ -39,9 +39,9 @@ def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: 
 
 
 def goodput(toll: Toll, mttf_hours: float) -> float:
-    """Return the share of a long life in useful steps, if such a fault comes every ``mttf_hours`` on average.
+    """Return the share of useful steps in a long life with a fault every ``mttf_hours`` on average.
 
-    It is the share of the time without stalls, times the share that crashes leave.
+    It is the share of the time without stalls, multiplied by the share that is not lost in crashes.
     """
     stalled = min(toll.stall_s / 3600 / mttf_hours, 1.0)
     return (1 - stalled) * useful_share(toll.crashes / mttf_hours, CHECKPOINT_HOURS, RESTART_HOURS)

@@ -1,8 +1,8 @@
-"""The load of a trial: counters of the machine and beats of the endpoints, between two snapshots.
+"""The load of a trial: counters of the machine and reports of the endpoints, between two snapshots.
 
-A snapshot has the CPU times of /proc, the cgroup's throttling, and the endpoints' beats. The kernel adds up
-every wait of a thread in /proc/PID/task/TID/schedstat, and every endpoint records its own longest gaps
-(`mrclab.hosts.streams.rounds.Beat`), so nothing has to be sampled.
+A snapshot has the CPU times of /proc, the cgroup's throttling, and the endpoints' reports, called beats. The
+kernel adds up each thread's waits for a CPU in /proc/PID/task/TID/schedstat. Every endpoint records its
+longest gaps (`mrclab.hosts.streams.rounds.Beat`). So nothing must be sampled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mrclab.experiments.measure.faults import FaultRecord
 
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:
-    """Of one thread since its start: ns on a CPU and ns waiting for one."""
+    """The times of a thread since its start: ns on a CPU, and ns of waiting for a CPU."""
 
     run_ns: int
     wait_ns: int
@@ -28,7 +28,7 @@ class ThreadTimes:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time (CLOCK_MONOTONIC ns) in which a process that works all the time did nothing."""
+    """A time (CLOCK_MONOTONIC ns) in which an endpoint did nothing, although it normally always works."""
 
     process: str
     start_ns: int
@@ -36,7 +36,7 @@ class Gap:
 
     @property
     def length_ns(self) -> int:
-        """Return how long it was."""
+        """Return the length of the gap."""
         return self.end_ns - self.start_ns
 
 
@@ -44,10 +44,10 @@ class Gap:
 class Beats:
     """Reports of the endpoints about themselves.
 
-    ``packets`` is how many data packets were sent so far; ``gaps`` and the times of ``retired_ns``, when EVs
-    were retired, are those since the last report. ``first`` is true if the endpoints run before all ordinary
-    processes: other programs cannot take a CPU from them. ``cpus`` has the CPU of each process that shares it
-    with others: then the work of all of them counts.
+    ``packets`` is the number of data packets sent so far. ``gaps`` and ``retired_ns``, the times at which EVs
+    were retired, are those since the last report. ``first`` is true if the endpoints have priority over all
+    ordinary processes, so that other programs cannot take a CPU from them. ``cpus`` has the CPU of each
+    process that shares a CPU; the work of all of the CPU's processes then counts.
     """
 
     packets: int
@@ -61,10 +61,10 @@ class Beats:
 class Snapshot:
     """The machine's counters at monotonic ``t_ns``.
 
-    ``busy``, ``steal`` and ``total`` are ticks of all CPUs together; ``threads`` holds (process name given by
-    the caller, thread id) -> times; ``throttled_us`` is the cgroup's; ``pressure_us`` the time in which
-    some task waited for a CPU (PSI). None if the kernel does not report it. ``stopped_ns`` is how long each
-    process that does not beat stood still so far; ``beats`` is None if no process beats.
+    ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
+    name, thread id). ``throttled_us`` is of the cgroup. ``pressure_us`` is the time in which some task waited
+    for a CPU (PSI). These two are None if the kernel does not report them. ``stopped_ns`` is how long each
+    process without beats was stopped so far. ``beats`` is None if no process reports.
     """
 
     t_ns: int
@@ -120,7 +120,7 @@ def _threads(root: Path, pid: int) -> Iterable[tuple[int, ThreadTimes]]:
 
 
 def _throttled_us(root: Path) -> int | None:
-    """Return the throttled time of this process's cgroup (version 2, or 1's cpu controller)."""
+    """Return the throttled time of this process's cgroup (version 2, or the cpu controller of version 1)."""
     for name, unit in (
         ("sys/fs/cgroup/cpu.stat", "throttled_usec"),
         ("sys/fs/cgroup/cpu/cpu.stat", "throttled_time"),
@@ -143,21 +143,20 @@ def _pressure_us(root: Path) -> int | None:
     return int(words[-1].removeprefix("total=")) if words and words[0] == "some" else None
 
 
-SWITCH_PREFIX = "switch "  # of the names of switch processes
-MIN_WANTED = 0.01  # a thread that wanted less than this of the time shows nothing about waiting
-MIN_TICKS = 10  # fewer scheduler ticks than this show nothing about a share
-MIN_PACKETS = 100  # fewer packets than this show nothing about the cost of one
-SIMILAR_RATE = 0.1  # rates that differ by no more than this compare
-KEPT_GAPS = 16  # of a trial, the longest
-# Undisturbed endpoints have a few gaps of up to this in each trial (docs/measuring.md, "Errors").
+SWITCH_PREFIX = "switch "  # begins the names of switch processes
+MIN_WANTED = 0.01  # a thread that ran and waited for a smaller share of the time is ignored
+MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
+MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
+SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this share
+KEPT_GAPS = 16  # only so many gaps of a trial are kept: the longest
+# Endpoints have a few gaps of up to this in each undisturbed trial (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
-GAP_SHARE = 0.1  # of the recovery time: a longer gap within it is part of the measured time
-# If a trial's recovery time is unknown: until so long after its last retirement; without one, the fault.
+GAP_SHARE = 0.1  # a gap longer than this share of the recovery time moves the measured time
+# If a recovery's end is unknown, it is assumed so long after the last retirement, or else the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
-AFTERMATH = (
-    2  # times its length: how long after its end a gap still matters, for the packets that had to wait
-)
+# Packets wait in a gap. So a gap matters for so many times its length after its end.
+AFTERMATH = 2
 INJECTOR = "the process that makes faults"
 
 
@@ -165,18 +164,18 @@ INJECTOR = "the process that makes faults"
 class Load:
     """The load between two snapshots, as shares from 0 to 1 (None if unknown).
 
-    ``wait`` is of the worst watched thread: of the time in which it wanted to run, the share that it waited;
-    ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the
-    time in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which
-    the busiest thread of a switch process ran or waited for a CPU; ``busiest_switch`` is its process.
-    ``stopped_ns`` is the longest time that a process, ``stopped``, stood still when it mattered.
+    ``wait`` is of the thread that waited most: the share of waiting in the time in which it ran or waited.
+    ``worst_thread`` is its process, and ``wait_ns`` its waiting time. ``pressure`` is the share of the time
+    in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which the
+    busiest thread of a switch process, ``busiest_switch``, ran or waited. ``stopped_ns`` is the longest time
+    for which a process, ``stopped``, was stopped when it mattered.
 
-    Of endpoints that report: ``share`` is the share of the time in which the busiest thread of an endpoint,
-    ``busiest``, ran or waited for a CPU; of endpoints that share CPUs, in which all of a CPU ran. ``packets``
-    is the number of data packets sent; ``cost_ns`` the CPU
-    time per packet, by endpoint, and ``cost`` the largest ratio of one to that of trials before, of
-    ``dearest``. ``gaps`` are the longest times between two turns of an endpoint; ``first`` and ``retired_ns``
-    are as in `Beats`.
+    Only endpoints with beats have the other fields. ``share`` is the share of the time in which the busiest
+    thread of an endpoint, ``busiest``, ran or waited. If endpoints share CPUs, it is the share in which the
+    fullest CPU ran them. ``packets`` is the number of data packets sent, ``cost_ns`` the CPU time per packet
+    of each endpoint. ``cost`` is the largest ratio of this time to the time in earlier trials, for the
+    endpoint ``dearest``. ``gaps`` are the longest times between two turns of an endpoint. For ``first`` and
+    ``retired_ns`` see `Beats`.
     """
 
     duration_ns: int
@@ -209,7 +208,7 @@ class Load:
         return round(self.packets * 10**9 / self.duration_ns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of result.json."""
+        """Return the load as in result.json."""
         return asdict(self)
 
     @classmethod
@@ -220,7 +219,7 @@ class Load:
 
 
 def load_between(before: Snapshot, after: Snapshot) -> Load:
-    """Return the load from one snapshot to a later one, without ``cost``, which `compared` adds."""
+    """Return the load from one snapshot to a later one. `compared` adds ``cost``."""
     total = after.total - before.total
     known = total >= MIN_TICKS
     duration = after.t_ns - before.t_ns
@@ -282,9 +281,9 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
 
 
 def compared(load: Load, others: Sequence[Load]) -> Load:
-    """Return the load with its ``cost``: CPU time per packet over the median of others with a similar rate.
+    """Return the load with ``cost``: CPU time per packet, divided by the median of loads with a similar rate.
 
-    A packet costs more at a lower rate, as fewer are handled at a time: other rates are no measure.
+    At a lower rate a packet costs more, because fewer packets are handled at a time.
     """
     rate = load.packets_per_s
     near = [o.cost_ns for o in others if rate and abs((o.packets_per_s or 0) / rate - 1) <= SIMILAR_RATE]
@@ -298,11 +297,11 @@ def compared(load: Load, others: Sequence[Load]) -> Load:
 
 
 _Spent = tuple[str, int, int]
-"""Of a thread: its process, ns on a CPU, ns waiting for one."""
+"""The process of a thread, its ns on a CPU, and its ns of waiting for one."""
 
 
 def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, str | None]:
-    """Return the largest share of the time in which a thread ran or waited, and its process."""
+    """Return the largest share of the time in which a thread ran or waited for a CPU, and its process."""
     most: float | None = None
     busiest: str | None = None
     for name, ran, waited in spent:
@@ -317,7 +316,7 @@ def _fullest(
 ) -> tuple[float | None, str | None]:
     """Return the largest share of the time in which the processes of a CPU ran, and their names.
 
-    Their waiting is for one another: it says nothing about how full the CPU is.
+    Their waiting does not count: they wait for one another, even on a CPU that is not full.
     """
     ran: dict[int, int] = {}
     for name, ns, _ in spent:
@@ -341,9 +340,9 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 
 
 def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
-    """Return the longest gap of an endpoint that a trial may have without being set aside.
+    """Return the longest gap of an endpoint in a trial that still counts; None if no endpoint sends beats.
 
-    Its times may be too long by as much. None if the endpoints do not beat.
+    The trial's times may be too long by this gap.
     """
     if not load.packets:
         return None
@@ -351,11 +350,11 @@ def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
 
 
 def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:
-    """Return the load of a trial with the longest gap that may have moved its times.
+    """Return the load of a trial. Its ``stopped_ns`` is the longest gap that may have changed the times.
 
-    ``recovered_ns`` is how long the recovery took after the fault. If that is unknown, it is assumed to end a
-    little after the last EV was retired. If the switches stamp the fault themselves, its two stamps are such
-    a gap, too: they bound its moment no better.
+    ``recovered_ns`` is the time from the fault to the recovery. If it is unknown, the recovery is assumed to
+    end a little after the last EV was retired. If the endpoints have priority, the fault's two times are such
+    a gap, too: the fault was made at an unknown time between them.
     """
     gaps = [*load.gaps]
     if load.first:

@@ -1,16 +1,14 @@
 """Metrics of a repetition: of all ranks' samples, of a training's steps, of agents' streams.
 
-Pure: arrays in, numbers out. A metric is a name with its unit as suffix and the values of one repetition: one
-value, or one for each operation, step, fault or message. Times are CLOCK_MONOTONIC ns before they become
-metrics.
+These are pure functions of arrays. A metric has a name, with its unit as suffix, and the values of one
+repetition: one value, or one for each operation, step, fault or message. Input times are CLOCK_MONOTONIC ns.
 
-Training: PyTorch over NCCL, for instance, ends a job in which a collective takes longer than a limit. The job
-is then started again from its last checkpoint, and all steps since are lost. This is computed from the
-measured steps: training is deterministic, so repeated steps have the same losses.
+Training: PyTorch over NCCL, for instance, ends a job if a collective takes longer than a limit. The job is
+then restarted from its last checkpoint, and all steps since are lost. This module computes the effect of such
+a watchdog from the measured steps. Training is deterministic, so repeated steps have the same losses.
 
-Goodput of a stream is payload from the first mark to the last; a mark is a completion, or a packet's arrival.
-The bytes of the first mark were sent before it: the rate is that of all bytes after it, over the time from
-it to the last.
+Goodput of a stream: a mark is a completion or the arrival of a packet. The bytes of the first mark were sent
+before it. So the goodput is the bytes of all later marks, divided by the time from first to last mark.
 """
 
 from __future__ import annotations
@@ -34,17 +32,17 @@ BUS_FACTOR = {
     "all-gather": lambda n: (n - 1) / n,
     "all-to-all": lambda n: (n - 1) / n,
 }
-"""Bus bandwidth over algorithm bandwidth, as nccl-tests defines both (its doc/PERFORMANCE.md)."""
+"""Bus bandwidth divided by algorithm bandwidth, as defined by nccl-tests (doc/PERFORMANCE.md)."""
 
 BASELINE_NS = 500_000_000
-"""The time before a fault that gives a flow's usual latency."""
+"""The time before a fault in which a flow's normal latency is measured."""
 CALM_NS = 20_000_000
-"""A late message belongs to a fault if it comes this soon after it, or after another late one."""
+"""A late message belongs to a fault if it is posted within this time of it, or of another late message."""
 MIN_BASELINE = 20
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a size as metrics have it in their names: ``1MiB``, ``64KiB``, ``100B``."""
+    """Return a size as in the names of metrics: ``1MiB``, ``64KiB``, ``100B``."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= scale and size_bytes % scale == 0:
             return f"{size_bytes // scale}{unit}"
@@ -52,8 +50,10 @@ def size_text(size_bytes: int) -> str:
 
 
 def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
-    """Return ``time_us``, ``algbw_gbps`` and ``busbw_gbps`` by size: an operation lasts until its last rank
-    is done, from when its first rank left the barrier."""
+    """Return ``time_us``, ``algbw_gbps`` and ``busbw_gbps`` for each size.
+
+    An operation lasts from the time when its first rank leaves the barrier until its last rank is done.
+    """
     n = len(ranks)
     found: Metrics = {}
     sizes, starts, ends = (np.array([r[key] for r in ranks]) for key in ("bytes", "start_ns", "end_ns"))
@@ -69,8 +69,11 @@ def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
 
 
 def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
-    """Return ``step_us`` from the first rank's start to the last one's end, ``comm_us`` the part behind
-    computing, and ``stalled_us``: by how much a step's communication exceeds the usual (the median)."""
+    """Return ``step_us``, ``comm_us``, ``stalled_us``, ``stalled_share`` and ``busy_share`` of a training.
+
+    A step lasts from its first rank's start until its last rank's end. ``comm_us`` is its part after
+    computing. ``stalled_us`` is the time by which ``comm_us`` exceeds the median.
+    """
     starts, computed, ends = (np.array([r[k] for r in ranks]) for k in ("start_ns", "computed_ns", "end_ns"))
     if not starts.size:
         return {}
@@ -87,9 +90,11 @@ def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
 
 
 def graph_metrics(ranks: RankSamples, jobs: Sequence[str] = ()) -> Metrics:
-    """Return ``step_us`` of a played graph, from the first rank's start to the last one's end, and
-    ``exposed_us``, the part in which a rank did not compute: the mean over ranks. With several ``jobs``
-    there is ``step_us@NAME`` of each."""
+    """Return ``step_us`` and ``exposed_us`` of a played graph. With ``jobs`` add each job's ``step_us@NAME``.
+
+    A step lasts from its first rank's start until its last rank's end. ``exposed_us`` is the part in which a
+    rank does not compute, as a mean over the ranks.
+    """
     if jobs:
         found = graph_metrics(ranks)
         for number, name in enumerate(jobs):
@@ -109,10 +114,12 @@ SIZE_CLASSES = ((10_000, "10kB"), (100_000, "100kB"), (1_000_000, "1MB"), (10_00
 
 
 def completion_metrics(ranks: RankSamples, rate_bps: int, rtt_ns: int) -> Metrics:
-    """Return ``fct_us`` of every flow, from its start to its sender's knowledge that all has arrived, and
-    ``slowdown``: over the time of the flow alone, an idle RTT and its bytes at the NIC's rate (as in HPCC's
-    evaluation). ``slowdown@10kB`` is that of flows up to 10 kB, ``slowdown@100kB`` of larger ones up to
-    that, and so on; ``slowdown@more`` of the largest.
+    """Return ``fct_us`` and ``slowdown`` of every flow.
+
+    ``fct_us`` is the time from a flow's start until its sender learns that all data has arrived. ``slowdown``
+    is this time divided by the time of the flow alone: an idle RTT and its bytes at the NIC's rate (as in
+    HPCC's evaluation). ``slowdown@10kB`` is of flows up to 10 kB, ``slowdown@100kB`` of larger flows up to
+    100 kB, and so on; ``slowdown@more`` is of the largest.
     """
     sizes = np.concatenate([r["op_bytes"] for r in ranks])
     took = np.concatenate([r["op_end_ns"] - r["op_start_ns"] for r in ranks])
@@ -138,9 +145,9 @@ def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
 
 
 def flow_times(pair: tuple[int, int], number: int, ranks: RankSamples) -> tuple[Ints, Ints]:
-    """Return when each message of a flow was posted and when it arrived; -1 if it did not.
+    """Return when each message of a flow was posted and when it arrived; -1 if it did not arrive.
 
-    ``pair`` is the flow's sending and receiving rank.
+    ``pair`` has the flow's sending and receiving rank.
     """
     src, dst = pair
     posted = ranks[src][f"flow{number}_posted_ns"]
@@ -158,10 +165,10 @@ def flow_metrics(
     end_ns: int,
     faults_ns: Sequence[int],
 ) -> Metrics:
-    """Return ``goodput_mbps`` in all and ``flow_mbps`` of each flow, ``latency_us``; and ``gap_us`` for every
-    fault: the longest time between two arrivals of a flow, the maximum over all flows.
+    """Return ``goodput_mbps`` of all flows together, ``flow_mbps`` of each, ``latency_us``, and ``gap_us``.
 
-    Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
+    ``gap_us`` is, for every fault, the longest time between two arrivals of a flow, as the maximum over all
+    flows. Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
     """
     seconds = (end_ns - measure_ns) / 1e9
     rates, latencies = [], []
@@ -185,9 +192,10 @@ def flow_metrics(
 
 
 def flow_control_metrics(found: Mapping[str, Any]) -> Metrics:
-    """Return the metrics of lossless links (`Evidence.flow_control`): ``stopped_us`` of each link that
-    stopped, and of all together ``stop_depth``, ``blocked_packets`` and ``deepest_queue_bytes``; nothing if
-    links drop.
+    """Return the metrics of lossless links (`Evidence.flow_control`); none if links drop.
+
+    ``stopped_us`` has a value for each link that stopped. ``stop_depth``, ``blocked_packets`` and
+    ``deepest_queue_bytes`` are of all links together.
     """
     if not found:
         return {}
@@ -201,18 +209,18 @@ def flow_control_metrics(found: Mapping[str, Any]) -> Metrics:
 
 
 def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
-    """Return the longest time without an arrival from a fault on, in ns."""
+    """Return the longest time without an arrival after a fault, in ns."""
     later = np.sort(arrived[(arrived >= fault_ns) & (arrived < stop_ns)])
     edges = np.concatenate(([fault_ns], later, [stop_ns]))
     return float(np.diff(edges).max(initial=0))
 
 
 def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int]:
-    """Return the messages of a flow that a fault made late, as indices, and how many of them never arrived.
+    """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
-    A message is late if it took longer than any that arrived in the half second before the fault. It is the
-    fault's if it was posted or on its way within 20 ms of the fault, or of another late one's arrival. With
-    fewer than 20 messages before the fault the usual latency is unknown, and no message counts as late.
+    A message is late if it took longer than every message that arrived in the half second before the fault.
+    The fault made it late if it was posted or in flight within 20 ms after the fault, or after the arrival of
+    another late message. With fewer than 20 messages before the fault, no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
@@ -234,10 +242,9 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
 def delivered_series(
     ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
 ) -> dict[str, Any]:
-    """Return the bytes delivered to all ranks, and packets declared lost, in each bin from ``begin_ns`` on.
+    """Return the bytes delivered to all ranks, and the lost packets, in each bin from ``begin_ns`` on.
 
-    ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are assumed
-    to arrive evenly.
+    ``start_us`` is relative to the measurement's start. Between two samples the rate is assumed constant.
     """
     edges = np.arange(begin_ns, max(end_ns, begin_ns + bin_ns) + 1, bin_ns)
     total = np.zeros(len(edges))
@@ -256,7 +263,7 @@ def delivered_series(
 
 
 LOSS_SCALE = 1e9
-"""Ranks note losses in 1e-9 nats."""
+"""Ranks record the training's losses in units of 1e-9 nats."""
 DIGEST_WORDS = 4
 KEYS = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
 Floats = npt.NDArray[np.float64]
@@ -264,26 +271,25 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of all ranks together. Times are in us since the measurement's start."""
+    """The steps of a training on all ranks. Times are in us since the measurement's start."""
 
     start_us: Floats
-    """When the last rank began it. The first may have left the barrier of the step before long ago, which
-    belongs to that step."""
+    """When the last rank began the step. The wait of earlier ranks belongs to the previous step."""
     computed_us: Floats
-    """When the last rank had its gradient."""
+    """When the last rank had computed its gradient."""
     end_us: Floats
     losses: Floats
-    """The mean over the ranks, nats a character."""
+    """The mean loss over the ranks, in nats a character."""
 
     @property
     def collective_us(self) -> Floats:
-        """How long each step's communication took."""
+        """The time that each step's communication took."""
         return self.end_us - self.computed_us
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The end of a job: in which step, when, and how many steps it lost, the one under way included."""
+    """A crash of a job: its step, its time, and the number of lost steps, the present one included."""
 
     step: int
     at_us: float
@@ -292,7 +298,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A job's course under a watchdog: each step that ended, those done again as well."""
+    """The course of a job with a watchdog: all steps that ended, also those that were repeated."""
 
     end_us: list[float]
     losses: list[float]
@@ -300,7 +306,7 @@ class Course:
 
 
 def steps_of(ranks: RankSamples, measure_ns: int) -> Steps:
-    """Return the steps that every rank has finished."""
+    """Return the steps that all ranks have finished."""
     count = min((len(rank["end_ns"]) for rank in ranks), default=0)
     times = {key: np.array([rank[key][:count] for rank in ranks], np.int64) - measure_ns for key in KEYS}
     if not count:
@@ -318,11 +324,11 @@ def steps_of(ranks: RankSamples, measure_ns: int) -> Steps:
 def course_under(
     steps: Steps, timeout_us: float, checkpoint_steps: int, restart_us: float, *, failed: bool = False
 ) -> Course:
-    """Return the course of the same job under a watchdog that ends it ``timeout_us`` into a collective.
+    """Return the course of the job if a watchdog ends it when a collective takes ``timeout_us``.
 
-    The job is back ``restart_us`` later, and does the steps since the checkpoint again, each in the median
-    time: it assumes that nothing is broken any more. ``failed`` is true if the job did end, in the step after
-    the last, as its transport gave up: that is a crash as well.
+    The job restarts ``restart_us`` later and repeats the steps since the checkpoint, each in the median time,
+    as if no fault was left. ``failed``: the job's transport failed after the last step, which is also a
+    crash.
     """
     usual_us = float(np.median(steps.end_us - steps.start_us)) if len(steps.end_us) else 0.0
     course = Course([], [], [])
@@ -346,8 +352,10 @@ def course_under(
 
 
 def transformer_metrics(steps: Steps, course: Course) -> Metrics:
-    """Return the times of each step (``step_us``, ``comm_us`` of its communication, ``stalled_us`` by which
-    that exceeds the median), and ``stalled_share``, ``crashes`` and ``lost_steps`` of the repetition."""
+    """Return the times of each step, and ``stalled_share``, ``crashes`` and ``lost_steps`` of the repetition.
+
+    ``comm_us`` is a step's communication; ``stalled_us`` is the time by which it exceeds the median.
+    """
     if not len(steps.end_us):
         return {}
     took, comm = steps.end_us - steps.start_us, steps.collective_us
@@ -367,9 +375,9 @@ def account_of(
 ) -> dict[str, Any]:
     """Return the result's entry for the training of a repetition, in JSON types.
 
-    ``alone`` are the digests of one process, before the first step and after each; empty if they are unknown.
-    ``parameters_differ_at`` is the first step after which a rank had other parameters than that process, or,
-    if that is unknown, than rank 0; null: none did.
+    ``alone`` has the digests of a single process, before the first step and after each; empty if unknown.
+    ``parameters_differ_at`` is the first step after which a rank's parameters differ from those of this
+    process (if unknown, from rank 0's); null if none differ.
     """
     count = len(steps.end_us)
     digests = [_digests(rank["digests"]) for rank in ranks]
@@ -395,7 +403,7 @@ def account_of(
 
 
 def _digests(words: Ints) -> list[str]:
-    """Return the digests (hexadecimal) that a rank noted as numbers, four each."""
+    """Return the digests (hexadecimal) that a rank recorded as four numbers each."""
     table = words.reshape(-1, DIGEST_WORDS)
     return [row.tobytes().hex() for row in table]
 
@@ -404,14 +412,14 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' completions with begin <= t < end, Mbit/s; None: too few."""
+    """Return the goodput by receivers' completions with begin <= t < end, Mbit/s; None: there are too few."""
     events = [event for log in logs.values() for event in log.between("ReceiveCompleted", begin_ns, end_ns)]
     marks = [(event.t_ns, event.int_field("length_bytes") or 0) for event in events]
     return _rate_mbps(marks)
 
 
 def captured_mbps(traces: Sequence[Trace], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by the first whole copies in receivers' captures, as `completed_mbps` counts."""
+    """Return the goodput by the first whole copies in receivers' captures; see `completed_mbps`."""
     marks: list[tuple[int, int]] = []
     for trace in traces:
         received = trace.received

@@ -1,9 +1,8 @@
-"""A reader of captures of MRC and RoCEv2: a pcap file as numpy arrays, a million packets in two seconds.
+"""Read captures of MRC and RoCEv2: a pcap file becomes numpy arrays, a million packets in two seconds.
 
-It reads the recorder's formats: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or Ethernet,
-outer IPv6 (with or without an SRH) around inner IPv6, or IPv6 alone. The layouts are those of the MRC
-specification and of [IBTA] chapter 9. Other packets are counted and left out. A capture whose last record is
-cut short, as a killed tcpdump leaves it, is read up to there.
+This module reads the recorder's formats: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
+Ethernet; inner IPv6 alone, or behind an outer IPv6 header with or without an SRH. The layouts are those of
+the MRC specification and of [IBTA] chapter 9. Other packets, and an incomplete last record, are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC (mrc.md 1.5); not the hosts' constants, since a capture is to check the hosts."""
+    """BTH opcodes of MRC (mrc.md 1.5), not taken from the hosts' code, in order to find its errors."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -71,8 +70,7 @@ class RoceOpcode(IntEnum):
 
 FIRST_ROCE, LAST_ROCE = RoceOpcode.WRITE_FIRST, RoceOpcode.WRITE_ONLY_IMM
 
-# One row per packet. Addresses are two halves, since numpy has no 128-bit integer. For the meaning of the
-# fields see `Packets`.
+# One row per packet, as in `Packets`. An address has two halves, because numpy has no 128-bit integer.
 PACKET = np.dtype(
     [
         ("t_ns", "i8"),
@@ -103,7 +101,7 @@ PACKET = np.dtype(
 _IP6 = [("vtf", ">u4"), ("length", ">u2"), ("next", "u1"), ("hops", "u1")]
 _IP6 += [("src_hi", ">u8"), ("src_lo", ">u8"), ("dst_hi", ">u8"), ("dst_lo", ">u8")]
 IP6 = np.dtype(_IP6)
-# inner IPv6, UDP, BTH
+# The inner IPv6 header, UDP and BTH.
 _INNER = np.dtype(
     [
         *_IP6,
@@ -136,23 +134,26 @@ _WITH_IMMEDIATE = (
     RoceOpcode.WRITE_ONLY_IMM,
 )
 _RTX_BIT, _TS_BIT, _PR_BIT = 1 << 29, 1 << 28, 0x02
-# As many bytes behind the BTH as trimming leaves at least: METH and RETH, or METH, TSETH and most of RETH.
+# The bytes behind the BTH that trimming never removes: METH and RETH, or METH, TSETH and most of RETH.
 _CONTENT = np.dtype([("a", "<u8"), ("b", "<u8"), ("c", "<u4")])
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 over the golden ratio
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd multiplier: 2^64 divided by the golden ratio
 
 
 @dataclass(frozen=True)
 class Packets:
     """The MRC and RoCEv2 packets of a capture, in the file's order.
 
-    ``rows`` has dtype PACKET: ``t_ns`` as stamped (CLOCK_REALTIME), ``outgoing`` true if this machine sent
-    it, ``outer_*`` the outer destination (the uSID container; the inner destination without an outer header),
-    ``dscp``/``ecn`` of the outermost header, ``ev`` from UDP source port and inner flow label, ``payload``
-    bytes of RDMA payload on the wire, ``content`` a hash of the 20 bytes behind a write's BTH (of MRC the
-    headers with the data's destination in memory), which no switch changes, 0 if there are fewer; ``trimmed``
-    if a write lost its payload on the way; on a SACK ``echo_ev`` and ``echo_psn`` identify the packet that it
-    answers. RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` counts all records read,
-    ``skipped`` those of other protocols, ``truncated`` is true if the file ends in the middle of one.
+    ``rows`` has dtype PACKET:
+
+    * ``t_ns``: the time in the file (CLOCK_REALTIME); ``outgoing``: this machine sent the packet.
+    * ``outer_*``: the outer destination (the uSID container), or the inner one if there is no outer header.
+    * ``dscp``, ``ecn``: from the outermost header; ``ev``: from UDP source port and inner flow label.
+    * ``payload``: bytes of RDMA payload on the wire; ``trimmed``: a write lost its payload on the way.
+    * ``content``: a hash of the 20 bytes behind a write's BTH, which no switch changes; 0 if there are fewer.
+    * ``echo_ev``, ``echo_psn``: on a SACK, the EV and PSN of the packet that it answers.
+
+    RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` is the number of all records,
+    ``skipped`` the number of other protocols' records. ``truncated``: the file ends within a record.
     """
 
     rows: npt.NDArray[np.void]
@@ -162,7 +163,7 @@ class Packets:
 
     @property
     def is_data(self) -> npt.NDArray[np.bool_]:
-        """The rows that are writes, first transmissions and retransmissions alike: a mask."""
+        """A mask of the rows that are writes: first transmissions and retransmissions."""
         opcode = self.rows["opcode"]
         return _between(opcode, FIRST_DATA, LAST_DATA) | _between(opcode, FIRST_ROCE, LAST_ROCE)
 
@@ -173,15 +174,15 @@ def _between(opcode: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArra
 
 
 def read_pcap(path: Path | str, port: int = MRC_PORT) -> Packets:
-    """Read the capture in a file. ``port`` is the UDP destination port of MRC and RoCEv2.
+    """Read a capture from a file. ``port`` is the UDP destination port of MRC and RoCEv2.
 
-    Raise InputError if the file cannot be read or is no capture of a known kind.
+    Raise InputError if the file cannot be read or is not a capture of a known kind.
     """
     return parse_pcap(read_bytes(path), where=str(path), port=port)
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the contents of a capture's file. Raise InputError."""
+    """Return the bytes of a capture file. Raise InputError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -189,7 +190,7 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def parse_pcap(data: bytes, where: str = "capture", port: int = MRC_PORT) -> Packets:
-    """Read a capture as `read_pcap` does, from the bytes of a file."""
+    """Read a capture like `read_pcap`, but from the bytes of a file."""
     file = open_records(data, where)
     parts = [_decode(file, chunk, port) for chunk in chunks(file.offsets)]
     rows = np.concatenate(parts) if parts else np.empty(0, PACKET)
@@ -198,10 +199,10 @@ def parse_pcap(data: bytes, where: str = "capture", port: int = MRC_PORT) -> Pac
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a pcap file before any protocol is parsed.
+    """The records of a pcap file, whose protocols are not parsed yet.
 
-    ``raw`` has the file's bytes and zeros behind them, ``offsets`` that of each record, ``order`` is the
-    struct module's byte order, ``scale`` turns the stamps' fractions into ns.
+    ``raw`` has the file's bytes, followed by zeros. ``offsets`` has the offset of each record. ``order`` is
+    the byte order, as in the struct module. ``scale`` is the unit of the times' fractions in ns (1 or 1000).
     """
 
     raw: npt.NDArray[np.uint8]
@@ -213,7 +214,7 @@ class Records:
 
 
 def open_records(data: bytes, where: str) -> Records:
-    """Find the records of a pcap file. Raise InputError if it is no capture of a known kind."""
+    """Find the records of a pcap file. Raise InputError if it is not a capture of a known kind."""
     if len(data) < _FILE_HEADER:
         raise InputError("not a capture: shorter than a pcap header", where=where)
     for order in "<", ">":
@@ -227,13 +228,13 @@ def open_records(data: bytes, where: str) -> Records:
         raise InputError(f"link type {linktype} is neither LINUX_SLL2 nor Ethernet", where=where)
     offsets, truncated = _walk(data, order)
     scale = 1 if magic == _MAGIC_NANO else 1000
-    # zeros behind the end let every window be read whole; lengths are checked against the record's own
+    # With zeros behind the end, every window can be read whole. Lengths are compared with the record's own.
     raw = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(512, np.uint8)])
     return Records(raw, offsets, truncated, order, scale, linktype)
 
 
 def _walk(data: bytes, order: str) -> tuple[npt.NDArray[np.int64], bool]:
-    """Return the offset of every whole record, and whether something is left over behind the last."""
+    """Return the offset of every whole record, and True if an incomplete record follows."""
     length_at = struct.Struct(order + "I").unpack_from
     offsets: list[int] = []
     add = offsets.append
@@ -249,7 +250,7 @@ def _walk(data: bytes, order: str) -> tuple[npt.NDArray[np.int64], bool]:
 
 
 def chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the offsets in pieces that fit into the caches."""
+    """Yield the offsets in chunks whose records fit into the CPU's caches."""
     for start in range(0, len(offsets), _CHUNK):
         yield offsets[start : start + _CHUNK]
 
@@ -257,17 +258,17 @@ def chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 def gather(
     raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], layout: np.dtype[np.void]
 ) -> npt.NDArray[np.void]:
-    """Return the structure of that layout at each offset: shape (n,)."""
+    """Return the data at each offset as an array of the given layout: shape (n,)."""
     windows = np.lib.stride_tricks.sliding_window_view(raw, layout.itemsize)
     return np.ascontiguousarray(windows[at]).view(layout)[:, 0]
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The link and IP headers of some records, arrays of shape (n,).
+    """The link and IP headers of some records, in arrays of shape (n,).
 
-    ``t_ns`` as stamped; ``link_at``, ``ip_at`` and ``end`` are offsets into the file; ``wire`` is the frame's
-    length in bytes, ``outer`` its first IPv6 header (garbage if there is none).
+    ``t_ns`` is the time in the file. ``link_at``, ``ip_at`` and ``end`` are offsets into the file. ``wire``
+    is the frame's length in bytes. ``outer`` is its first IPv6 header, with arbitrary bytes if there is none.
     """
 
     t_ns: npt.NDArray[np.int64]
@@ -281,7 +282,7 @@ class Frames:
 
 
 def frames(file: Records, records: npt.NDArray[np.int64]) -> Frames:
-    """Read the headers that all protocols share, of the records at these offsets."""
+    """Read the link and IP headers of the records at these offsets."""
     u4 = file.order + "u4"
     head = gather(file.raw, records, np.dtype([("s", u4), ("frac", u4), ("kept", u4), ("wire", u4)]))
     link_at = records + _RECORD_HEADER
@@ -307,13 +308,13 @@ def _decode(file: Records, records: npt.NDArray[np.int64], port: int) -> npt.NDA
     raw, frame = file.raw, frames(file, records)
     link_at, ip_at, end, outer = frame.link_at, frame.ip_at, frame.end, frame.outer
 
-    # offset of the inner header: behind an outer IPv6, behind that and an SRH, or it is the only one
+    # The inner header follows an outer IPv6 header, with or without an SRH, or it is the only header.
     inner_at = ip_at.copy()
     wrapped = outer["next"] == 41
     inner_at[wrapped] += 40
     routed = outer["next"] == 43
     inner_at[routed] += 40 + 8 * (raw[np.minimum(ip_at[routed] + 41, len(raw) - 1)].astype(np.int64) + 1)
-    # an SRH that claims more than there is must not lead out of the buffer
+    # If an SRH has a wrong length, the offset must still be within the buffer.
     inner_at = np.minimum(inner_at, len(raw) - 256)
     inner = gather(raw, inner_at, _INNER)
     good = (outer["vtf"] >> 28 == 6) & (inner["vtf"] >> 28 == 6) & (inner["next"] == 17)
@@ -347,9 +348,9 @@ def _data_fields(
     link_at: npt.NDArray[np.int64],
     wire: npt.NDArray[np.int64],
 ) -> None:
-    """Set the payload of writes: UDP's length or the bytes on the wire, whichever is less. So a trim shows.
+    """Set the payload of writes, and the hash of their content.
 
-    Set the hash of their content, too.
+    The payload is UDP's length or the bytes on the wire, whichever is less, so that a trim is visible.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)
@@ -387,6 +388,6 @@ def _sack_fields(
     seth = gather(raw, at[sack], _SACK)
     rows["probe_reply"][sack] = seth["bits"] & _PR_BIT != 0
     rows["echo_ev"][sack] = seth["entropy"]
-    # cumulative PSN + offset is the PSN that triggered the SACK (mrc.md 1.8)
+    # The cumulative PSN plus the offset is the PSN that triggered the SACK (mrc.md 1.8).
     echo = (seth["cack"].astype(np.int64) & 0xFFFFFF) + seth["ack_offset"].astype(np.int64)
     rows["echo_psn"][sack] = echo & 0xFFFFFF

@@ -1,6 +1,6 @@
-"""The data of the pictures of a spray: packets of one recovery, rates, paths in use, distributions.
+"""The data of a spray's pictures: packets during one recovery, rates, paths in use, distributions.
 
-They go into result.json, so that a page can be drawn again without the captures.
+It is stored in result.json, so that a page can be drawn again without the captures.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from mrclab.experiments.measure.trace import NEVER, IntArray, Trace
 from mrclab.experiments.measure.trial import Scene
 
 Floats = npt.NDArray[np.float64]
-_POINTS = 400  # of a curve
-_MOST_PACKETS = 3000  # of one kind in a picture
-_MOST_FLIGHTS = 160  # in the replay of one recovery
-_COLUMNS = 400  # of the picture of paths in use
-_BEFORE_NS = 50_000_000  # of each fault, in which the rate of before is counted
+_POINTS = 400  # the most points of a curve
+_MOST_PACKETS = 3000  # the most packets of one kind in a picture
+_MOST_FLIGHTS = 160  # the most packets in the replay of one recovery
+_COLUMNS = 400  # columns of the picture of the paths in use
+_BEFORE_NS = 50_000_000  # the time before a fault in which the normal rate is measured
 
 
 def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dict[str, Any]:
-    """Return the data of all pictures, from the trace of the one pair of hosts and its faults by trial.
+    """Return the data of all pictures; empty if no packet was received.
 
-    ``log`` is the sender's. Empty if nothing was sent.
+    ``trace`` has the packets of one pair of hosts, ``scenes`` the faults by trial, ``log`` the sender's
+    events.
     """
     if not len(trace.received.t_ns):
         return {}
@@ -43,19 +44,19 @@ def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dic
 
 
 def representative(scenes: Mapping[int, Scene]) -> int:
-    """Return the number of the trial with the median recovery. All must have one, and there must be one."""
+    """Return the number of the trial with the median recovery. Every scene must have a recovery."""
     ordered = sorted(scenes, key=lambda number: scenes[number].times.recovered.ns or 0)
     return ordered[len(ordered) // 2]
 
 
 def _reach_ns(scenes: Sequence[Scene]) -> tuple[int, int]:
-    """Return a span around the fault that holds most recoveries, with a margin on either side."""
+    """Return a time span around the fault that contains most recoveries, with a margin at both ends."""
     most = int(np.percentile([scene.times.recovered.ns or 0 for scene in scenes], 75))
     return -max(most // 2, 300_000), max(int(2.5 * most), 1_000_000)
 
 
 def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, Any]:
-    """Return every packet of one recovery as it left and as it came in: time in us, PSN from the first."""
+    """Return all packets of one recovery, as sent and as received: times in us, PSNs since the first."""
     zero, (low, high) = scene.fault.middle_ns, reach
     sent, received = trace.sent, trace.received
     out = (sent.t_ns >= zero + low) & (sent.t_ns <= zero + high)
@@ -79,10 +80,10 @@ def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, An
 
 
 def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
-    """Return the flights of one recovery's packets, from shortly before the fault until all was delivered.
+    """Return the packets of one recovery, from shortly before the fault until all data was delivered.
 
-    Each is [sent, EV, arrived or null, 1 if sent again], in us since the fault. If there are too many, some
-    of the undisturbed ones are left out.
+    Each packet is [sent, EV, arrived or null, 1 if sent again], in us since the fault. If there are too many
+    packets, some are left out that were neither lost nor sent again.
     """
     zero, sent = scene.fault.middle_ns, trace.sent
     took = max(scene.times.recovered.ns or 0, 100_000)
@@ -114,10 +115,10 @@ def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
 def _delivered(
     trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the payload that came in around the faults, added up: by all paths, and by the broken ones.
+    """Return the payload received around the faults as a running sum: over all paths, and over broken paths.
 
-    The mean over the trials and its interval of 95 %, at the ends of bins as long as a burst and its pause.
-    ``per_us`` is the rate before the faults, bytes/us: it gives the ideal line.
+    The values are the mean over the trials and its 95 % interval, at the ends of bins that are as long as a
+    burst and its pause. ``per_us`` is the rate before the faults in bytes/us, for the ideal line.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
@@ -134,7 +135,7 @@ def _delivered(
             total = np.append(0, np.cumsum(payload))
             at = total[np.searchsorted(since, edges, side="left")]
             curves.append(at - at[0])
-            # In virtual time trials follow one another by less than that.
+            # In virtual time, two trials may follow each other in less than _BEFORE_NS.
             length_ns = min(_BEFORE_NS, scene.fault.middle_ns - scene.span.start)
             before = payload[(since >= -length_ns) & (since < 0)].sum()
             rates.append(before * 1e3 / length_ns if length_ns else 0.0)
@@ -153,7 +154,7 @@ def _delivered(
 
 
 def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
-    """Return the time from burst to burst: the gaps that hold nearly all of the time before the faults."""
+    """Return the time between bursts: gaps of this length or longer make up half of the time."""
     gaps = []
     for scene in scenes.values():
         since = trace.received.t_ns - scene.fault.middle_ns
@@ -164,10 +165,7 @@ def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
 
 
 def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
-    """Return which EVs a trial used: packets a bin for each path, when EVs were retired, which were cut.
-
-    Rows are in the order of EVs. Times are in ms since the fault.
-    """
+    """Return the EVs used in a trial: packets in each bin and path, times of retirement, and cut paths."""
     paths, zero = trace.paths, scene.fault.middle_ns
     order = sorted(range(len(paths)), key=lambda index: paths[index].ev)
     row_of = np.empty(len(paths), np.int64)
@@ -181,7 +179,7 @@ def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
     edges = np.linspace(low, high, _COLUMNS + 1)
 
     def counts(mask: npt.NDArray[np.bool_]) -> list[list[int]]:
-        """Return the bins that are not empty: row, column, packets."""
+        """Return the bins with packets, as [row, column, packets]."""
         chosen = here & mask
         table, _, _ = np.histogram2d(
             row_of[sent.path[chosen]], sent.t_ns[chosen], bins=(np.arange(len(paths) + 1), edges)
@@ -210,7 +208,7 @@ def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
 
 
 def _retired(log: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-    """Return (EV, from, to) of the times out of use that touch the span, clipped to it."""
+    """Return (EV, from, to) for each time in which an EV was retired, within the span."""
     since: dict[int, int] = {}
     found = []
     for event in log.events:
@@ -226,7 +224,7 @@ def _retired(log: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, 
 
 
 def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
-    """Return how far out of order packets came in, and how long each took with and without a fault."""
+    """Return by how much packets were reordered, and how long each took with and without a fault."""
     extents = reorder_extents(trace)
     sent_ns, took_ns = delivery_times_ns(trace)
     during = np.zeros(len(sent_ns), bool)
@@ -245,9 +243,9 @@ def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
 
 
 def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
-    """Return a curve of at most some hundred points, those of the tail among them."""
+    """Return a curve of at most some hundred points. Most of them are in the tail."""
     if len(x) > _POINTS:
-        # evenly over the shares' magnitudes: the tail has few points, and they matter most
+        # Choose points at even distances of log(share): the tail has few points, and they matter most.
         wanted = np.geomspace(1, share[-1], _POINTS)
         chosen = np.unique(
             len(share) - 1 - np.searchsorted(share[::-1], wanted, side="left").clip(0, len(share) - 1)
@@ -257,10 +255,10 @@ def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
 
 
 def reorder_extents(trace: Trace) -> IntArray:
-    """Return, for each packet's first arrival, how many later packets of its flow came before it.
+    """Return, for each packet's first arrival, by how many PSNs it came too late.
 
-    Counted on PSNs: the highest seen so far less its own, 0 if it came in order (the reordering extent of
-    RFC 4737 section 4.2.1, on sequence numbers). Shape (number of packets delivered,).
+    This is the highest PSN of the flow so far minus the packet's own PSN, and 0 if it came in order (the
+    reordering extent of RFC 4737 section 4.2.1, on sequence numbers). Shape (number of delivered packets,).
     """
     received = trace.received
     extents: list[IntArray] = [np.empty(0, np.int64)]
@@ -272,10 +270,9 @@ def reorder_extents(trace: Trace) -> IntArray:
 
 
 def delivery_times_ns(trace: Trace) -> tuple[IntArray, IntArray]:
-    """Return the time from each packet's first transmission to its first whole arrival, repair included.
+    """Return the time from each packet's first transmission until it first arrived whole, repair included.
 
-    Two arrays of the same shape: when the packet was sent, and how long it took. Packets that never arrived
-    are left out.
+    Two arrays of the same shape are returned: send times and durations. Lost packets are left out.
     """
     sent = trace.sent
     chosen = ~sent.rtx & (sent.first_ns != NEVER)
@@ -283,7 +280,7 @@ def delivery_times_ns(trace: Trace) -> tuple[IntArray, IntArray]:
 
 
 def ccdf(values: npt.NDArray[np.int64] | Floats) -> tuple[Floats, Floats]:
-    """Return every x that occurs, and the share of values that are at least x. Two arrays of equal length."""
+    """Return the distinct values, and for each of them the share of all values that are at least as large."""
     x, counts = np.unique(values, return_counts=True)
     at_least = np.cumsum(counts[::-1])[::-1] / max(len(values), 1)
     return x.astype(np.float64), at_least

@@ -1,4 +1,4 @@
-"""What programs say and request: values in their output, how one failed, and bytes that must have arrived."""
+"""Results of programs: numbers in their output, reasons of failures, and a check of the arrived bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.trace import Trace
 
 MOST_BYTES = 16 << 20
-"""Of an output that is looked at: its end."""
+"""Only so many bytes, at the end of an output, are read."""
 MOST_VALUES = 100_000
 MOST_CHARACTERS = 200
 
 
 def tail_of(path: Path) -> str:
-    """Return the end of a program's output; empty if it is gone."""
+    """Return the end of a program's output; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -30,12 +30,12 @@ def tail_of(path: Path) -> str:
 
 
 def found_in(path: Path, patterns: Mapping[str, str]) -> dict[str, list[float]]:
-    """Return the numbers that each pattern's group matches in the lines of an output, in order."""
+    """Return, for each pattern, the numbers that its group matches in the lines of an output, in order."""
     return {name: values_in(tail_of(path), pattern) for name, pattern in patterns.items()}
 
 
 def values_in(text: str, pattern: str) -> list[float]:
-    """Return the finite numbers that the pattern's only group matches, line by line."""
+    """Return the finite numbers that the pattern's only group matches in the lines of a text."""
     found: list[float] = []
     for line in text.splitlines():
         for match in re.finditer(pattern, line):
@@ -49,7 +49,7 @@ def values_in(text: str, pattern: str) -> list[float]:
 
 
 def failure_of(host: str, words: Sequence[str], code: int, output: Path) -> str:
-    """Return how a program failed: its host, its name, its exit code or signal, and its last line."""
+    """Return a message about a failed program: host, name, exit code or signal, and last line of output."""
     how = f"exit code {code}"
     if code < 0:
         try:
@@ -62,7 +62,7 @@ def failure_of(host: str, words: Sequence[str], code: int, output: Path) -> str:
 
 
 def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None) -> dict[str, list[float]]:
-    """Return the captured goodput, the bytes of all completed writes, and the values in programs' output."""
+    """Return goodput by the captures, the bytes of completed writes, and values in programs' output."""
     found: dict[str, list[float]] = {} if goodput_mbps is None else {"goodput_mbps": goodput_mbps}
     found["completed_bytes"] = [float(sum(row["bytes"] for row in details.get("requests", ())))]
     for program in details.get("programs", ()):
@@ -72,9 +72,9 @@ def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None
 
 
 def missing_bytes(e: Evidence, traces: Sequence[Trace]) -> str | None:
-    """Return an error if fewer bytes arrived, by the captures, than the programs' completed writes had.
+    """Return an error if, by the captures, fewer bytes arrived than the completed writes of programs had.
 
-    A capture that lost packets, or that was not made, says nothing.
+    Return None without captures, or if a capture lost packets.
     """
     lossless = e.recording is not None and not any(e.recording.drops.values())
     arrived = {

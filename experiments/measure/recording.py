@@ -1,9 +1,8 @@
-"""A recorder's notes next to the packets: drop counts, the machine's load by trial, clock offsets.
+"""The data that a recorder stores with the captures: drop counts, loads of the trials, clock offsets.
 
-A capture stamps in CLOCK_REALTIME, everything else in CLOCK_MONOTONIC. Linux steers both with the same
-rate, so their difference is constant unless the clock is set; it is measured at the start and the end of a
-run (and between, if the runner likes), interpolated linearly, and any change between two measurements counts
-as error.
+Captures use CLOCK_REALTIME, everything else CLOCK_MONOTONIC. On Linux both clocks run at the same rate, so
+their difference is constant unless the clock is set. It is measured at the start and the end of a run, and
+between trials. Between measurements it is interpolated; a change counts as an error.
 """
 
 from __future__ import annotations
@@ -24,21 +23,20 @@ from mrclab.linux.errors import DAMAGE, InputError
 
 IntArray = npt.NDArray[np.int64]
 
-# A change of the offset beyond this between two measurements is a step (settimeofday, a leap second, a VM
-# that slept).
+# A larger change of the offset between two measurements is a step: somebody set the clock, for example.
 STEP_NS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSample:
-    """realtime - monotonic was ``offset_ns`` at monotonic ``at_ns``, give or take ``error_ns``."""
+    """A measurement: realtime minus monotonic was ``offset_ns`` +- ``error_ns`` at monotonic ``at_ns``."""
 
     at_ns: int
     offset_ns: int
     error_ns: int
 
     def to_dict(self) -> dict[str, int]:
-        """Return it as it goes into recording.json."""
+        """Return the sample as in recording.json."""
         return {"at_ns": self.at_ns, "offset_ns": self.offset_ns, "error_ns": self.error_ns}
 
     @classmethod
@@ -52,11 +50,10 @@ def measure_offset(
     monotonic_ns: Callable[[], int] = time.monotonic_ns,
     realtime_ns: Callable[[], int] = time.time_ns,
 ) -> OffsetSample:
-    """Read monotonic, realtime, monotonic many times over and keep the tightest triple (about a
-    millisecond).
+    """Measure the offset between realtime and monotonic (about a millisecond).
 
-    The realtime reading fell somewhere between the two monotonic ones, so half their distance bounds the
-    error.
+    The clocks are read many times in the order monotonic, realtime, monotonic; the fastest reading counts.
+    Half of the distance between its two monotonic times is the largest error.
     """
     best: OffsetSample | None = None
     for _ in range(max(reads, 1)):
@@ -71,9 +68,9 @@ def measure_offset(
 
 @dataclass(frozen=True, slots=True)
 class ClockMap:
-    """A map from CLOCK_REALTIME stamps to CLOCK_MONOTONIC ones.
+    """A map from times of CLOCK_REALTIME to times of CLOCK_MONOTONIC.
 
-    Needs one sample at least; more must be in order of time. Outside the samples the nearest one holds.
+    It needs at least one sample. Samples must be in order of time. Before and after them the nearest is used.
     """
 
     samples: tuple[OffsetSample, ...]
@@ -87,21 +84,22 @@ class ClockMap:
 
     @classmethod
     def of(cls, samples: Sequence[OffsetSample]) -> ClockMap:
-        """Return a map over these samples, put in order."""
+        """Return a map with these samples, sorted by time."""
         return cls(tuple(sorted(samples, key=lambda sample: sample.at_ns)))
 
     def to_monotonic(self, realtime_ns: IntArray) -> IntArray:
-        """Return monotonic ns of an array of realtime ns. Exact integers except for the interpolated part."""
+        """Return the monotonic ns of an array of realtime ns. Only the interpolated offset is rounded."""
         base = self.samples[0].offset_ns
         at = np.array([s.at_ns + s.offset_ns for s in self.samples], dtype=np.int64)
         extra = np.array([s.offset_ns - base for s in self.samples], dtype=np.float64)
-        # float64 holds a difference of times to the nanosecond, but not a time since 1970: subtract first
+        # Subtract first, as float64 has nanoseconds for a difference of times, but not for a time since 1970.
         shift = np.interp((realtime_ns - at[0]).astype(np.float64), (at - at[0]).astype(np.float64), extra)
         monotonic: IntArray = realtime_ns - base - np.rint(shift).astype(np.int64)
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """Return the bound of the conversion's error near a moment: the measurements' and any change."""
+        """Return the largest error of a conversion near this time: the measurements' error plus any
+        change."""
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1
         )
@@ -130,9 +128,9 @@ def crc32_of(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CaptureCounts:
-    """The counts of one capture. A packet ``dropped`` was seen by the kernel and is not in the file.
+    """The counts of a capture. A ``dropped`` packet was seen by the kernel, but is not in the file.
 
-    ``crc32`` is of the file as it was written; None: not known.
+    ``crc32`` is of the written file; None: unknown.
     """
 
     captured: int
@@ -143,7 +141,7 @@ class CaptureCounts:
 
 @dataclass(frozen=True)
 class Recording:
-    """The counts of every capture by its name, measured clock offsets, and loads (one a trial)."""
+    """The counts of every capture by name, the measured clock offsets, and the loads (one for each trial)."""
 
     counts: Mapping[str, CaptureCounts]
     offsets: tuple[OffsetSample, ...]
@@ -156,11 +154,11 @@ class Recording:
 
     @property
     def drops(self) -> dict[str, int]:
-        """Packets that each capture lost."""
+        """The number of packets that each capture lost."""
         return {name: counts.dropped for name, counts in self.counts.items()}
 
     def changed(self, files: Mapping[str, Path]) -> list[str]:
-        """Return the captures that are not as they were written, of those whose files are there."""
+        """Return the captures whose files have changed since they were written. Missing files are skipped."""
         sums = {name: counts.crc32 for name, counts in self.counts.items() if counts.crc32 is not None}
         return [n for n, path in files.items() if n in sums and path.exists() and crc32_of(path) != sums[n]]
 
@@ -183,7 +181,7 @@ class Recording:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read recording.json. Raise InputError."""
+    """Read recording.json. Raise InputError if it is missing or malformed."""
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Recording.from_dict(data)

@@ -1,23 +1,23 @@
-"""The times of a fault, by one rule for all transports: traces, faults and detections in, times out. Pure.
+"""The times of a fault, computed by the same rule for all transports from traces, faults and detections.
 
 All times are counted from the middle of the fault's interval:
 
-* first loss: when the first packet that the fault took was sent;
+* first loss: when the first packet that was lost to the fault was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
   (`mrclab.experiments.measure.events`);
 * rerouted: when the last data packet was sent onto a path that the fault broke;
-* recovered: when the last byte that the fault took has arrived, and not before a sender detected the fault.
+* recovered: when the last byte that was lost to the fault has arrived, and a sender has detected the fault.
 
-The fault took the transmissions that left the sender's NIC, did not arrive at the receiver's, and were on a
-path that the fault breaks, from shortly before the fault until its repair. Packets without a segment list do
-not show their path. A flow (queue pair, connection) is then on one path, and a fault that drops every frame
-took its unbroken run of losses: once a packet of the flow arrives that was sent during the fault, the flow
-was elsewhere, or it has been rerouted. Of a fault that drops a share of the frames, every loss counts.
+A transmission was lost to the fault if it left the sender's NIC on a path that the fault breaks and did not
+arrive at the receiver. It was sent from shortly before the fault until the repair. Without a segment list,
+packets do not show their path, but a flow (queue pair, connection) is on one path. If the fault drops every
+frame, the flow's unbroken series of losses was lost to it. When a packet arrives that was sent during the
+fault, the flow was on another path, or has been rerouted. If a fault drops only a share, every loss counts.
 
-A fault that took nothing was not felt. It has no times. If a flow is on one path, a fault of the way back may
-take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then reports it, and
-the longest gap between messages shows it. A sender that gets no acknowledgements retransmits data that has
-arrived already: if such a copy is lost, that is no loss of data either.
+If nothing was lost to a fault, it was not felt, and has no times. On the way back a fault can drop
+acknowledgements only. This is no loss of data, but the sender may pause. The trial then reports it, and the
+longest gap between messages shows it. Without acknowledgements a sender retransmits data that has arrived
+already. If such a copy is lost, this is no loss of data either.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ import numpy as np
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 
-# The kernel stamps a frame as it hands it to the driver (or takes it from it), within about this of the wire.
+# The largest difference between the kernel's time of a frame and the time on the wire.
 CAPTURE_STAMP_NS = 1_000
-# An endpoint reads the clock once per wake-up, before it handles the event.
+# The largest error of an event's time: an endpoint reads the clock once per wake-up, before the event.
 EVENT_STAMP_NS = 1_000
-# Between software hosts, a packet sent longer than this before the cut was not in flight any more.
+# A packet sent longer than this before a fault was not in flight any more, between software hosts.
 IN_FLIGHT_NS = 20_000_000
-# A sender has left a path if it was silent there for this many of the usual intervals.
+# If a sender was silent on a path for so many normal intervals, it does not use the path any more.
 SILENT_INTERVALS = 5.0
-# The usual interval is that of so long before the fault.
+# The normal interval between packets is measured in this time before the fault.
 BASELINE_NS = 100_000_000
 
 BY_SEGMENT_LIST = "captures at both ends; paths by the packets' segment lists"
@@ -61,7 +61,7 @@ NO_PACKETS = "not applicable: this rule looks at messages, not at packets"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A time since the fault in ns with its error (+-), or no time and the reason."""
+    """A time since the fault in ns with its error (+-), or None with the reason."""
 
     ns: int | None
     error_ns: int | None = None
@@ -69,22 +69,24 @@ class Measured:
 
 
 class Retirements(NamedTuple):
-    """When a sender retired which EVs, in order of time: two arrays of shape (n,)."""
+    """The times at which a sender retired EVs, and these EVs: two arrays of shape (n,) in order of time."""
 
     t_ns: IntArray
     ev: IntArray
 
     def between(self, start_ns: int, end_ns: int) -> Retirements:
-        """Return those with start <= t < end."""
+        """Return the retirements with start <= t < end."""
         chosen = within(self.t_ns, start_ns, end_ns)
         return Retirements(self.t_ns[chosen], self.ev[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time that belongs to a fault (monotonic ns): from ``start``, where the baseline begins, to ``end``;
-    ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` if there was none.
-    ``in_flight_ns`` is the longest time of a packet on its way."""
+    """The time span of a fault (monotonic ns).
+
+    The baseline begins at ``start``. ``repair_before`` and ``repair_after`` are the times around the repair,
+    or ``end`` if there was none. ``in_flight_ns`` is the longest time of a packet in the network.
+    """
 
     start: int
     end: int
@@ -95,7 +97,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of one fault. ``felt`` is None if it is unknown."""
+    """The times of one fault. ``felt`` is None if it is unknown whether a packet was lost."""
 
     rule: str
     felt: bool | None
@@ -108,7 +110,7 @@ class Times:
 
     @property
     def recovered_since_loss(self) -> Measured:
-        """The recovery without the wait for a packet to meet the fault."""
+        """The recovery time from the first loss on, without the wait until a packet met the fault."""
         if self.recovered.ns is None or self.first_loss.ns is None:
             return Measured(None, reason=self.recovered.reason)
         return Measured(self.recovered.ns - self.first_loss.ns, self.recovered.error_ns)
@@ -117,10 +119,10 @@ class Times:
 def spans(
     faults: Sequence[FaultRecord], first_ns: int, last_ns: int, in_flight_ns: int = IN_FLIGHT_NS
 ) -> list[Span]:
-    """Return the time span of each fault, of a run that lasted from ``first_ns`` to ``last_ns``.
+    """Return the time span of each fault in a run from ``first_ns`` to ``last_ns``.
 
-    A fault that is never repaired lasts until the end of the run. ``in_flight_ns`` is the longest that a
-    packet is on its way there.
+    A fault that is never repaired lasts until the end of the run. ``in_flight_ns`` is the longest time of a
+    packet in the network.
     """
     found = []
     repaired = first_ns
@@ -138,19 +140,19 @@ def spans(
 
 
 def within(t_ns: IntArray, start_ns: int, end_ns: int) -> slice:
-    """Return the part of sorted stamps with start <= t < end."""
+    """Return the slice of sorted times with start <= t < end."""
     low, high = np.searchsorted(t_ns, [start_ns, end_ns], side="left")
     return slice(int(low), int(high))
 
 
 def on_broken_path(trace: Trace, fault: FaultRecord) -> BoolArray:
-    """Return which transmissions went onto a path that the fault breaks; none if paths are unknown."""
+    """Return a mask of the transmissions on a path that the fault breaks; all False if paths are unknown."""
     breaks = np.array([fault.breaks(path) for path in trace.paths] + [False])  # the last is for path -1
     return breaks[trace.sent.path]
 
 
 def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
-    """Return the indices of the transmissions that the fault took, in order of time."""
+    """Return the indices of the transmissions that were lost to the fault, in order of time."""
     if not any(fault.breaks(path) for path in trace.paths):
         return np.zeros(0, np.int64)
     sent = trace.sent
@@ -170,13 +172,13 @@ def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
 
 
 def _with_data(trace: Trace, lost: IntArray) -> IntArray:
-    """Return which of these transmissions carried data that had not arrived before they were sent."""
+    """Return those of the lost transmissions whose data had not arrived earlier."""
     found: IntArray = lost[trace.sent.first_ns[lost] > trace.sent.t_ns[lost]]
     return found
 
 
 def _run_of_losses(t_ns: IntArray, lost: BoolArray, fault: FaultRecord, span: Span) -> slice:
-    """Return the unbroken run of a flow's losses around the moment of a fault; empty if it goes on."""
+    """Return a flow's unbroken series of losses around the fault; empty if packets continue to arrive."""
     made = int(np.searchsorted(t_ns, fault.t_after_ns, side="left"))
     repair = int(np.searchsorted(t_ns, span.repair_before, side="left"))
     arrived = np.flatnonzero(~lost)
@@ -184,7 +186,7 @@ def _run_of_losses(t_ns: IntArray, lost: BoolArray, fault: FaultRecord, span: Sp
     start = int(before[-1]) + 1 if len(before) else 0
     end = int(after[0]) if len(after) else len(lost)
     if end == made and made < repair:
-        return slice(0, 0)  # the first packet sent during the fault arrived: the flow is on another path
+        return slice(0, 0)  # the first packet during the fault arrived: the flow is on another path
     return slice(start, end)
 
 
@@ -195,11 +197,11 @@ def times(
     detected: Measured,
     retired: Mapping[str, Retirements] | None = None,
 ) -> Times:
-    """Return the times of a fault from the traces of all pairs of hosts; there must be one at least.
+    """Return the times of a fault from the traces of all pairs of hosts (at least one).
 
-    ``detected`` is from endpoints or routes. If senders detect faults, ``retired`` has the retirements of
-    each sending host, and a recovery is not complete before the detection: until then the sender uses the
-    broken path.
+    ``detected`` comes from endpoints or routes. If senders detect faults, ``retired`` has the retirements of
+    each sending host. Then a recovery cannot end before the detection, because the sender uses the broken
+    path until then.
     """
     lost = [taken(trace, fault, span) for trace in traces]
     rule = BY_SEGMENT_LIST if all(trace.paths_known for trace in traces) else BY_FLOW
@@ -241,7 +243,7 @@ def times(
 
 
 def why_not_felt(traces: Sequence[Trace], fault: FaultRecord, span: Span) -> str:
-    """Return why a fault took nothing, as far as the traces show."""
+    """Return why nothing was lost to a fault, as far as the traces show it."""
     meets = [trace for trace in traces if any(fault.breaks(path) for path in trace.paths)]
     if not meets:
         return f"{NOT_FELT}: {fault.where} lies on no path from a sender to a receiver"
@@ -261,8 +263,10 @@ def why_not_felt(traces: Sequence[Trace], fault: FaultRecord, span: Span) -> str
 def _left(
     trace: Trace, fault: FaultRecord, span: Span, lost: IntArray, retired: Mapping[str, Retirements]
 ) -> int | None:
-    """Return when the last packet was sent onto a broken path (the fault's middle if all were in flight);
-    None if the sender had not left it when it was repaired."""
+    """Return when the last packet was sent onto a broken path; None if the path was in use until its repair.
+
+    If all lost packets were sent before the fault, this is the middle of the fault.
+    """
     sent = trace.sent
     if not trace.paths_known:
         return _left_by_flow(trace, fault, span, lost)
@@ -291,7 +295,8 @@ def _left_by_flow(trace: Trace, fault: FaultRecord, span: Span, lost: IntArray) 
 
 
 def usual_interval(trace: Trace, broken: BoolArray, fault: FaultRecord, span: Span) -> float:
-    """Return the mean time in ns between packets onto the broken paths before the fault; 0: none were."""
+    """Return the mean time in ns between packets onto the broken paths before the fault; 0 without
+    packets."""
     before = within(trace.sent.t_ns, span.start, fault.t_before_ns)
     count = int(np.count_nonzero(broken[before]))
     return (fault.t_before_ns - span.start) / count if count else 0.0
@@ -300,10 +305,10 @@ def usual_interval(trace: Trace, broken: BoolArray, fault: FaultRecord, span: Sp
 def times_of_messages(
     rule: str, late_ns: tuple[int, int] | None, missing: int, fault: FaultRecord, detected: Measured
 ) -> Times:
-    """Return the times by late messages: the rule for runs without usable captures.
+    """Return the times of a fault by late messages, for runs without usable captures.
 
-    ``late_ns`` is when the first of them was posted and when the last arrived (None: no late message), and
-    ``missing`` is how many never arrived.
+    ``late_ns`` has the time when the first late message was posted and the time when the last one arrived;
+    None if none was late. ``missing`` is the number of messages that never arrived.
     """
     if late_ns is None and not missing:
         nothing = Measured(None, reason=NO_MESSAGE_LATE)
@@ -318,6 +323,6 @@ def times_of_messages(
 
 
 def times_unknown(rule: str, detected: Measured) -> Times:
-    """Return the times of a fault with no more than a detection."""
+    """Return the times of a fault of which only the detection is known."""
     unknown = Measured(None, reason=rule)
     return Times(rule, None, unknown, detected, unknown, unknown)

@@ -1,4 +1,4 @@
-"""From the evidence of a repetition to its findings: metrics, series, trials, validity."""
+"""Compute the findings of a repetition from its evidence: metrics, series, trials, validity."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ SERIES_BEFORE_NS = 100_000_000
 MOST_BINS = 100_000
 
 STOOD_STILL = "everything stood still between the fault and the recovery"
-# A failed check that makes the times themselves doubtful, and the message for it.
+# If one of these checks fails, the times are doubtful. The text is the reason in the report.
 _SPOILING = {
     "fault_effective": "packets came through a link that was cut: the fault was none",
     "rtx_not_before_detected": "a retransmission was captured before its loss was detected: stamps disagree",
@@ -96,12 +96,12 @@ _SPOILING = {
 
 @dataclass(frozen=True)
 class Repetition:
-    """The findings of one repetition. They can be pickled, and all except the named types are JSON's.
+    """The findings of one repetition. They can be pickled. Values have JSON types or the classes below.
 
-    ``trials`` has an entry for each fault that counts, as it goes into result.json, ``trials_aside`` those in
-    which the machine did not keep up. ``problem`` is an error in the data, ``failure`` why it did not come to
-    its end; ``interrupted`` why the run was ended in its middle. ``set_aside`` has the findings of an earlier
-    attempt (``metrics``) and why they do not count (``reasons``).
+    ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has those in
+    which the machine did not keep up. ``problem`` is an error in the data, ``failure`` the reason if the
+    repetition failed, ``interrupted`` the reason if the run was ended during it. ``set_aside`` has the
+    ``metrics`` of an earlier attempt, and the ``reasons`` why they do not count.
     """
 
     number: int
@@ -121,11 +121,11 @@ class Repetition:
     data: str | None
     details: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, Any] = field(default_factory=dict)
-    """More data for the plots: packets of one recovery, paths in use, distributions."""
+    """Data for plots: packets of one recovery, paths in use, distributions."""
     path_events: Mapping[str, Any] = field(default_factory=dict)
-    """Losses, and EVs retired, replaced, restored and skipped (`mrclab.experiments.measure.events`)."""
+    """Lost packets, and EVs retired, replaced, restored and skipped (`mrclab.experiments.measure.events`)."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
-    """The metrics of lossless links; empty if links drop."""
+    """The data about lossless links; empty if links drop."""
     set_aside: tuple[Mapping[str, Any], ...] = ()
     interrupted: str | None = None
 
@@ -196,20 +196,19 @@ def measure(evidence: Evidence) -> Repetition:
 
 
 def _timed(e: Evidence) -> bool:
-    """Return True if times are measured: a run that is judged by its data alone has neither captures nor
-    samples."""
+    """Return True if times are measured. A run without captures and samples is judged by its data only."""
     return bool(e.captures or e.samples or e.wanted is not None)
 
 
 def _pairs(e: Evidence) -> list[tuple[str, str]]:
-    """Return the hosts that send to one another over the fabric, each pair once."""
+    """Return the pairs of hosts that send to each other over the fabric, each pair once."""
     pairs = dict.fromkeys((e.hosts[a], e.hosts[b]) for a, b in e.pairs)
     return [(a, b) for a, b in pairs if a != b]
 
 
 def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
-    """Return a trace for each pair of hosts, and the errors of the captures."""
-    if e.transport.routing in LOADED:  # nothing says which way a packet took
+    """Return a trace for each pair of hosts, and a list of the captures' errors."""
+    if e.transport.routing in LOADED:  # switches choose by load, so paths are unknown
         return (), []
     if not e.captures or e.recording is None or not e.transport.core.trace:
         return (), []
@@ -243,7 +242,7 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
 
 
 def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]) -> list[Scene]:
-    """Return each fault with all its evidence."""
+    """Return a scene, a fault with all its evidence, for each fault."""
     stamps = [trace.span_ns for trace in traces if trace.span_ns != (0, 0)]
     first = min((begin for begin, _ in stamps), default=e.measure_ns - e.warmup_ns)
     last = max((end for _, end in stamps), default=e.end_ns)
@@ -265,7 +264,7 @@ def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]
 
 
 def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, rule: str) -> Times:
-    """Return the times of a fault by the application's late messages."""
+    """Return the times of a fault, computed from the application's late messages."""
     if not e.flow_bytes or not e.samples:
         return times_unknown(NO_RULE, seen)
     first: list[int] = []
@@ -286,8 +285,8 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
 def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
     """Return the faults that do not count: rehearsals, and those in which the machine did not keep up.
 
-    If fewer than wanted would be left, the latter count. Of a repetition that was interrupted the last one,
-    which was not over, does not count either.
+    If fewer than the wanted number would be left, disturbed faults count, too. If the repetition was
+    interrupted, the last fault does not count, because it had not ended.
     """
     if e.wanted is None or not e.faults:
         return []
@@ -301,13 +300,13 @@ def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
 
 
 def _standstills(e: Evidence, traces: Sequence[Trace]) -> Standstills | None:
-    """Return the standstills of a live stream; None for other workloads, and in virtual time."""
+    """Return the standstills of a live stream; None for other workloads and in virtual time."""
     live = e.recording is not None and bool(e.recording.offsets)
     return standstills_of(traces) if live and traces and e.wanted is not None else None
 
 
 def _stood_still(still: Standstills | None, scenes: Sequence[Scene], aside: Sequence[int]) -> dict[int, int]:
-    """Return the longest standstill between fault and recovery, ns, of each trial that has one and counts."""
+    """Return the longest standstill between fault and recovery, ns, of each trial that counts."""
     found = {}
     for number, scene in enumerate(scenes):
         recovered = scene.times.recovered.ns
@@ -320,7 +319,7 @@ def _stood_still(still: Standstills | None, scenes: Sequence[Scene], aside: Sequ
 
 
 def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
-    """Return the subject of a trial."""
+    """Return the fields that identify a trial: transport, repetition, number and fault."""
     fault = scene.fault
     at_us = round((fault.middle_ns - e.measure_ns) / 1e3, 3)
     return {
@@ -337,7 +336,7 @@ def _metrics(
     logs: Mapping[str, EventLog],
     traces: Sequence[Trace],
 ) -> Metrics:
-    """Return the metrics of a repetition, by its workload; agents have only their rate."""
+    """Return the metrics of a repetition's workload. Agents have only their goodput."""
     kind = str(e.workload.get("kind", ""))
     if kind == "program":
         mbps = captured_mbps(traces, e.measure_ns, e.end_ns)
@@ -368,7 +367,7 @@ def _metrics(
 
 
 def _training(e: Evidence) -> tuple[Steps, Course] | None:
-    """Return a training's steps, and its course under the watchdog that its workload describes."""
+    """Return a training's steps, and its course if the workload's watchdog had ended it."""
     if e.workload.get("kind") != "transformer" or not e.samples:
         return None
     steps = steps_of(e.samples, e.measure_ns)
@@ -385,7 +384,7 @@ def _training(e: Evidence) -> tuple[Steps, Course] | None:
 def _details(
     e: Evidence, training: tuple[Steps, Course] | None, rehearsals: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the driver's details, the steps of a training, and the trials that only settled the rate."""
+    """Return the driver's details, a training's steps, and the trials that only adapted the rate."""
     if training is None:
         return {**e.details, "rehearsals": list(rehearsals)} if rehearsals else e.details
     alone = e.details.get("digests_alone", ())
@@ -394,13 +393,13 @@ def _details(
 
 
 def _finished(samples: Sequence[Sample], *names: str) -> list[Sample]:
-    """Return only as many operations as every rank has finished."""
+    """Return the operations that all ranks have finished."""
     count = min(len(rank[names[0]]) for rank in samples)
     return [{name: rank[name][:count] for name in names} for rank in samples]
 
 
 def _series(e: Evidence, traces: Sequence[Trace]) -> dict[str, Any]:
-    """Return the deliveries over time, by ranks' own series or by the captures."""
+    """Return the delivered bytes over time, from the ranks' series or from the captures."""
     begin_ns = e.measure_ns - min(e.warmup_ns, SERIES_BEFORE_NS)
     width = max(e.series_ns, -(-(e.end_ns - begin_ns) // MOST_BINS))
     if e.samples or not traces:
@@ -464,7 +463,7 @@ def _validity(
             "more than its own error says"
         )
     kept = [load for i, load in enumerate(loads) if i not in aside]
-    if not _timed(e):  # whether every byte arrived does not depend on how soon
+    if not _timed(e):  # Times do not matter here: the run only checks that every byte arrived.
         notes += [f"{line}; times are not measured here" for line in overloads(kept)]
         return Validity(tuple(also), tuple(kept), tuple(notes))
     if e.recording is None:
@@ -480,13 +479,13 @@ def _validity(
 
 
 def disturbed(repetition: Repetition) -> bool:
-    """Return True if the repetition ended well, but CPUs were taken away or a process stood still."""
+    """Return True if the repetition ended well, but others took CPU time or a process was stopped."""
     ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
     return ended and any(by_chance(load) for load in repetition.validity.loads)
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt at a repetition, with the first one's findings and why those do not count."""
+    """Return the second attempt at a repetition, with the first one's findings and why they do not count."""
     aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))
@@ -497,12 +496,12 @@ _FORM = TypeAdapter(Repetition)
 
 
 def save_repetition(directory: Path, repetition: Repetition) -> Path:
-    """Write DIR/repetition.json, whole or not at all, and return its path."""
+    """Write repetition.json, completely or not at all, and return its path."""
     text = json.dumps(asdict(repetition), default=float) + "\n"
     return write_whole(directory / REPETITION_FILE, text)
 
 
 def load_repetition(directory: Path) -> Repetition:
-    """Read DIR/repetition.json. Raise InputError if there is none, or it is something else."""
+    """Read repetition.json. Raise InputError if it is missing or malformed."""
     missing = f"no repetition in '{directory}'"
     return read_form(_FORM, directory / REPETITION_FILE, "repetition", missing)

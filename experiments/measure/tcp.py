@@ -1,7 +1,7 @@
-"""TCP over IPv6: captured segments with data, and the fate of every range of bytes sent.
+"""TCP over IPv6: captured segments with data, and what became of every range of sent bytes.
 
-With segmentation offload a capture at a host holds segments of up to 64 KiB, and the capture at the other
-host may hold the same bytes in other pieces. So segments are not compared as packets, but byte for byte.
+With segmentation offload, a host's capture has segments of up to 64 KiB. The capture at the other host may
+have the same bytes in different pieces. So bytes are compared, not packets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mrclab.experiments.measure.trace import (
 from mrclab.topologies import Fabric
 from mrclab.topologies import Path as FabricPath
 
-# One row per segment that carries data. ``t_ns`` as stamped; addresses are two halves each.
+# One row per segment with data. ``t_ns`` is the time in the file. An address has two halves.
 SEGMENT = np.dtype(
     [
         ("t_ns", "i8"),
@@ -49,12 +49,12 @@ _IP6_HEADER, _TCP_HEADER = 40, 20
 
 
 def read_segments(path: Path | str) -> npt.NDArray[np.void]:
-    """Read the segments with data of a capture: dtype SEGMENT, in the file's order. Raise InputError."""
+    """Read the segments with data from a capture: dtype SEGMENT, in the file's order. Raise InputError."""
     return parse_segments(read_bytes(path), str(path))
 
 
 def parse_segments(data: bytes, where: str = "capture") -> npt.NDArray[np.void]:
-    """Read segments as `read_segments` does, from the bytes of a file."""
+    """Read segments like `read_segments`, but from the bytes of a file."""
     file = open_records(data, where)
     parts = [_decode(file, chunk) for chunk in chunks(file.offsets)]
     return np.concatenate(parts) if parts else np.empty(0, SEGMENT)
@@ -65,7 +65,7 @@ def _decode(file: Records, records: npt.NDArray[np.int64]) -> npt.NDArray[np.voi
     outer, at = frame.outer, frame.ip_at + _IP6_HEADER
     tcp = gather(file.raw, at, _TCP)
     length = outer["length"].astype(np.int64)
-    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # longer than 16 bits can hold
+    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # 0 means more than 16 bits
     payload = length - (tcp["offset"] >> 4).astype(np.int64) * 4
     good = (outer["vtf"] >> 28 == 6) & (outer["next"] == 6) & (at + _TCP_HEADER <= frame.end) & (payload > 0)
     rows = np.zeros(int(np.count_nonzero(good)), SEGMENT)
@@ -85,10 +85,10 @@ Segments = npt.NDArray[np.void]
 def build_tcp_trace(
     sender: Segments, receiver: Segments, paths: Sequence[FabricPath], clock: ClockMap, fabric: Fabric
 ) -> Trace:
-    """Put two captures of segments together: the data from the paths' sender to their receiver.
+    """Combine two captures of segments: the data from the paths' sender to their receiver.
 
-    All segments of a connection, at both ends, are cut wherever one of them begins or ends, so that a range
-    of bytes is either in a segment or not. Round trips are not looked for.
+    All segments of a connection, at both ends, are cut where any of them begins or ends. So a range of bytes
+    is either completely in a segment or not at all. Round trips are not measured.
     """
     src, dst = (port_addresses(fabric, host) for host in (paths[0].src, paths[0].dst))
     tx, rx = _between(sender, True, src, dst), _between(receiver, False, src, dst)
@@ -138,9 +138,9 @@ def _connections(segments: Segments) -> IntArray:
 
 
 def _cut(flow: IntArray, begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Cut ranges at all ends of ranges of their flow: the range that each piece is of, its two ends.
+    """Cut each range where any range of its flow begins or ends.
 
-    Pieces are in the order of the ranges.
+    Return the range of each piece, and the piece's two ends, in the order of the ranges.
     """
     rows, lows, highs = [], [], []
     for number in np.unique(flow):

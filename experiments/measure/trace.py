@@ -1,11 +1,11 @@
-"""Traces: every transmission on the wire and its fate, put together from two captures.
+"""Traces: every transmission on the wire and what became of it, from the captures at both ends.
 
-Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): the
-numbers that a queue pair (connection) sent are unwrapped as one sequence in order of time, and the arrived
-numbers by the last one sent before, so that a number always means the same at both ends.
+Both captures use the same machine's clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32 bits), so
+they are unwrapped: the numbers that a queue pair (connection) sent become one sequence in order of time. An
+arrived number is unwrapped with the last number sent before it, so it means the same at both ends.
 
-Frames are captured before the ICRC is checked. A capture therefore has packets in which a link flipped a bit,
-with a wrong PSN; such a packet matches no transmission, and counts as no arrival.
+Frames are captured before the ICRC is checked. So a capture contains packets in which a link flipped a bit.
+If the PSN is wrong, the packet matches no transmission and does not count as an arrival.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Transmissions:
-    """Data packets sent at the sender's NIC, in order of time; all arrays have shape (n,).
+    """Data packets that the sender's NIC sent, in order of time; all arrays have shape (n,).
 
-    ``t_ns`` monotonic; ``flow`` identifies the queue pair, ``psn`` is unwrapped; ``path`` is the index into
-    the trace's paths by the outer destination on the wire, -1 if it is not among them; ``payload`` in bytes;
-    ``arrived_ns`` is when this very transmission came in at the receiver whole, ``NEVER`` if it did not;
-    ``trimmed`` if it came in without its payload; ``first_ns`` when the first whole copy of its PSN arrived;
-    ``needless`` marks a retransmission although an earlier transmission of that PSN arrived whole; ``frame``
-    numbers the frames of the capture.
+    * ``t_ns``: monotonic ns; ``flow``: the queue pair; ``psn``: unwrapped; ``payload``: bytes.
+    * ``path``: the index into the trace's paths, by the outer destination; -1 if no path has it.
+    * ``arrived_ns``: when this transmission arrived whole at the receiver; ``NEVER`` if it did not.
+    * ``trimmed``: the transmission arrived without its payload.
+    * ``first_ns``: when the first whole copy of the PSN arrived.
+    * ``needless``: a retransmission of a PSN of which an earlier transmission arrived whole.
+    * ``frame``: the number of the frame in the capture.
 
-    For TCP a row is a range of bytes that was cut nowhere on its way, and ``psn`` numbers the ranges of a
-    connection: a frame has as many rows as pieces it arrived in.
+    With TCP, a row is a range of bytes that no device split, and ``psn`` numbers the ranges of a connection.
+    A frame has as many rows as the pieces in which it arrived.
     """
 
     t_ns: IntArray
@@ -59,17 +60,16 @@ class Transmissions:
 
     @property
     def lost(self) -> BoolArray:
-        """The transmissions that came in neither whole nor trimmed: a mask."""
+        """A mask of the transmissions that arrived neither whole nor trimmed."""
         lost: BoolArray = (self.arrived_ns == NEVER) & ~self.trimmed
         return lost
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Data packets that came in at the receiver, in order of time; arrays of shape (n,).
+    """Data packets that arrived at the receiver, in order of time; arrays of shape (n,).
 
-    ``first`` marks the first whole copy of each PSN. ``tx`` is the index of the transmission, -1 if the
-    capture at the sender has no match.
+    ``first`` marks the first whole copy of each PSN. ``tx`` is the index of the matching transmission, or -1.
     """
 
     t_ns: IntArray
@@ -84,7 +84,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class RoundTrips:
-    """For each SACK at the sender that answers data: when it came (monotonic) and the time since the data."""
+    """For each SACK that answers data: the time when the sender received it, and the time since the data."""
 
     t_ns: IntArray
     rtt_ns: IntArray
@@ -92,9 +92,9 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Trace:
-    """The traffic from one host to another. ``paths`` are all ways between them, by index.
+    """The traffic from one host to another. ``paths`` are all paths between the two hosts.
 
-    ``paths_known`` is False if packets do not show their path: switches chose it by a hash.
+    ``paths_known`` is False if packets do not show their path, because switches chose it by a hash.
     """
 
     paths: tuple[Path, ...]
@@ -106,7 +106,7 @@ class Trace:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """First and last stamp of data at either end (monotonic); (0, 0) if there is none."""
+        """The times of the first and last data packet at either end (monotonic); (0, 0) if there is none."""
         stamps = [a.t_ns for a in (self.sent, self.received) if len(a.t_ns)]
         if not stamps:
             return 0, 0
@@ -114,9 +114,9 @@ class Trace:
 
 
 def unwrap(psn: IntArray, bits: int = PSN_BITS) -> IntArray:
-    """Return numbers of that many bits, in order of time, as a sequence that never wraps.
+    """Return numbers of ``bits`` bits, in order of time, as a sequence that never wraps.
 
-    Right as long as neighbours are less than half the space (8 million packets, 2 GiB) apart.
+    Neighbours must differ by less than half of the number space (8 million packets, 2 GiB).
     """
     if len(psn) == 0:
         return psn.astype(np.int64)
@@ -127,14 +127,16 @@ def unwrap(psn: IntArray, bits: int = PSN_BITS) -> IntArray:
 
 
 def port_addresses(fabric: Fabric, host: str) -> npt.NDArray[np.void]:
-    """Return the addresses of a host's NIC ports, comparable with those of captures."""
+    """Return the addresses of a host's NIC ports in the format of `addresses`."""
     halves = np.array([_halves(int(port.address)) for port in fabric.host(host).ports], "u8")
     return addresses(halves[:, 0], halves[:, 1])
 
 
 def ways_by_ev(fabric: Fabric, src: str, dst: str, sender: Packets, routing: str) -> tuple[Path, ...]:
-    """Return the path of every EV with which ``src`` sent data to ``dst``, as switches choose it: by some of
-    the EV's bits (``routing`` structured), or by a hash."""
+    """Return the path of every EV with which ``src`` sent data to ``dst``.
+
+    Switches choose paths by bits of the EV (``routing`` structured), or else by a hash.
+    """
     if routing == "structured":
         return structured_paths(fabric, src, dst)
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
@@ -151,12 +153,12 @@ def build_trace(
     *,
     by_ev: bool = False,
 ) -> Trace:
-    """Put the captures at the two ends of ``paths`` together (MRC and RoCEv2).
+    """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
-    Keeps the data of the paths' sender and receiver, identified by the NICs' inner addresses if these
-    distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are
-    identified by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``,
-    by a fixed rule. SACKs are the ones received by the sender.
+    The trace has the data from the paths' sender to their receiver, by the NICs' inner addresses. The outer
+    destination shows a packet's path. If there are no segment lists, the inner addresses are those of the
+    NICs' ports in ``fabric``. With ``by_ev`` each EV has one of ``paths`` by a fixed rule. SACKs are those
+    that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:
@@ -215,7 +217,7 @@ def build_trace(
 
 
 class Rows(NamedTuple):
-    """Data packets of one end, in order of time.
+    """The data packets at one end, in order of time.
 
     ``packet`` is equal for all copies of a packet, ``key`` for packets that cannot be distinguished.
     """
@@ -238,12 +240,12 @@ def match(
     trimmed: BoolArray,
     frame: IntArray,
 ) -> tuple[Transmissions, Arrivals]:
-    """Match each arrival to its transmission, which gives the fate of every transmission.
+    """Match each arrival with its transmission, which shows what became of every transmission.
 
-    An arrival is of the latest earlier transmission with its key that no other arrival is of (if there is
-    none, it is a copy that the network made, of the latest one). One that has no such transmission is a copy
-    of nothing: it was damaged on its way. ``trimmed`` is of arrivals; the other columns are of transmissions,
-    pairs of columns of both.
+    An arrival belongs to the latest earlier transmission with its key that has no arrival yet. If all of
+    these have one, the arrival is a copy made by the network, and belongs to the latest. If there is none,
+    the packet was damaged on the way. ``trimmed`` has a row for each arrival. A pair has a column for
+    transmissions and one for arrivals. All other columns are for transmissions.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)
@@ -282,7 +284,7 @@ def _halves(address: int) -> tuple[int, int]:
 
 
 def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
-    """Return 128-bit addresses as one sortable, comparable value each."""
+    """Return each 128-bit address as one value that can be sorted and compared."""
     pair = np.empty((len(hi), 2), ">u8")
     pair[:, 0], pair[:, 1] = hi, lo
     return np.frombuffer(pair.tobytes(), "S16") if len(hi) else np.empty(0, "S16")
@@ -291,7 +293,7 @@ def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDA
 def _look_up(
     hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64], table: Mapping[tuple[int, int], int]
 ) -> IntArray:
-    """Return the table's value for every address, -1 if it has none. There are few different addresses."""
+    """Return the table's value for every address; -1 if the table does not have it."""
     if len(hi) == 0:
         return np.empty(0, np.int64)
     pairs = np.empty(len(hi), [("hi", "u8"), ("lo", "u8")])
@@ -302,10 +304,10 @@ def _look_up(
 
 
 def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits: int = PSN_BITS) -> IntArray:
-    """Unwrap both ends' numbers, flow by flow: the sender's as one sequence in order of time, and each that
-    arrived by the one that was sent last (the sender is first on a tie).
+    """Unwrap the numbers of both ends, flow by flow.
 
-    The first ``sent`` rows are the sender's. A number that was damaged on its way changes no other.
+    The first ``sent`` rows are the sender's; they become one sequence in order of time. Each arrived number
+    is taken relative to the last number that was sent up to its time.
     """
     half = 1 << bits - 1
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
@@ -326,7 +328,7 @@ def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits:
 
 
 def _had_earlier(group: IntArray, marked: BoolArray) -> BoolArray:
-    """Return which rows come after a marked row of the same group."""
+    """Return a mask of the rows that come after a marked row of the same group."""
     order = np.lexsort((np.arange(len(group)), group))
     sorted_group = group[order]
     place = np.arange(len(order))
@@ -339,12 +341,12 @@ def _had_earlier(group: IntArray, marked: BoolArray) -> BoolArray:
 
 
 def rank(values: IntArray) -> IntArray:
-    """Return each value's place among the different ones."""
+    """Return each value's rank among the distinct values."""
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def codes(*columns: IntArray) -> IntArray:
-    """Return one number for each row; rows with equal columns get equal numbers. Shape (n,).
+    """Return one number for each row, equal for rows with equal columns. Shape (n,).
 
     Raise OverflowError if the columns' ranges together need more than 63 bits.
     """
@@ -361,7 +363,7 @@ def codes(*columns: IntArray) -> IntArray:
 
 
 def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
-    """Return, for each wanted (key, time), the index of that key's latest entry up to then, else -1."""
+    """Return, for each wanted (key, time), the index of the key's latest entry up to that time, or -1."""
     n = len(key)
     both = np.concatenate([key, wanted])
     is_wanted = np.arange(len(both)) >= n
@@ -377,10 +379,10 @@ def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns:
 
 
 def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
-    """Return, for each wanted (key, time), the index of the latest entry of that key that is not later than
-    it and that no earlier wanted one has taken, else -1.
+    """Match each wanted (key, time) with the key's latest entry up to that time that is not matched yet.
 
-    That is the matching of brackets: an entry opens one, a wanted one closes the last that is open.
+    Wanted pairs are matched in order of time. Return the index of each entry; -1 if there is none. The
+    algorithm matches brackets: an entry opens a bracket, a wanted pair closes the last open one.
     """
     n = len(key)
     both = np.concatenate([key, wanted])
@@ -388,7 +390,7 @@ def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_n
     order = np.lexsort((closes, np.concatenate([t_ns, wanted_t_ns]), both))
     group, closing = both[order], closes[order]
     depth = np.cumsum(np.where(closing, -1, 1))
-    level = depth + closing  # of the bracket itself: both of a pair are on one level
+    level = depth + closing  # an entry and its match get the same level, like brackets
     by_level = np.lexsort((np.arange(len(order)), level, group))
     previous = np.concatenate([by_level[:1], by_level[:-1]])
     paired = closing[by_level] & ~closing[previous]
@@ -401,10 +403,10 @@ def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_n
 def _round_trips(
     sacks: npt.NDArray[np.void], clock: ClockMap, tx: npt.NDArray[np.void], tx_t: IntArray
 ) -> RoundTrips:
-    """Return the times from the data packet that a SACK names by PSN and EV to that SACK.
+    """Return the times from a data packet to the SACK that names its PSN and EV.
 
-    A SACK goes to the other queue pair number than data does, so queue pairs are not compared; packets of two
-    queue pairs with one PSN and EV in flight at a time are too rare to bend a median.
+    Data and SACKs have different queue pair numbers, so these are not compared. Two queue pairs almost never
+    have the same PSN and EV in flight, so this does not change a median.
     """
     t_ns = clock.to_monotonic(sacks["t_ns"])
     order = np.argsort(t_ns, kind="stable")

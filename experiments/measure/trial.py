@@ -1,6 +1,6 @@
-"""One fault in full: its times, the packets sent and lost around it, and checks of the endpoints' claims.
+"""The complete description of one fault: its times, the packets around it, and checks of the endpoints' logs.
 
-Pure: traces, events and times in, one entry of ``trials`` of result.json out.
+These are pure functions. They compute an entry of ``trials`` in result.json from traces, events and times.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A claim held against the other evidence. ``ok`` is None if there was nothing to check."""
+    """A check: a claim about a fault, compared with other evidence. ``ok`` is None without such evidence."""
 
     name: str
     ok: bool | None
     detail: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json."""
+        """Return the check as in result.json."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A fault and its evidence. ``logs`` are the agents' event logs by host: ranks have none."""
+    """A fault and its evidence. ``logs`` has the agents' event logs by host; ranks have no logs."""
 
     traces: tuple[Trace, ...]
     fault: FaultRecord
@@ -54,12 +54,12 @@ class Scene:
     logs: Mapping[str, EventLog] = field(default_factory=dict)
 
     def events(self, trace: Trace) -> EventLog | None:
-        """Return the sender's log."""
+        """Return the event log of the trace's sender."""
         return self.logs.get(trace.paths[0].src)
 
 
 def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
-    """Return the entry of ``trials`` except for its place in the run: transport, repetition, number."""
+    """Return the entry of ``trials`` without its place in the run: transport, repetition and number."""
     traces, fault, span = scene.traces, scene.fault, scene.span
     before = [within(t.sent.t_ns, span.start, fault.t_before_ns) for t in traces]
     here = [within(t.sent.t_ns, span.start, span.end) for t in traces]
@@ -100,7 +100,7 @@ def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
 
 
 def times_dict(times: Times, rtt_us: float | None = None) -> dict[str, Any]:
-    """Return a fault's times as a trial has them: in us, with errors, in RTTs, and with reasons."""
+    """Return a fault's times as in a trial: in us, with errors, in RTTs, and with reasons."""
     found: dict[str, Any] = {"felt": times.felt, "rule": times.rule}
     for name in TIMES:
         measured: Measured = getattr(times, name)
@@ -114,7 +114,7 @@ def times_dict(times: Times, rtt_us: float | None = None) -> dict[str, Any]:
 
 
 def us(ns: float | None) -> float | None:
-    """Return microseconds, to the nanosecond."""
+    """Return the time in microseconds, rounded to nanoseconds."""
     return None if ns is None else round(ns / 1000, 3)
 
 
@@ -128,20 +128,20 @@ def _delivered(trace: Trace, span: Span) -> int:
 
 
 def _settled(scene: Scene, trace: Trace) -> slice:
-    """Return the transmissions that had the time to arrive before the capture ended."""
+    """Return the transmissions that were sent early enough to arrive before the capture ended."""
     end = min(scene.span.end, trace.span_ns[1] - scene.span.in_flight_ns)
     return within(trace.sent.t_ns, scene.span.start, max(end, scene.span.start))
 
 
 def _elsewhere(scene: Scene, trace: Trace) -> IntArray:
-    """Return the lost transmissions that the fault did not take."""
+    """Return the lost transmissions that were not lost to the fault."""
     settled = _settled(scene, trace)
     lost = np.flatnonzero(trace.sent.lost[settled]) + settled.start
     return np.setdiff1d(lost, taken(trace, scene.fault, scene.span))
 
 
 def _gaps(scene: Scene) -> dict[str, Any]:
-    """Return the intervals between completions of messages that agents logged: the application's view."""
+    """Return the intervals between completed messages in agents' logs, as the application sees them."""
     t_ns, source = np.zeros(0, np.int64), "none"
     for end, name in (("dst", "ReceiveCompleted"), ("src", "SendCompleted")):
         hosts = {getattr(trace.paths[0], end) for trace in scene.traces}
@@ -162,7 +162,7 @@ def _gaps(scene: Scene) -> dict[str, Any]:
 
 
 def checks(scene: Scene, elsewhere: int) -> tuple[Check, ...]:
-    """Hold captures and endpoints against each other."""
+    """Compare the endpoints' logs with the captures."""
     recovered = scene.times.recovered
     found = [
         _check_effective(scene),
@@ -182,7 +182,7 @@ def checks(scene: Scene, elsewhere: int) -> tuple[Check, ...]:
 
 
 def _check_effective(scene: Scene) -> Check:
-    """Check that no packet sent after the cut came in before the repair: else the cut was ineffective."""
+    """Check that no packet sent after the cut arrived before the repair; otherwise the cut had no effect."""
     slipped = count = 0
     for trace in scene.traces:
         during = within(trace.sent.t_ns, scene.fault.t_after_ns, scene.span.repair_before)
@@ -194,14 +194,14 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that of all packets with the time to arrive only the fault's were lost."""
+    """Check that no packets were lost except those lost to the fault."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")
 
 
 def _check_first_rtx(scene: Scene) -> Check:
-    """Check that no lost packet was sent again before the sender detected the loss."""
+    """Check that no lost packet was retransmitted before the sender detected the loss."""
     name = "rtx_not_before_detected"
     if scene.times.detected.ns is None:
         return Check(name, None, "no detection to compare with")
@@ -215,9 +215,9 @@ def _check_first_rtx(scene: Scene) -> Check:
 
 
 def _first_rtx(scene: Scene) -> int | None:
-    """Return when the first of the lost packets was sent again, in ns since the fault.
+    """Return when the first lost packet was retransmitted, in ns since the fault.
 
-    The fault may have taken a retransmission of a packet that was lost before: the answer is a later one.
+    If the fault dropped a retransmission of an earlier loss, this is the time of the next retransmission.
     """
     found = []
     for trace in scene.traces:
@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the silence after the last packet was too long for chance."""
+    """Check that the broken paths were silent for so long that it cannot be chance."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")
@@ -247,7 +247,7 @@ def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
 
 
 def _check_claimed(scene: Scene) -> Check:
-    """Compare the senders' counts of their retransmissions with the captures'."""
+    """Compare the number of retransmissions in the senders' logs with that in the captures."""
     name, claimed, seen, logged = "retransmissions_as_claimed", 0, 0, False
     for host in {trace.paths[0].src for trace in scene.traces}:
         log = scene.logs[host]
@@ -259,12 +259,12 @@ def _check_claimed(scene: Scene) -> Check:
         )
     if not logged:
         return Check(name, None if seen else True, f"none claimed, {seen} captured")
-    # one at either edge of the span may fall on different sides of it
+    # An event at an edge of the span may be in the log's span and not in the capture's.
     return Check(name, abs(claimed - seen) <= len(scene.traces), f"{claimed} claimed, {seen} captured")
 
 
 def _check_retired(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Look for EVs that a sender retired while the fault lasted although it did not break them."""
+    """Check that during the fault the sender retired only EVs whose paths were broken."""
     wrong: set[int] = set()
     count = 0
     for host in {trace.paths[0].src for trace in traces}:
@@ -277,7 +277,7 @@ def _check_retired(scene: Scene, traces: Sequence[Trace]) -> Check:
 
 
 def _check_paths(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that each EV stands for one path, the one that the outer destination spells out."""
+    """Check that each EV has one path, which the outer destination shows."""
     wrong = count = 0
     for trace in traces:
         here = within(trace.sent.t_ns, scene.span.start, scene.span.end)

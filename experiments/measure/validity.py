@@ -1,14 +1,13 @@
-"""Validity of a run: were the endpoints able to work in time? Rules for load, and standstills.
+"""Validity of a run: could the endpoints work in time? Rules for the load, and standstills.
 
-The rules are about the processes that a figure depends on: their share of a CPU, their waiting and standing
-still, their cost per packet. The use of the CPUs by other programs is a rule only if those can take a CPU
-from the endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise it is a note.
+The rules apply to the processes on which a figure depends: their share of a CPU, how long they waited or were
+stopped, and their CPU time per packet. CPU use by other programs matters only if they can take a CPU from the
+endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise it is a note.
 
-A standstill is a time in which no data frame left or came in, for five times the usual gap, and a millisecond
-at least. The usual gap is that from burst to burst: gaps as long or longer hold half of the time. A machine
-that stops for so long stops the sender, the receiver and the switches between them. A sender that waits for
-an acknowledgement could look the same, so that standstills during recoveries are distinguished from those at
-other times.
+A standstill is a time in which no data frame was sent or received, for at least five times the normal gap and
+at least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half
+of the time. A stopped machine stops sender, receiver and switches. A sender that waits for an acknowledgement
+could look the same, so recoveries are judged separately.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from mrclab.experiments.measure.trace import IntArray, Trace
 TIMES_USUAL = 5
 LEAST_NS = 1_000_000
 MOST_SHARE = 0.1
-"""Of the trials: if more have a standstill, it is not chance that puts it into their recoveries."""
+"""If a larger share of the trials has a standstill in the recovery, chance is not the cause."""
 KEPT = 200
-"""Standstills of a repetition that a result holds, the longest."""
+"""A result has at most so many standstills of a repetition: the longest ones."""
 
 
 @dataclass(frozen=True)
 class Standstills:
-    """When each began and how long it was, ns: two arrays of shape (n,); and the shortest that counts."""
+    """The start and length of each standstill, ns: two arrays of shape (n,). ``limit_ns`` is the minimum."""
 
     t_ns: IntArray
     length_ns: IntArray
     limit_ns: int
 
     def longest_between_ns(self, begin_ns: int, end_ns: int) -> int:
-        """Return the longest that touches the time from ``begin_ns`` to ``end_ns``; 0: there is none."""
+        """Return the longest standstill that overlaps the time from ``begin_ns`` to ``end_ns``, or 0."""
         touching = (self.t_ns < end_ns) & (self.t_ns + self.length_ns > begin_ns)
         return int(self.length_ns[touching].max(initial=0))
 
     def to_dict(self, measure_ns: int) -> dict[str, Any]:
-        """Return them as they go into result.json: begin and length in us since the measurement's start."""
+        """Return the standstills as in result.json: begin and length in us since the measurement's start."""
         kept = np.sort(np.argsort(-self.length_ns, kind="stable")[:KEPT])
         rows = zip(self.t_ns[kept].tolist(), self.length_ns[kept].tolist(), strict=True)
         return {
@@ -54,7 +53,7 @@ class Standstills:
         }
 
     def words(self) -> str:
-        """Return one line for a note; empty if there are none."""
+        """Return one line for a note; empty if there are no standstills."""
         if not len(self.t_ns):
             return ""
         count = len(self.t_ns)
@@ -66,13 +65,13 @@ class Standstills:
 def chosen_aside(found: Mapping[int, int], trials: int) -> list[int]:
     """Return the trials to set aside, of those with a standstill between the fault and the recovery.
 
-    None if they are more than one, and more than a tenth: then the standstills may be the transport's own.
+    If they are several and more than a tenth, set none aside: the transport may cause the standstills.
     """
     return sorted(found) if len(found) <= max(1.0, MOST_SHARE * trials) else []
 
 
 def standstills_of(traces: Sequence[Trace]) -> Standstills:
-    """Return the standstills in which no pair of hosts sent or received data, by their captures."""
+    """Return the times in which no pair of hosts sent or received data, by their captures."""
     stamps = [stamps for trace in traces for stamps in (trace.sent.t_ns, trace.received.t_ns)]
     frames = np.sort(np.concatenate(stamps)) if stamps else np.zeros(0, np.int64)
     gaps = np.diff(frames)
@@ -84,29 +83,30 @@ def standstills_of(traces: Sequence[Trace]) -> Standstills:
 
 
 def _usual_ns(gaps: IntArray) -> int:
-    """Return the gap so long that longer ones hold half of the time."""
+    """Return the length such that gaps of this length or longer make up half of the time."""
     ordered = np.sort(gaps)
     held = np.cumsum(ordered)
     return int(ordered[int(np.searchsorted(held, held[-1] / 2))])
 
 
-# A trial above any of these is not to be trusted: the queue for a CPU is then part of the measured times.
-# Running and waiting of one endpoint, of one CPU: near 1 the kernel takes it away for 50 ms in each second.
+# If a trial exceeds one of these limits, waiting for a CPU is part of its times, so they are not valid.
+# MAX_SHARE: the time in which an endpoint runs or waits. Near 1 the kernel pauses it for 50 ms a second.
 MAX_SHARE = 0.92
-MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
-MAX_COST = 1.25  # CPU time per packet of one endpoint, over that of the rehearsal and the trials before
-MAX_BUSY = 0.95  # of all CPUs, over a trial, unless endpoints run before all other programs
-MAX_STEAL = 0.05  # of all CPUs, over a trial
-# The share of the time in which one thread of a switch ran or wanted to: near 1 its queue only grows. Below
-# that its waiting is part of the hop, and so of the reported RTT.
+# MAX_WAIT: of the time in which a thread of an agent ran or waited for a CPU, the share of waiting.
+MAX_WAIT = 0.25
+MAX_COST = 1.25  # CPU time per packet, relative to the rehearsal and earlier trials
+MAX_BUSY = 0.95  # use of all CPUs, unless endpoints have priority over other programs
+MAX_STEAL = 0.05  # the share of all CPUs that the hypervisor took
+# The share of the time in which a thread of a switch runs or waits for a CPU. Near 1 its queue always grows.
+# Below the limit, its waiting is a part of the hop's delay, and so of the reported RTT.
 MAX_DEMAND = 0.85
-MAX_STOPPED = 0.0  # ns: a process that stands still measures nothing, and is not measurable
-MAX_THROTTLED = 0.0  # any throttling by a cgroup's quota stops the world for tens of milliseconds
+MAX_STOPPED = 0.0  # ns; times are wrong if a process was stopped
+MAX_THROTTLED = 0.0  # us; a cgroup's quota stops processes for tens of milliseconds
 
 
 @dataclass(frozen=True)
 class Validity:
-    """The verdict on a run: ``reasons`` is empty if it is valid; ``loads`` are per trial, in order."""
+    """The verdict on a run, which is valid if it has no ``reasons``. ``loads`` has one for each trial."""
 
     reasons: tuple[str, ...]
     loads: tuple[Load, ...] = ()
@@ -114,11 +114,11 @@ class Validity:
 
     @property
     def valid(self) -> bool:
-        """True if the times of this run are valid."""
+        """True if the times of the run are valid."""
         return not self.reasons
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json, with the rules that were applied."""
+        """Return the verdict as in result.json, with the rules that were applied."""
         rules = {
             "max_share": MAX_SHARE,
             "max_wait": MAX_WAIT,
@@ -144,10 +144,10 @@ def judge(
     also: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Validity:
-    """Apply the rules to the load of every trial and to the recorder's own troubles.
+    """Apply the rules to the load of every trial and to the data about the captures.
 
-    ``capture_drops`` counts, for each capture, packets that the kernel dropped: one is enough, since the
-    missing one might be decisive. ``also`` are reasons found elsewhere (a failed check of a trial).
+    ``capture_drops`` has the number of packets that the kernel dropped from each capture. A single packet
+    makes a run invalid, because it could be decisive. ``also`` are reasons from elsewhere.
     """
     reasons: list[str] = []
     for name, dropped in (capture_drops or {}).items():
@@ -160,7 +160,7 @@ def judge(
 
 
 def _crowded(loads: Sequence[Load]) -> list[str]:
-    """Return a note if the CPUs were busy, in trials for which that is no rule."""
+    """Return a note if CPUs were busy although endpoints have priority: this does not make a run invalid."""
     busy = [load.busy for load in loads if load.first and load.busy is not None and load.busy > MAX_BUSY]
     if not busy:
         return []
@@ -168,7 +168,7 @@ def _crowded(loads: Sequence[Load]) -> list[str]:
     return [f"{text}, with other programs too: the endpoints run before those"]
 
 
-# Key of `Load`, its limit, and the reason given above it.
+# For each rule: the field of `Load`, its limit, and the text of the reason if the limit is exceeded.
 _RULES = (
     ("share", MAX_SHARE, "{busiest} ran or waited for a CPU {value:.0%} of the time (limit {limit:.0%})"),
     ("cost", MAX_COST, "a packet cost {dearest} {value:.2f} times the CPU time of other trials"),
@@ -184,7 +184,7 @@ _BY_RATE = ("share", "busy", "wait", "demand")
 
 
 def _broken(load: Load) -> list[str]:
-    """Return the keys of the rules that a load breaks."""
+    """Return the fields whose limits a load exceeds."""
     return [
         key
         for key, limit, _ in _RULES
@@ -193,22 +193,22 @@ def _broken(load: Load) -> list[str]:
 
 
 def too_fast(load: Load) -> bool:
-    """Return True if a lower rate may help: the endpoints, or the switches, had too little CPU."""
+    """Return True if a lower rate may help, because endpoints or switches had too little CPU time."""
     return any(key in _BY_RATE for key in _broken(load))
 
 
 def kept_up(load: Load) -> bool:
-    """Return True if the machine kept up in a trial of this load: no rule is broken."""
+    """Return True if the machine kept up in a trial with this load, so that no limit is exceeded."""
     return not _broken(load)
 
 
 def by_chance(load: Load) -> bool:
-    """Return True if others took CPUs, or a process stood still: another attempt may go better."""
+    """Return True if others took CPU time or a process was stopped: a second attempt may be better."""
     return any(key in _BY_CHANCE for key in _broken(load))
 
 
 def overloads(loads: Sequence[Load]) -> list[str]:
-    """Return at most one reason for each rule: in how many trials it was broken, and the worst of them."""
+    """Return one reason for each rule that was broken: the number of trials, and the worst value."""
     reasons = []
     for key, limit, text in _RULES:
         broken = [(getattr(load, key), load) for load in loads if key in _broken(load)]

@@ -1,1 +1,1 @@
-"""The course of an experiment, live and in virtual time: its faults, what is due when, its evidence."""
+"""How an experiment runs, live or in virtual time: its faults, the order of its steps, its evidence."""

@@ -1,6 +1,6 @@
-"""The course of a repetition, live and in virtual time: its faults, what is due when, and its evidence.
+"""The course of a repetition, live and in virtual time: its faults, the order of actions, its evidence.
 
-A `World` is the small part that differs: its clock, how to wait in it, its routes and its workload.
+The class `World` has the differences between the two: the clock, how to wait, the routes and the workload.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric
 
 LONGEST_WAIT_NS = 10**9
-MOST_LATE_NS = 50_000_000  # of a fault: a run with a later one is not the requested run
+MOST_LATE_NS = 50_000_000  # If a fault comes later than this, the run is not the requested run.
 
 
 class Workload(Paths, Protocol):
@@ -45,7 +45,7 @@ class Workload(Paths, Protocol):
 
     @property
     def over(self) -> bool:
-        """Return True when all is done, or something that must not happen did."""
+        """Return True when the workload is done, or when an error was found."""
 
 
 class Routes(Protocol):
@@ -53,14 +53,14 @@ class Routes(Protocol):
 
     @property
     def next_ns(self) -> int | None:
-        """Return when something is due; None: nothing is."""
+        """Return when the next change of routes is due, or None."""
 
     def act(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Make the changes of routes that are due."""
 
 
 class World(Protocol):
-    """A live fabric, or one in virtual time, with a workload on it. Times are of its clock, ns."""
+    """A live or a simulated fabric with a workload on it. Times are of its clock, in ns."""
 
     @property
     def workload(self) -> Workload:
@@ -76,37 +76,37 @@ class World(Protocol):
 
     @property
     def deaths(self) -> SwitchWatch | None:
-        """Return the watch over switch processes; None: no switch ends by itself."""
+        """Return the watch over switch processes; None if no switch can end by itself."""
 
     @property
     def pace(self) -> Pace | None:
-        """Return the adapter of the workload's rate; None: the rate is fixed."""
+        """Return the object that adapts the workload's rate; None if the rate is fixed."""
 
     @property
     def change_profile(self) -> Change | None:
-        """Return the function that changes a host's profiles; None: the workload has none."""
+        """Return the function that changes a host's profiles; None if the workload has no profiles."""
 
     @property
     def next_ns(self) -> int | None:
-        """Return when `act` is due; None: it is not."""
+        """Return when `act` is due, or None."""
 
     def clock(self) -> int:
         """Return the time."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Let time pass until then, or until something happens; ``paths``: a trial waits for all paths."""
+        """Wait until ``until_ns``, or until something happens. ``paths``: a trial waits for its paths."""
 
     def act(self) -> None:
-        """Do what is due in the workload's processes."""
+        """Perform the actions of the workload's processes that are due."""
 
 
 class _NoDeaths:
-    """A watch over switch processes of which none ends."""
+    """A watch over switches that never end, for virtual time."""
 
     reviving = False
 
     def require_death(self) -> None:
-        """Raise RuntimeError: there is no such death."""
+        """Raise RuntimeError, because a simulated switch never ends by itself."""
         raise RuntimeError("a simulated switch does not end by itself")
 
 
@@ -124,11 +124,11 @@ class Course:
         self._length_ns = placement.length_ns or scenario.limit_ns
         self.specs = faults_met(scenario.faults, transport)
         self.links_used = tuple(placement.links_used(fabric))
-        """The links that the workload's packets can take."""
+        """All links that packets of the workload can take."""
 
     @property
     def only_sequences(self) -> bool:
-        """Return True if all faults come one after another: then the load is judged trial by trial."""
+        """Return True if all faults are in sequences. Then the load is judged for each trial."""
         return bool(self.specs) and all(isinstance(spec, SequentialFaults) for spec in self.specs)
 
     def planned(self) -> tuple[PlannedFault, ...]:
@@ -143,7 +143,7 @@ class Course:
         step: Callable[[], None],
         say: Callable[[str], None] = lambda line: None,
     ) -> FaultRun:
-        """Return the execution of all faults; ``timed`` has those at given times."""
+        """Return the object that makes all faults. ``timed`` makes the faults at given times."""
         sources, sequences = [timed], list[SequenceSource]()
         deaths: Deaths = world.deaths or _NoDeaths()
         for number, spec in enumerate(self.specs):
@@ -165,7 +165,8 @@ class Course:
         return FaultRun(injector, sources, sequences, world.deaths, profiles)
 
     def run(self, world: World, faults: FaultRun, meter: LinkMeter, measure_ns: int) -> None:
-        """Do everything that is due until the workload is over, something is wrong, or time is up."""
+        """Perform all actions when they are due, until the workload is done, an error is found, or time is
+        up."""
         agents, length_ns = self._scenario.workload.kind in AGENT_KINDS, self._placement.length_ns
         deadline: int | None = measure_ns + self._scenario.limit_ns
         if agents:
@@ -192,9 +193,9 @@ class Course:
         changes: Sequence[RouteChange],
         interrupted: str | None,
     ) -> Evidence:
-        """Return the evidence of the repetition, without what only its world has.
+        """Return the evidence of the repetition, except for parts that only a live or a virtual run has.
 
-        ``span`` is the beginning and the end of the measurement, ``interrupted`` the cause of an early end.
+        ``span`` is the beginning and the end of the measurement. ``interrupted`` is why it ended early.
         """
         failures = [*faults.all_failures, *collected.failures]
         if faults.late_ns > MOST_LATE_NS:

@@ -1,7 +1,7 @@
-"""Carrying out a repetition's faults: timed, in sequence and random entries, one executor for all.
+"""Make a repetition's faults: faults at given times, random faults, and sequences of faults.
 
-In a sequence, faults are made one after another: each trial holds one, undoes it, and waits until all is
-settled. Nothing here waits: ``next_ns`` returns the next due time, and ``act`` does the work.
+In a sequence, each trial makes one fault, undoes it, and waits until all paths are in use again. No function
+here waits: ``next_ns`` returns the time of the next action, and ``act`` performs it.
 """
 
 from __future__ import annotations
@@ -27,72 +27,72 @@ Clock = Callable[[], int]
 
 
 def _rpc_errors() -> tuple[type[Exception], ...]:
-    """Return gRPC's class of errors if this process uses gRPC: virtual time has no switches to call."""
+    """Return gRPC's class of errors, or nothing if this process does not use gRPC (in virtual time)."""
     grpc = sys.modules.get("grpc")
     return () if grpc is None else (grpc.RpcError,)
 
 
 class Paths(Protocol):
-    """The interface to the senders' paths."""
+    """The interface to the paths of the senders."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
+        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether all paths are in use again; None while `ask_restored` still waits."""
 
 
 class Pace(Protocol):
-    """The interface of the workload's rate: a driver's."""
+    """The interface to the workload's rate, which a driver implements."""
 
     @property
     def rehearses(self) -> bool:
-        """Return True if a trial that does not count is to come before the others, to settle the rate."""
+        """Return True if trials that do not count are needed first, to adapt the rate."""
 
     def adapt(self, load: Load) -> bool:
-        """Adapt the rate after a trial of this load; return True if that trial's rate was right."""
+        """Adapt the rate after a trial with this load; return True if the rate of that trial was right."""
 
 
 class Marks(Protocol):
-    """The interface of `mrclab.experiments.live.captures.recorder.Recorder` to trials."""
+    """The part of `mrclab.experiments.live.captures.recorder.Recorder` that trials use."""
 
     def mark(self) -> None:
-        """Mark a boundary."""
+        """Mark the end of a trial and the start of the next."""
 
     def last_load(self) -> Load:
         """Return the load between the last two marks."""
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks by an amended one."""
+        """Replace the load between the last two marks."""
 
     def take_as_usual(self) -> None:
-        """Compare later loads with the one between the last two marks."""
+        """Use the load between the last two marks as the normal load, with which later loads are compared."""
 
 
 class Deaths(Protocol):
-    """The interface of `mrclab.experiments.live.disturbances.SwitchDeaths` to trials."""
+    """The part of `mrclab.experiments.live.disturbances.SwitchDeaths` that trials use."""
 
     @property
     def reviving(self) -> bool:
         """Return True while a switch is being started again."""
 
     def require_death(self) -> None:
-        """Raise if no switch has ended."""
+        """Wait until a switch ends; raise an error if none does."""
 
 
 class SequenceSource:
-    """Makes faults one after another: hold, undo, wait for all paths, settle, next.
+    """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait to settle.
 
-    A trial in which the machine did not keep up is made again after all others, as many times in all as there
-    are trials: a shared machine has such moments, and whether one falls into a trial does not depend on how
-    the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
-    ``say`` gets a line at the first of them. ``marks`` counts the boundaries between trials.
+    If the machine did not keep up in a trial, the trial is made again after all others. There are at most as
+    many second attempts as trials. This does not bias the results, as the disturbance does not depend on
+    them. An attempt at once would often meet the same disturbance. ``say`` gets a message when the first
+    trial is made again. ``marks`` is the number of boundaries between trials so far.
 
-    If a path was retired in the time to settle, that wait is repeated before the next fault, once.
+    If a path is retired in the time to settle, the wait for paths is repeated once before the next fault.
 
-    ``pace`` adapts the rate at each boundary. On its request, the first trials are rehearsals, which do not
-    count: they end when the rate was right in one of them, after three at the latest.
+    ``pace`` adapts the rate after each trial. If it needs rehearsals, the first trials do not count.
+    Rehearsals end when the rate of a trial was right, at the latest after three.
     """
 
     def __init__(
@@ -118,15 +118,15 @@ class SequenceSource:
         self._pace = pace
         self._rehearsing = pace is not None and pace.rehearses and bool(trials)
         self.rehearsals = 0
-        """How many of the faults that were made were rehearsals: the first."""
+        """The number of faults that were rehearsals. They are the first."""
         self._number = 0
         self._again = len(trials)
         self._state = "ready"
         self._made = 0
         self._settling_ns = 0
-        """When the last wait for all to settle began."""
+        """When the last wait to settle began."""
         self._between = False
-        """That wait comes after a trial, not at its end."""
+        """True if a path was retired after the trial, so that the wait for paths is repeated."""
         self.marks = 0
         self.next_ns: int | None = 0
         self.notes: list[str] = []
@@ -138,7 +138,7 @@ class SequenceSource:
 
     @property
     def done(self) -> int:
-        """Return how many trials are done."""
+        """Return the number of trials that are done."""
         return self._number
 
     @property
@@ -147,7 +147,7 @@ class SequenceSource:
         return len(self._trials)
 
     def act(self, clock: Clock) -> None:
-        """Take the next step if it is due."""
+        """Perform the next action of the trial if it is due."""
         if self._state == "waiting":
             self._look_for_paths(clock)
         while not self.over and self.next_ns is not None and self.next_ns <= clock():
@@ -172,13 +172,13 @@ class SequenceSource:
         self._state, self.next_ns = "held", clock() + fault.until_ns
 
     def release(self) -> None:
-        """Undo the fault that is held. Raise grpc.RpcError if the switch lost it by ending."""
+        """Undo the present trial's fault. Raise SwitchError if this fails although no switch has ended."""
         if self._state != "held":
             return
         try:
             self._injector.undo(self._made)
         except _rpc_errors():
-            # The switch died with its fault entries: there is nothing to undo in it any more.
+            # The switch ended and lost the fault's entry, so there is nothing to undo.
             if not self._deaths.reviving:
                 self._deaths.require_death()
             self._injector.forget(self._made)
@@ -190,7 +190,7 @@ class SequenceSource:
             self._paths.ask_restored(RESTORE_TIMEOUT_S)
 
     def revived(self) -> None:
-        """Go on after a switch that ended by itself is back."""
+        """Continue the trial after an ended switch was started again."""
         if self._state in ("waiting", "settling"):
             self._wait_for_paths()
 
@@ -211,12 +211,12 @@ class SequenceSource:
         load = self._recorder.last_load()
         self._judge(in_trial(load, self._injector.records()[-1]))
         if not self.over and any(t_ns >= self._settling_ns for t_ns in load.retired_ns):
-            # It was no fault of ours, but a pause of the peer, say: the next trial would begin without paths.
+            # The fault did not cause this (a pause of the peer may have), and the next trial needs all paths.
             self._between = True
             self._wait_for_paths()
 
     def _judge(self, load: Load) -> None:
-        """Take in the load of the trial that ended: does it count, is it made again, at which rate."""
+        """Use the load of the trial that ended: to count it or make it again, and to adapt the rate."""
         self._recorder.amend(load)
         if kept_up(load) or self._rehearsing:
             self._recorder.take_as_usual()
@@ -235,19 +235,19 @@ class SequenceSource:
         self._step()
 
     def mark(self) -> None:
-        """Mark a boundary between trials."""
+        """Mark the end of a trial and the start of the next."""
         self._recorder.mark()
         self.marks += 1
 
 
 REVIVE_AFTER_NS = 100_000_000
-"""How long a switch that ended by itself stays away."""
+"""How long after its end a switch is started again."""
 
 
 class TimedSource:
-    """Makes faults of a plan in order of time, each at its time. The plan may be endless.
+    """Make planned faults, each at its time. The plan may be endless.
 
-    A fault is prepared when the one before it has been made. ``start_ns`` is when the measurement starts.
+    A fault is prepared when the previous one has been made. The measurement starts at ``start_ns``.
     """
 
     def __init__(self, injector: Injector, planned: Iterable[PlannedFault], start_ns: int) -> None:
@@ -259,27 +259,27 @@ class TimedSource:
         self._order = count()
         self.late_ns = 0
         self.skipped = 0
-        """Faults left out because their place was broken already."""
+        """The number of faults that were left out because their place had a fault already."""
 
     @property
     def next_ns(self) -> int | None:
-        """Return when the next fault is to be made or undone."""
+        """Return when the next fault must be made or undone, or None."""
         make = [] if self._coming is None else [self.start_ns + self._coming.at_ns]
         undo = [self.start_ns + until_ns for until_ns, _, _ in self._undoing[:1]]
         return min([*make, *undo], default=None)
 
     @property
     def over(self) -> bool:
-        """Return True if nothing is left to make or undo."""
+        """Return True if no fault is left to make or to undo."""
         return self.next_ns is None
 
     def make_first(self) -> None:
-        """Make the faults that are due when the measurement starts, before it does."""
+        """Make the faults that are due at the start of the measurement. Call this before it starts."""
         while self._coming is not None and self._coming.at_ns <= 0:
             self._make_coming()
 
     def act(self, clock: Clock) -> None:
-        """Make and undo the faults that are due. At the same time undoing comes first."""
+        """Make and undo the faults that are due. If both are due at the same time, undo first."""
         while (due := self.next_ns) is not None and due <= clock():
             self.late_ns = max(self.late_ns, clock() - due)
             if self._undoing and self.start_ns + self._undoing[0][0] == due:
@@ -301,33 +301,33 @@ class TimedSource:
 
 
 class SwitchWatch(Deaths, Protocol):
-    """The interface of a watch over switches that end by themselves."""
+    """The interface of a watch over switches that may end by themselves."""
 
     @property
     def revive_ns(self) -> int | None:
-        """Return when switches that ended are to be started again; None while there are none."""
+        """Return when to start the ended switches again; None if no switch has ended."""
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return a death that no fault explains; ``broken`` returns whether a place has a fault."""
+        """Return the next end of a switch that is not at a place with a fault (``broken``), or None."""
 
     def switch(self, death: Death) -> str:
-        """Return the name of the switch that ended."""
+        """Return the name of the switch that has ended."""
 
     def words(self, death: Death) -> str:
-        """Return the message about a death. Raise SwitchError if the switch cannot be started again."""
+        """Return the message about the end of a switch. Raise SwitchError if it cannot be started again."""
 
     def plan_revival(self, death: Death, at_ns: int) -> None:
-        """Have the switch started again at a time."""
+        """Plan to start the switch again at the given time."""
 
     def revive(self, clock: Clock) -> Iterator[tuple[str, Death, Moment]]:
-        """Start the switches again; yield each with the moment in which it came back."""
+        """Start the ended switches again. Yield each with the time at which it was ready."""
 
 
 class FaultRun:
     """All faults of a repetition, and the switches that end by themselves.
 
-    Such a death is a separate fault in the records (kind ``switch-death``), if the target can start the
-    switch again: it is started and programmed, and the run goes on. ``failures`` names each.
+    If the target can start such a switch again, it is started and programmed, and the run continues. The end
+    is recorded as a separate fault (kind ``switch-death``). ``failures`` has a message about each.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class FaultRun:
 
     @property
     def next_ns(self) -> int | None:
-        """Return when something is due; None while nothing is."""
+        """Return the time of the next action, or None."""
         dues = [source.next_ns for source in self._sources if not source.over]
         revive_ns = None if self._deaths is None else self._deaths.revive_ns
         return min((due for due in (*dues, revive_ns) if due is not None), default=None)
@@ -363,7 +363,7 @@ class FaultRun:
         return any(sequence.next_ns is None and not sequence.over for sequence in self.sequences)
 
     def records(self) -> tuple[FaultRecord, ...]:
-        """Return the records of all faults so far, in order."""
+        """Return the records of all faults up to now, in the order in which they were made."""
         return self._injector.records()
 
     @property
@@ -374,23 +374,23 @@ class FaultRun:
 
     @property
     def late_ns(self) -> int:
-        """Return by how much a timed fault was made or undone too late, at most."""
+        """Return the longest delay of a timed fault: the time by which it was made or undone too late."""
         return max((source.late_ns for source in self._timed), default=0)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes for the reader."""
+        """Return notes for the reader of the report."""
         skipped = sum(source.skipped for source in self._timed)
         found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
         return (*found, *(note for source in (*self.sequences, *self._profiles) for note in source.notes))
 
     @property
     def all_failures(self) -> tuple[str, ...]:
-        """Return why the figures are not to be trusted: deaths of switches, refused changes of profiles."""
+        """Return reasons not to trust the figures: switches that ended, and refused changes of profiles."""
         return (*self.failures, *(failure for source in self._profiles for failure in source.failures))
 
     def act(self, clock: Clock) -> None:
-        """Do everything that is due. Raise SwitchError if a switch ended that cannot be started again."""
+        """Perform all actions that are due. Raise SwitchError if an ended switch cannot be started again."""
         if self._deaths is not None:
             self._look_for_deaths(self._deaths, clock)
         for source in self._sources:
@@ -410,7 +410,7 @@ class FaultRun:
 
     def _revive(self, deaths: SwitchWatch, clock: Clock) -> None:
         for sequence in self.sequences:
-            if sequence.marks <= len(self._injector):  # else the trial it fell into has no separate record
+            if sequence.marks <= len(self._injector):  # the trial has a record, so its load ends here
                 sequence.mark()
         for switch, death, moment in deaths.revive(clock):
             self._injector.add(
@@ -427,7 +427,7 @@ class FaultRun:
             sequence.revived()
 
     def look_back(self) -> None:
-        """Name the switches that ended after the last fault, when it was too late to measure them."""
+        """Add a failure for each switch that ended after the last trial."""
         deaths = self._deaths
         while deaths is not None and (death := deaths.next_death(self._injector.broken)) is not None:
             self.failures.append(

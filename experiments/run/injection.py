@@ -1,7 +1,6 @@
-"""Changes of a running fabric: faults made and undone, and profiles changed on the hosts' NICs.
+"""Changes of a running fabric: make and undo faults, and change profiles on the hosts' NICs.
 
-The injector is the one maker of faults for all schedules, and records each. Changes of profiles are carried
-out at the times that the scenario asks for.
+All faults are made by the injector, which records each of them. Profiles are changed at the scenario's times.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ class _Made:
 
 
 class Injector:
-    """Makes planned faults, undoes them, and keeps a record of each in the order in which they were made.
+    """Make planned faults, undo them, and record them in the order in which they were made.
 
-    ``note`` is called with each fault that was made (False) or undone (True), and when. ``busiest`` is the
-    place that a fault on the busiest link breaks. Call ``undo_all`` whatever happened.
+    ``note`` is called with each fault, its time, and False if it was made or True if it was undone.
+    ``busiest`` is the place of faults on the busiest link. At the end, also after an error, call
+    ``undo_all``. The methods raise the errors of the fabric's `Faults`.
     """
 
     def __init__(self, faults: Faults, note: Note = lambda fault, t_ns, undone: None) -> None:
@@ -46,26 +46,17 @@ class Injector:
         return replace(fault, place=self.busiest)
 
     def prepare(self, fault: PlannedFault) -> None:
-        """Begin to prepare a fault, unless its place is unknown yet, or broken.
-
-        Raise the errors of the fabric's faults.
-        """
+        """Begin to prepare a fault. Do nothing if its place is still unknown, or has a fault already."""
         fault = self._placed(fault)
         if fault.place != BUSIEST and not self.broken(fault.place):
             self._faults.prepare(_fault(fault))
 
     def wait_prepared(self, fault: PlannedFault) -> None:
-        """Wait until a fault that was prepared can be made at once.
-
-        Raise the errors of the fabric's faults.
-        """
+        """Wait until a prepared fault can be made without delay."""
         self._faults.wait_prepared(_fault(self._placed(fault)))
 
     def make(self, fault: PlannedFault) -> int:
-        """Make a fault; return its number, by which it is undone.
-
-        Raise the errors of the fabric's faults.
-        """
+        """Make a fault; return its number, which ``undo`` takes."""
         fault = self._placed(fault)
         moment = self._faults.apply(_fault(fault))
         self._made.append(_Made(fault, moment))
@@ -73,20 +64,20 @@ class Injector:
         return len(self._made) - 1
 
     def undo(self, number: int) -> None:
-        """Undo a fault that was made. A second call is harmless. Raise the errors of the fabric's faults."""
+        """Undo a fault; do nothing if it was undone before. Raise the errors of the fabric's faults."""
         made = self._made[number]
         if isinstance(made, _Made) and made.undone is None:
             made.undone = self._faults.undo(made.fault.place)
             self._note(made.fault, made.undone.t_after_ns, True)
 
     def forget(self, number: int) -> None:
-        """Drop a fault without undoing it: its switch ended, and lost it."""
+        """Remove a fault from the records without undoing it, because its switch ended."""
         made, self._made[number] = self._made[number], None
         if isinstance(made, _Made):
             self._faults.forget(made.fault.place)
 
     def undo_all(self) -> None:
-        """Undo everything that is still broken, and drop the unused preparations."""
+        """Undo all faults that are in force, and drop unused preparations."""
         self._faults.drop_prepared()
         for number in range(len(self._made)):
             self.undo(number)
@@ -99,7 +90,7 @@ class Injector:
         )
 
     def add(self, record: FaultRecord) -> None:
-        """Add a fault that the scenario does not have."""
+        """Add the record of a fault that is not in the scenario."""
         self._made.append(record)
 
     def __len__(self) -> int:
@@ -133,11 +124,11 @@ def _fault(fault: PlannedFault) -> Fault:
 
 Clock = Callable[[], int]
 Change = Callable[[str, dict[str, Any]], Mapping[str, Any]]
-"""Sends a host's NIC a request about its profiles, and returns the answer."""
+"""A function that sends a request about profiles to a host's NIC, and returns the answer."""
 
 
 class ProfileSource:
-    """Makes the changes in order of time. It never waits: ``next_ns`` is when the next one is due."""
+    """Make the changes of profiles in order of time. It never waits: the next is due at ``next_ns``."""
 
     def __init__(
         self, changes: Sequence[ProfileChange], hosts: Collection[str], change: Change, start_ns: int
@@ -151,7 +142,7 @@ class ProfileSource:
 
     @property
     def next_ns(self) -> int | None:
-        """Return when the next change is due."""
+        """Return when the next change is due, or None."""
         return self._start_ns + self._coming[0].at_ns if self._coming else None
 
     @property

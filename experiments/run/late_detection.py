@@ -1,4 +1,4 @@
-"""When a routing protocol would notice that a link is dead, or back: its hellos come late."""
+"""When a routing protocol would notice a dead or a restored link, whose hellos are missing or back."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mrclab.faults.kinds import ALL_KINDS
 from mrclab.topologies import Fabric
 
 SILENCING = tuple(kind.name for kind in ALL_KINDS.values() if kind.silences)
-"""Faults that no hello passes. A session needs hellos from both ends, so one direction is enough.
+"""The kinds of faults under which hellos are lost. One direction is enough: both ends must receive hellos.
 
-A carrier that is lost is noticed without any hello. A switch that dies takes none from its neighbours here:
-its ports stay lit."""
+A lost carrier is noticed at once. A dead switch leaves the carriers up, so only missing hellos show it.
+"""
 
 
 class LateDetection:
-    """Which links are due to be taken out of the routes, or put back, as late as hellos would show it.
+    """The links to remove from the routes or to restore, at the times at which hellos would show a change.
 
     Without a ``detection_ns`` there are none.
     """
@@ -41,16 +41,16 @@ class LateDetection:
 
     @property
     def next_ns(self) -> int | None:
-        """When there is something to do; None while there is nothing to notice."""
+        """Return when the next change of routes is due, or None."""
         return None if self._schedule is None else self._schedule.next_ns()
 
     def due(self, now_ns: int) -> Iterable[Change]:
-        """Take the changes of routes that are due."""
+        """Return the changes of routes that are due, and remove them from the schedule."""
         return () if self._schedule is None else self._schedule.due(now_ns)
 
 
 def fabric_links(fabric: Fabric, place: str) -> Iterator[str]:
-    """Yield the links between T0 and T1 of a place: the link itself, or those of a switch or a plane."""
+    """Yield the T0-T1 links of a place: the link itself, or those of a switch or a plane."""
     for link in fabric.links:
         if link.kind == "fabric" and place in (link.name, link.a.node, link.b.node, f"p{link.plane}"):
             yield link.name

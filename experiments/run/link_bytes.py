@@ -1,7 +1,4 @@
-"""The bytes that links carry: over time by the switches' counters, and which link carries the traffic.
-
-The first is for a measurement. The second reads the interfaces' own counters, on any target.
-"""
+"""The bytes that links carry: over time for a measurement, and the link that carries the most."""
 
 from __future__ import annotations
 
@@ -20,7 +17,10 @@ PERIOD_NS = 100_000_000
 
 
 class LinkMeter:
-    """Reads counters every 100 ms; ``read`` has the bytes sent by every interface so far, by its name."""
+    """Read the byte counters of links every 100 ms.
+
+    ``read`` returns the number of bytes that each interface has sent so far, by the interface's name.
+    """
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LinkMeter:
         self._times: list[int] = []
         self._bytes: dict[str, list[int]] = {name: [] for name in links}
         self.next_ns: int | None = begin_ns if links else None
-        """When the next reading is due."""
+        """When the next reading is due, or None."""
 
     def act(self, clock: Callable[[], int]) -> None:
         """Take a reading if one is due."""
@@ -53,12 +53,14 @@ class LinkMeter:
         self.next_ns += self._period_ns * max(1, -(-(after - self.next_ns) // self._period_ns))
 
     def series(self, measure_ns: int) -> dict[str, Any]:
-        """Return the bytes that each link carried in each bin from its first reading on, both ways together.
+        """Return the bytes that each link carried in each period, both directions together.
 
-        ``start_us`` is relative to ``measure_ns``. Between two readings bytes are assumed to come evenly.
+        ``start_us`` is the time of the first reading since ``measure_ns``. Values in between are
+        interpolated.
         """
         last_ns = self._times[-1] if self._times else self._begin_ns
-        import numpy as np  # scenarios are checked without it
+        # Imported here, because numpy must not be needed to check a scenario.
+        import numpy as np
 
         edges = np.arange(self._begin_ns, last_ns + 1, self._period_ns)
         carried = {
@@ -70,16 +72,16 @@ class LinkMeter:
         return {"start_us": start_us, "bin_us": self._period_ns / 1e3, "bytes": carried}
 
 
-# One read for all interfaces of a thread's namespace. With netlink, hundreds of them take seconds.
+# A thread's file with the counters of all interfaces in its namespace, because netlink is much slower.
 DEVICES = Path("/proc/thread-self/net/dev")
 _SENT_BYTES = 8
-"""Index in the numbers of an interface; the eight before it count received traffic."""
+"""Position of the sent bytes in the numbers of an interface. The eight before count received traffic."""
 
 
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
-    """Return the bytes that every switch's interface has sent and received.
+    """Return the numbers of bytes that each interface of a switch has sent and received.
 
-    Raise OSError if a namespace is gone.
+    Raise OSError if a namespace does not exist any more.
     """
     found: dict[str, tuple[int, int]] = {}
     for place in sorted({network.places[switch.name] for switch in network.fabric.switches}):
@@ -93,12 +95,12 @@ def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
 
 
 def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """Return the bytes that every switch's interface has sent. Raise OSError if a namespace is gone."""
+    """Return the number of bytes that each switch's interface has sent. Raise OSError as `bytes_carried`."""
     return {name: sent for name, (sent, _) in bytes_carried(network).items()}
 
 
 def carried_by_interface(text: str) -> dict[str, tuple[int, int]]:
-    """Return the bytes that each interface has sent and received, by the text of proc(5)'s ``net/dev``."""
+    """Return the sent and received bytes of each interface, from the text of ``/proc/net/dev`` (proc(5))."""
     found: dict[str, tuple[int, int]] = {}
     for line in text.splitlines()[2:]:
         name, _, numbers = line.partition(":")
@@ -110,7 +112,10 @@ def carried_by_interface(text: str) -> dict[str, tuple[int, int]]:
 def busiest_link(
     fabric: Fabric, before: Mapping[str, int], after: Mapping[str, int], used: Collection[str]
 ) -> str:
-    """Return the T0-T1 link of ``used`` whose ends sent most between two readings; the first of equals."""
+    """Return the T0-T1 link of ``used`` that carried the most bytes between two readings.
+
+    If links are equal, return the first.
+    """
 
     def carried(name: str) -> int:
         link = fabric.link(*name.split(":"))

@@ -1,4 +1,4 @@
-"""The findings of a run so far, live or in virtual time, and their place on disk."""
+"""The findings of a run up to now, live or in virtual time, and where they are stored."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mrclab.hosts.transports.table import Transport
 
 @dataclass
 class Outcome:
-    """The findings of a run so far, by the transports' names. ``run_scenario`` fills it.
+    """The findings of a run up to now, by the transports' names. ``run_scenario`` adds to it.
 
-    Repetitions that are in it at the start are not made again. ``began``: something was measured, or was
-    about to be; from then on none of the run's files may be removed.
+    Repetitions that it contains at the start are not made again. ``began`` becomes True when a measurement
+    begins. From then on no file of the run may be removed.
     """
 
     target: str = ""
@@ -23,16 +23,16 @@ class Outcome:
     began: bool = False
 
     def left(self, scenario: Scenario, transport: Transport) -> tuple[int, ...]:
-        """Return the numbers of a transport's repetitions that are still to be made."""
+        """Return the numbers of the repetitions that a transport still needs."""
         done = {r.number for r in self.repetitions.get(transport.name, ()) if r.interrupted is None}
         return tuple(number for number in range(scenario.repetitions) if number not in done)
 
     def add(self, transport: str, repetition: Repetition) -> None:
-        """Add the findings of a repetition, in place of those of an interrupted attempt."""
+        """Add the findings of a repetition. They replace those of an interrupted attempt."""
         others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
         self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
 
 
 def repetition_directory(out: Path, transport: str, number: int) -> Path:
-    """Return the directory of a repetition's evidence, and its findings."""
+    """Return the directory of a repetition's evidence and findings."""
     return out / f"{transport}-{number}"

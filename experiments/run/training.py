@@ -1,11 +1,11 @@
-"""A training's progress files, and the digests that its ranks should reach.
+"""A training's progress files, and the expected hashes of its parameters.
 
-Two files of JSON lines are in the repetition's directory, for an observer. Rank 0 writes `STEPS`, a line
-after each of its steps; the run writes `COURSE`: when the measurement began, and each fault made or undone.
-Times are CLOCK_MONOTONIC's, in ns. Measurements do not use these files: they come from all ranks, at the end.
+An observer can follow a training in two files in the repetition's directory. Rank 0 adds a line to `STEPS`
+after each of its steps. The run writes to `COURSE` when the measurement begins and when a fault is made or
+undone. Times are of CLOCK_MONOTONIC, in ns. Measurements do not use these files.
 
-Digests are hashes of the parameters. One process computes the expected ones without a network, once for all
-transports of a run.
+Digests are hashes of the parameters. One process computes the expected ones without a network, once for a
+run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ STEPS, COURSE = "steps.jsonl", "course.jsonl"
 
 
 class CourseLog:
-    """Writes the course of a repetition; with None as its file, nothing."""
+    """Write the course of a repetition to a file; None: write nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
 
     def begin(self, measure_ns: int) -> None:
-        """Note when the measurement begins."""
+        """Record when the measurement begins."""
         self._add({"measure_ns": measure_ns})
 
     def note(self, fault: PlannedFault, t_ns: int, undone: bool) -> None:
-        """Note a fault that was made or undone."""
+        """Record that a fault was made or undone."""
         self._add({"kind": fault.kind, "place": fault.place, "t_ns": t_ns, "undone": undone})
 
     def _add(self, line: Mapping[str, Any]) -> None:
@@ -48,19 +48,19 @@ class CourseLog:
 
 @dataclass
 class Progress:
-    """A repetition as far as it got. Times are in us since the measurement began."""
+    """The progress of a repetition up to now. Times are in us since the measurement began."""
 
     start_us: list[float] = field(default_factory=list)
     computed_us: list[float] = field(default_factory=list)
     end_us: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    """Those of rank 0's batches, nats a character."""
+    """The losses of rank 0's batches, in nats a character."""
     faults: list[dict[str, Any]] = field(default_factory=list)
-    """``kind``, ``place``, ``at_us`` and ``until_us`` (None while it lasts)."""
+    """Each fault has ``kind``, ``place``, ``at_us`` and ``until_us`` (None while the fault lasts)."""
 
 
 def progress_of(directory: Path) -> Progress | None:
-    """Return the progress in a repetition's files; None if its measurement has not begun."""
+    """Return the progress from a repetition's files; None if its measurement has not begun."""
     course = _lines(directory / COURSE)
     if not course:
         return None
@@ -83,11 +83,10 @@ def progress_of(directory: Path) -> Progress | None:
 
 
 def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> str:
-    """Return words on a running training, such as ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``.
+    """Return a text like ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``; empty before step 1.
 
-    ``directories`` has each repetition's, by its name and in the order in which they run, ``elapsed_s`` the
-    time since the first began; empty before the first step. The time left is by the mean time of the
-    repetition's steps, and the mean time that repetitions took to start.
+    ``directories`` has each repetition's directory by name, in the order of the run. ``elapsed_s`` is the
+    time since the first one began. The time left follows from the mean times of a step and of a start.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)
@@ -103,7 +102,7 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """Return a file's lines, without an incomplete last one; none if the file is missing."""
+    """Return a file's complete lines; none if the file is missing."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -116,17 +115,17 @@ TIMEOUT_S = 600.0
 
 
 def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str, list[str]]:
-    """Return the ``digests_alone`` of a training, for a repetition's details; empty for other workloads."""
+    """Return the ``digests_alone`` of a training, for `Evidence.details`; empty for other workloads."""
     if placement.job != TRANSFORMER:
         return {}
     return {"digests_alone": digests_alone(placement.params, len(placement.hosts), seed, directory)}
 
 
 def digests_alone(params: Mapping[str, Any], ranks: int, seed: int, directory: Path) -> list[str]:
-    """Return the digests (hexadecimal) of the parameters before the first step and after each.
+    """Return the digests (hexadecimal) of the parameters before the first step and after each step.
 
-    They are kept in ``directory``, which all transports of a run share. Raise CalledProcessError or
-    TimeoutExpired if the process fails.
+    They are stored in ``directory``, so that all transports of a run can use them. Raise CalledProcessError
+    or TimeoutExpired if the process that computes them fails.
     """
     settings, steps = Settings.of(params, ranks, seed), int(params["steps"])
     kept = directory / f"alone-{seed}.json"

@@ -1,1 +1,1 @@
-"""Scenarios in virtual time (target `sim`): a live run's evidence without root or kernel."""
+"""Run scenarios in virtual time (target `sim`), with the same evidence as live, without root or a kernel."""

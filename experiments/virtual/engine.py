@@ -1,7 +1,7 @@
-"""Runs a scenario in virtual time: transport after transport, repetition after repetition.
+"""Run a scenario in virtual time: one transport after another, one repetition after another.
 
-All is in this process; `mrclab.run_jobs` runs the repetitions in several. A repetition has the workload, its
-faults, and the same evidence as of a live run.
+Everything runs in this process; `mrclab.run_jobs` runs repetitions in several processes. A repetition runs
+the workload with its faults, and gives the same evidence as a live run.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from mrclab.topologies import Fabric, one_plane
 WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
 UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
-"""Number of bins, or more, in which the links' bytes are counted; a bin has 100 ms at most."""
+"""The measurement has at least so many periods, in each of which the bytes of links are counted."""
 LINKS_OF_A_PATH = 4
 HUGE_PAGES_FROM_HOSTS = 256
-"""Of smaller fabrics the state is a few tens of MB, for which huge pages are not worth the move."""
+"""A smaller fabric has a state of a few tens of MB, for which huge pages are not worth their cost."""
 BUSIEST_PART = 10
-"""The busiest link is determined in this part (1/n) of the warm-up, at its end."""
+"""The busiest link is determined in the last 1/10 of the warm-up."""
 
 
 class NoLoad:
-    """A recorder's report on the machine: in virtual time it always keeps up."""
+    """Replaces the recorder of the machine's load: in virtual time the machine always keeps up."""
 
     def mark(self) -> None:
         """Do nothing."""
 
     def last_load(self) -> Load:
-        """Return no load."""
+        """Return the load of an idle machine."""
         return UNLOADED
 
     def amend(self, load: Load) -> None:
@@ -74,7 +74,7 @@ class NoLoad:
 
 
 class Reconvergence(LateDetection):
-    """Routes that react to faults as late as a routing protocol would (transports with ``detection_ns``)."""
+    """Routes that react to faults with the delay of a routing protocol (transports with ``detection_ns``)."""
 
     def __init__(self, network: Network, transport: Transport, seed: int) -> None:
         super().__init__(network.fabric, transport.detection_ns, seed)
@@ -92,7 +92,7 @@ class Reconvergence(LateDetection):
 
 
 class VirtualRepetition:
-    """Runs one repetition of a transport on a separate fabric."""
+    """Run one repetition of a transport on a new fabric."""
 
     def __init__(
         self, scenario: Scenario, transport: Transport, fabric: Fabric, out: Path, step: Callable[[], None]
@@ -138,14 +138,14 @@ class VirtualRepetition:
         return self._evidence(setting, run, workload.collect(), number)
 
     def _captured(self) -> bool:
-        """Return whether a live run would capture: times of faults are read from captures."""
-        # A graph's measure is its step: captures of hundreds of pairs would tell nothing more.
+        """Return True if a live run would capture packets: on request, or to measure the times of faults."""
+        # A graph is measured by the length of its steps, which needs no captures of hundreds of hosts.
         graph = self._scenario.workload.kind in GRAPHS
         measured = not graph and any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         return self._scenario.measure.capture or measured
 
     def _record(self, setting: VirtualSetting) -> None:
-        """Capture at every host that takes part, if a live run would."""
+        """Capture packets at every host of the workload, if a live run would do so."""
         self._captures = {}
         if not self._captured():
             return
@@ -156,7 +156,7 @@ class VirtualRepetition:
             setting.fabric.network.nics[host].recorder = recorder
 
     def _in_flight_ns(self, fabric: VirtualFabric, faults: Sequence[FaultRecord]) -> int:
-        """Return the longest that a packet can be on its way: every link of its path may be made longer."""
+        """Return the longest time of a packet in the network, if a fault delays it on all links of a path."""
         longest_ns = max((fault.params.get("delay_ns", 0) for fault in faults), default=0)
         return int(fabric.in_flight_ns + LINKS_OF_A_PATH * longest_ns)
 
@@ -177,7 +177,7 @@ class VirtualRepetition:
 
 
 class _Run:
-    """A world of virtual time with a workload: see `mrclab.experiments.run.course`."""
+    """A run in virtual time with its workload; it implements `mrclab.experiments.run.course.World`."""
 
     deaths = None
     pace = None
@@ -212,7 +212,7 @@ class _Run:
         return QueueMeter(self._network, measure_ns, measure.series_ns, wanted=measure.queues)
 
     def _bytes_sent(self) -> dict[str, int]:
-        """Return the bytes that every port has sent, by the name of its interface."""
+        """Return the number of bytes that each port has sent, by the name of the port's interface."""
         return {f"{near}-eth{port.number}": port.bytes for (near, _), port in self._network.links.items()}
 
     def carry_out(self) -> None:
@@ -231,7 +231,7 @@ class _Run:
         self.queues = self._queue_meter(self.measure_ns)
         self.flow.begin()
         if length_ns is not None:
-            # Packets sent until then may arrive much later; that time is not the workload's.
+            # The flow meter ends here, though packets in flight may arrive much later.
             self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
         self.course.run(self, self.faults, self.meter, self.measure_ns)
         self.end_ns = self.clock()
@@ -239,19 +239,19 @@ class _Run:
         self.injector.undo_all()
 
     def _find_busiest(self) -> str:
-        """Return the link that carries most at the end of the warm-up."""
+        """Return the link that carries the most bytes at the end of the warm-up."""
         self._run_to(self.measure_ns - (self.measure_ns - self.clock()) // BUSIEST_PART)
         before = self._bytes_sent()
         self._run_to(self.measure_ns)
         return busiest_link(self._network.fabric, before, self._bytes_sent(), self.course.links_used)
 
     def _run_to(self, t_ns: int) -> None:
-        """Let time pass up to then, whatever stops the clock before."""
+        """Run the clock until ``t_ns``. If something stops the clock earlier, start it again."""
         while self.clock() < t_ns and not self.workload.over:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Let time pass. A workload stops the clock when all paths may be back."""
+        """Run the clock until ``until_ns``, or until the workload stops it: its paths may be in use again."""
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)
@@ -259,11 +259,11 @@ class _Run:
 
     @property
     def next_ns(self) -> int | None:
-        """Return when the queues are read next."""
+        """Return the time of the next reading of the queues."""
         return self.queues.next_ns
 
     def act(self) -> None:
-        """Read the queues if that is due; the workload itself works when the clock runs."""
+        """Read the queues if that is due. The workload needs no call: it runs on the clock."""
         self.queues.act(self.clock())
 
     def queue_details(self) -> dict[str, Any]:
@@ -280,9 +280,9 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport; live targets have `mrclab.experiments.live.engine.run_scenario`. Raise InputError.
+    """Run every transport in virtual time. Raise InputError.
 
-    ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
+    ``say`` gets progress messages, ``step`` the number of finished trials (without trials: of repetitions).
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED
@@ -327,10 +327,7 @@ def repeat(
 
 
 def _measured(runner: VirtualRepetition, number: int) -> Repetition:
-    """Run and measure a repetition.
-
-    Nothing in a run becomes garbage that only the collector could find, so it stays off until the end.
-    """
+    """Run and measure a repetition. Garbage collection is off, because a run makes no cyclic garbage."""
     gc.disable()
     try:
         return measure(runner.run(number))

@@ -1,4 +1,4 @@
-"""The simulated fabric that a transport runs on, and the interface of a workload on it."""
+"""The simulated fabric of a transport, and the interface of the workloads that run on it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CHOICES: Mapping[str, Choice] = {
     "adaptive": "adaptive",
     "flowlet": "flowlet",
 }
-"""The basis of the switches' choice of path, for each routing without segment lists."""
+"""How switches choose a path, for each routing without segment lists."""
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
-    """Return the longest time that a packet is on its way, ns, if it is not dropped: through full queues.
+    """Return the longest time in ns of a packet that is not dropped, on a path through full queues.
 
-    A queue takes data up to its drop threshold. If it trims, cut frames take at most half of the link ahead
-    of its data, so that the data wait twice as long as its trim threshold.
+    A queue accepts data up to its drop threshold. In a queue that trims, trimmed frames may use half of the
+    link, so data waits up to twice the trim threshold.
     """
 
     def hop_ns(kind: LinkKind, queued: bool) -> int:
@@ -51,13 +51,13 @@ def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
             times.append(profile.delay_ns + frame_ns + wait * 1000 // TICKS_PER_US)
         return max(times)
 
-    # A NIC hands its ports no more than they can send.
+    # A NIC's own queue adds no wait, because a NIC sends no faster than its ports.
     inner = 4 if fabric.pods > 1 else 2
     return hop_ns("host", False) + inner * hop_ns("fabric", True) + hop_ns("host", True)
 
 
 class VirtualFabric:
-    """A network with its faults, for one transport."""
+    """A simulated network with its faults, for one transport."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class VirtualFabric:
         *,
         captured: bool = True,
     ) -> None:
-        """Build the fabric; every frame to a NIC is ``propagation_ns`` longer on its way.
+        """Build the fabric. Every frame to a NIC arrives ``propagation_ns`` later.
 
-        ``virtual`` describes hosts and links. If no frame is ``captured``, packets cross as objects, as far
-        as the transport has such packets: the same run in less time. Raise InputError for a transport that
-        only a kernel has.
+        ``virtual`` describes hosts and links. If no frame is ``captured``, packets are sent as Python objects
+        instead of bytes if the transport can do so. The run is the same and takes less time. Raise InputError
+        for a transport that needs a kernel.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns
@@ -84,9 +84,9 @@ class VirtualFabric:
         self.fast = fast_links(fabric)
         policy = queue_policy(fabric, propagation_ns)
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
-        """The longest time of a packet on its way, except for faults that delay it."""
+        """The longest time of a packet in the network, if no fault delays it."""
         if transport.lossless or virtual.links == "buckets":
-            # A pause has no bound, and packets wait before the token buckets of hosts, too.
+            # A pause has no limit. With token buckets, packets also wait in hosts.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
@@ -95,7 +95,7 @@ class VirtualFabric:
         wires = lossless is None and buffers is None
         follows_segments = transport.routing == "srv6" and transport.core.objects is not None
         self.objects = not captured and wires and follows_segments
-        """Packets cross as objects."""
+        """Packets are sent as Python objects, not as bytes."""
         ends = (fabric.hosts[0].name, fabric.hosts[-1].name)
         self.network.flowlet_ns = max(idle_rtt_ns(fabric, host) for host in ends)
         if transport.routing in CHOICES:
@@ -103,7 +103,7 @@ class VirtualFabric:
         self.faults = registry_of(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any]) -> Nic:
-        """Return a NIC at a host with the transport's endpoint; ``options`` go on top of the transport's."""
+        """Return a new NIC of a host with the transport's endpoint. ``options`` replace the transport's."""
         core = self.transport.core
         assert core.config is not None, "refused when this fabric was made"
         return attach_nic(
@@ -120,7 +120,7 @@ class VirtualFabric:
 
 @dataclass(frozen=True, slots=True)
 class VirtualSetting:
-    """A workload's context: the repetition's fabric, seed and directory."""
+    """The input of a workload: fabric, scenario, placement, and the repetition's seed and directory."""
 
     fabric: VirtualFabric
     scenario: Scenario
@@ -134,23 +134,23 @@ class VirtualWorkload(Protocol):
 
     @property
     def over(self) -> bool:
-        """Return True when all is done, or something that must not happen did."""
+        """Return True when the workload is done, or when an error was found."""
 
     def start(self) -> int:
-        """Begin; return when the measurement begins, ns."""
+        """Start the workload; return the time at which the measurement begins, ns."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
+        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether all paths are in use again; None while `ask_restored` still waits."""
 
     def stop(self) -> None:
-        """Send no more, and let the sent packets arrive."""
+        """Stop sending, and wait until the sent packets have arrived."""
 
     def collect(self) -> Collected:
-        """Return what came out."""
+        """Return the results and counters."""
 
 
 MakeWorkload = Callable[[VirtualSetting], VirtualWorkload]

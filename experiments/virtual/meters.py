@@ -1,8 +1,8 @@
-"""What is recorded on a simulated fabric: packets at NICs, queues of ports, stopped links.
+"""Records of a simulated fabric: packets at NICs, queues of ports, stopped links.
 
-Captures have the format of a live run's. Their stamps are virtual time, which begins at 0, in nanoseconds;
-LINUX_SLL2 marks the packets that went out. Queues of all ports over time are for a heat map. The flow meter
-tells which lossless links stopped during the measurement, for how long, and their queues.
+Captures have the format of a live run's captures. Their times are virtual, in ns from 0. The link type
+LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. The flow meter
+reports how long lossless links were stopped during the measurement, and their queues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLUSH_BYTES = 1 << 22
 
 
 class PcapRecorder:
-    """Writes the frames that a NIC sends and receives to a file."""
+    """Write the frames that a NIC sends and receives to a pcap file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,34 +53,34 @@ class PcapRecorder:
         self._buffer.clear()
 
     def close(self) -> None:
-        """Complete the file."""
+        """Write the rest of the frames and close the file."""
         self._flush()
         self._file.close()
 
 
 def recording_of(captures: dict[str, PcapRecorder]) -> Recording:
-    """Return the notes of a live run's recorder: every packet is in its file, and there is one clock."""
+    """Return a recording as of a live run: no packet was missed, and all times are of one clock."""
     counts = {name: CaptureCounts(c.packets, c.packets, 0) for name, c in captures.items()}
     return Recording(counts, (OffsetSample(0, 0, 0),), ())
 
 
 MOST_ROWS = 400
-"""Readings to keep; if there are more, every second one goes and the period doubles."""
+"""The most readings to keep. If there are more, every second one is removed and the period doubles."""
 MOST_PORTS = 64
-"""Ports to report: those with the longest queues."""
+"""The number of ports to report: those with the longest queues."""
 
 
 class QueueMeter:
-    """Reads how long a frame would wait at each port, once in a period."""
+    """Measure periodically how long a frame would wait at each port."""
 
     def __init__(self, network: Network, begin_ns: int, period_ns: int, *, wanted: bool) -> None:
-        """Read from ``begin_ns`` on, if it is ``wanted``."""
+        """Begin the readings at ``begin_ns``; make none if they are not ``wanted``."""
         self._ports = list(network.links.values()) if wanted else []
         self._period_ns = period_ns
         self._begin_ns = begin_ns
         self._rows: list[list[int]] = []
         self.next_ns: int | None = begin_ns if wanted else None
-        """When the next reading is due."""
+        """When the next reading is due, or None."""
 
     def act(self, now_ns: int) -> None:
         """Take a reading if one is due."""
@@ -94,9 +94,9 @@ class QueueMeter:
         self.next_ns = self._begin_ns + len(self._rows) * self._period_ns
 
     def found(self, measure_ns: int) -> dict[str, Any]:
-        """Return the readings in JSON types: ``start_us`` from ``measure_ns`` on, ``bin_us``, ``wait_ns``.
+        """Return the readings in JSON types: ``start_us`` since ``measure_ns``, ``bin_us`` and ``wait_ns``.
 
-        The last is a list for each port by its name. Ports whose queues were always empty are left out.
+        ``wait_ns`` has a list for each port, by the port's name. Ports with empty queues are left out.
         """
         columns = zip(*self._rows, strict=True) if self._rows else ()
         waits = {port.name: list(column) for port, column in zip(self._ports, columns, strict=False)}
@@ -112,7 +112,7 @@ _PS_PER_US = 1000 * PS_PER_NS
 
 
 class FlowMeter:
-    """Reads the ports of a network at the beginning and at the end of a measurement."""
+    """Count what the ports of a network do between the beginning and the end of a measurement."""
 
     def __init__(self, network: Network, bin_ns: int) -> None:
         self._network = network
@@ -124,7 +124,7 @@ class FlowMeter:
         self._begin_ps = 0
         self._over = False
         self.found: dict[str, Any] = {}
-        """For `Evidence.flow_control`; empty if links drop."""
+        """The value of `Evidence.flow_control`; empty on a fabric whose links drop."""
 
     def _now_counts(self) -> dict[str, int]:
         ports = list[Port](self._network.links.values())
@@ -157,7 +157,7 @@ class FlowMeter:
         self._stopped_ps = [port.stopped_ps(DATA) for port in self._served]
 
     def end(self) -> None:
-        """End the measurement, unless that was done."""
+        """End the measurement. A second call does nothing."""
         if self._over:
             return
         self._over = True

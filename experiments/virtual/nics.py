@@ -1,7 +1,7 @@
-"""NICs on a simulated fabric: options that suit the fabric's speed, and the interface of a device.
+"""NICs on a simulated fabric: options for the fabric's speed, and the interface of a device.
 
-`VirtualDevice` has the interface of `mrclab.hosts.nic.device.Device`, for every user of one.
-Nothing here needs NumPy or pydantic, so a browser's Python can use it as well.
+`VirtualDevice` has the interface of `mrclab.hosts.nic.device.Device`. This module does not need NumPy or
+pydantic, so Python in a browser can use it as well.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric
 
 TIMERS_IN_RTT = 8
-"""How often in an idle RTT an endpoint is polled for its next timer, on fast links."""
+"""On fast links an endpoint's timers are checked so many times in an idle RTT."""
 PROCESSING_NS = 200
-"""From a frame's arrival at an idle host to its answer, if nothing else is asked for."""
+"""The default time from a frame's arrival at an idle host to its answer."""
 
 
 def queue_policy(fabric: Fabric, propagation_ns: int = 0) -> QueuePolicy:
-    """Return the depths of the switches' queues: those for the fabric's RTT if its links are fast."""
+    """Return the depths of the switches' queues. If the links are fast, they follow from the fabric's RTT."""
     if not fast_links(fabric):
         return QueuePolicy()
     longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
@@ -46,11 +46,11 @@ def attach_nic(
     propagation_ns: int = 0,
     objects: bool = False,
 ) -> Nic:
-    """Attach a NIC with an endpoint of a kind to a host; ``options`` go on top of those for fast links.
+    """Attach a NIC with an endpoint to a host. ``options`` replace the usual ones.
 
-    Every frame to the NIC is ``propagation_ns`` longer on its way. With ``objects`` packets cross as objects
-    rather than as frames, on this NIC and on all others. Raise ValueError for a kind that only a
-    kernel has, and for a bad value; TypeError for an unknown option.
+    Every frame to the NIC arrives ``propagation_ns`` later. With ``objects``, all NICs send packets as Python
+    objects instead of bytes. Raise ValueError for a bad value or a kind that needs a kernel, TypeError for a
+    bad option.
     """
     if core.config is None:
         raise ValueError(f"{core.name} uses the kernel's sockets: it has no endpoint")
@@ -71,7 +71,7 @@ def attach_nic(
 
 
 class VirtualDevice:
-    """One NIC. It works when the network's clock runs; nothing here waits."""
+    """A simulated NIC. It works while the network's clock runs; no method waits."""
 
     def __init__(self, nic: Nic) -> None:
         self._nic = nic
@@ -83,33 +83,33 @@ class VirtualDevice:
         return self._nic.clock.now_ns
 
     def events(self) -> list[Event]:
-        """Return nothing: the NIC hands each event to its programs."""
+        """Return an empty list, because the NIC gives each event to its programs itself."""
         return []
 
     def flush(self) -> None:
-        """Have the NIC send the posted messages."""
+        """Let the NIC send the posted messages."""
         self._nic.wake_now()
 
     def drops(self) -> int:
-        """Return how many frames were read too late: none ever is."""
+        """Return 0, the number of frames that were read too late."""
         return 0
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Refuse: only the clock can let time pass."""
+        """Raise RuntimeError, because only the clock can make time pass."""
         raise RuntimeError("a simulated NIC cannot wait")
 
     def descriptors(self) -> Collection[int]:
-        """Return nothing: no descriptor wakes a simulated NIC."""
+        """Return no descriptors, because none wakes a simulated NIC."""
         return ()
 
     def blocked(self) -> Collection[int]:
-        """Return nothing: no port waits for a descriptor."""
+        """Return no ports, because none waits for a descriptor."""
         return ()
 
     def due_ns(self) -> int | None:
-        """Return when the NIC has its next turn; None while nothing is due."""
+        """Return the time of the NIC's next turn; None if nothing is due."""
         due_ps = self._nic.turn_ps
         return None if due_ps >= NEVER_PS else due_ps // PS_PER_NS
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because a simulated NIC holds no resources."""

@@ -24,7 +24,7 @@ from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.nic import Nic
 
 LEAD_NS = 1000
-"""From the command to begin to the beginning."""
+"""The time from the command to start until the ranks start."""
 
 
 class HostProgram:
@@ -38,25 +38,25 @@ class HostProgram:
         seats: list[Seat],
         over: Callable[[], None],
     ) -> None:
-        """Run the jobs of ``seats``; ``channels`` are those of ``context``. Call ``over`` at the end."""
+        """Run the jobs of ``seats`` over the ``channels`` of ``context``. Call ``over`` at the end."""
         self.nic = nic
         self.seats = seats
         self._context = context
         self._channels = channels
         self._over = over
         self._settled = False
-        """All ranks are at work and wait, for an event or a time."""
+        """True if all ranks wait for an event or a time."""
         self._due_ns: int | None = None
-        """The first time that one of them waits for."""
+        """The earliest time for which a rank waits."""
         nic.programs.append(self)
 
     def take(self, event: Event) -> None:
-        """Pass an event on to the channel that it is for."""
+        """Give an event to its channel."""
         self._settled = False
         self._context.hand_out((event,))
 
     def tick(self, now_ns: int) -> int | None:
-        """Let every rank go on as far as it can; return when one of them waits for a time."""
+        """Let every rank work until it must wait; return the earliest time for which a rank waits."""
         if not self._settled or (self._due_ns is not None and now_ns >= self._due_ns):
             self._due_ns = self._go_on()
         return self._due_ns
@@ -74,7 +74,8 @@ class HostProgram:
             channel.collect()
         due: int | None = None
         working = False
-        for _ in range(2):  # A rank may have put something into the memory of one before it.
+        # A later rank may have written into the memory of an earlier one, so all ranks run twice.
+        for _ in range(2):
             went_on = False
             for seat in self.seats:
                 went_on |= seat.advance()
@@ -138,7 +139,7 @@ class VirtualRanks:
                 seat.channel.connect(peer, known[peer][rank])
 
     def _end(self, number: int) -> None:
-        """Note that a host's ranks are done, or that something is wrong."""
+        """Note that all ranks of a host are done, or that one has failed."""
         self._done.add(number)
         seats = self._programs[number].seats
         wrong = any(seat.failure or seat.job.problem for seat in seats)
@@ -147,7 +148,7 @@ class VirtualRanks:
             self._network.clock.stop()
 
     def start(self) -> int:
-        """Have all ranks begin together; return when their measurement begins."""
+        """Start all ranks at the same time; return when their measurement begins."""
         start_ns = self._network.clock.now_ns + LEAD_NS
         measure_ns = start_ns + self._setting.scenario.warmup_ns
         for program in self._programs:
@@ -162,28 +163,28 @@ class VirtualRanks:
         return measure_ns
 
     def _deny(self, links: Collection[str]) -> None:
-        """Have all hosts leave these links alone, and use all others again."""
+        """Let all hosts avoid these links, and use all others again."""
         for program in self._programs:
             for seat in program.seats:
                 seat.channel.deny(links)
             program.nic.wake_now()
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Do nothing: ranks do not report which paths they use."""
+        """Do nothing, because ranks do not report the paths that they use."""
 
     @property
     def restored(self) -> bool | None:
-        """Return True: only the time to settle is waited for."""
+        """Return True, because ranks do not report paths. So a trial waits only for its time to settle."""
         return True
 
     def stop(self) -> None:
-        """Stop unfinished jobs, and let the sent packets arrive."""
+        """Stop unfinished jobs. Their sent packets still arrive."""
         for program in self._programs:
             for seat in program.seats:
                 seat.end(STOPPED)
 
     def collect(self) -> Collected:
-        """Return the ranks' results; all ranks' samples go into one file, ``data.npz``."""
+        """Return the ranks' results. Save the samples of all ranks in one file, ``data.npz``."""
         directory = self._setting.directory
         events = directory / "events"
         events.mkdir(parents=True, exist_ok=True)
@@ -198,7 +199,7 @@ class VirtualRanks:
                 counters[name] += count
         np.savez_compressed(directory / "data.npz", **merged)
         seats = [seat for _, seat in sorted(self._seats.items())]
-        # The rank that gave up says why; the others were stopped because of it.
+        # If a rank fails, the others are stopped. So report the failure that is not STOPPED first.
         failures = sorted((seat.failure for seat in seats if seat.failure), key=lambda why: why == STOPPED)
         return Collected(
             samples=tuple(samples),

@@ -1,4 +1,4 @@
-"""The spray in virtual time: the stream of agents, between two simulated NICs."""
+"""The spray workload in virtual time: a stream between two simulated NICs, as agents send it live."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mrclab.simulator.nic import Nic
 
 
 class StreamProgram:
-    """A NIC's end of a stream, and its event log."""
+    """One end of a stream on a NIC, with its event log."""
 
     def __init__(self, nic: Nic) -> None:
         self.nic = nic
@@ -39,14 +39,14 @@ class StreamProgram:
         nic.programs.append(self)
 
     def tick(self, now_ns: int) -> int | None:
-        """Post what is due."""
+        """Post the messages that are due; return when the next message is due."""
         if self.sender is None:
             return None
         self.sender.tick()
         return self.sender.next_due()
 
     def take(self, event: Event) -> None:
-        """Log an event, and let the stream have it."""
+        """Write an event to the log, and give it to the stream."""
         if self.log is not None:
             self.log.write((event,))
         if self.receiver is not None:
@@ -57,11 +57,11 @@ class StreamProgram:
             self.nic.clock.stop()
 
     def bad_evs(self) -> int:
-        """Return how many EVs are considered broken."""
+        """Return the number of EVs in the state ASSUMED_BAD."""
         return sum(ev.state is EvState.ASSUMED_BAD for ev in self.endpoint.ev_counters(self.qpn))
 
     def status(self) -> dict[str, Any]:
-        """Return progress and counters, as an agent does."""
+        """Return progress and counters in the format of an agent."""
         answer: dict[str, Any] = {
             "counters": asdict(self.endpoint.qp_counters(self.qpn)),
             "drops": asdict(self.endpoint.drops),
@@ -118,7 +118,7 @@ class VirtualSpray:
         self._asked_until_ns: int | None = None
 
     def start(self) -> int:
-        """Begin; the measurement begins after the warm-up."""
+        """Start the stream; return when the warm-up ends and the measurement begins."""
         sender = self._sender.sender
         assert sender is not None
         sender.start()
@@ -126,7 +126,7 @@ class VirtualSpray:
         return self._clock.now_ns + self._setting.scenario.warmup_ns
 
     def change_profile(self, host: str, request: dict[str, Any]) -> Mapping[str, Any]:
-        """Send a host's NIC a request about its profiles, and return the answer."""
+        """Send a request about profiles to a host's NIC, and return its answer."""
         end = self._sender if host == self._sender.nic.name else self._receiver
         return ProfileRequests(end.profiles, host, self._now_ns).carry_out(request)
 
@@ -134,20 +134,20 @@ class VirtualSpray:
         return self._clock.now_ns
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender considers no path broken."""
+        """Begin to wait until the sender has no EV marked as bad, at most ``timeout_s``."""
         self._asked_until_ns = self._clock.now_ns + round(timeout_s * 1e9)
         self._clock.call_at(self._asked_until_ns * 1000, self._clock.stop)
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether no EV is marked as bad; None while `ask_restored` still waits."""
         if self._asked_until_ns is None:
             return None
         holds = not self._sender.bad_evs()
         return holds if holds or self._clock.now_ns >= self._asked_until_ns else None
 
     def stop(self) -> None:
-        """Send no more, and let the sent packets arrive."""
+        """Stop sending, and wait until the sent packets have arrived."""
         sender, clock = self._sender.sender, self._clock
         assert sender is not None
         sender.stop()
@@ -161,7 +161,7 @@ class VirtualSpray:
                 end.log.close()
 
     def collect(self) -> Collected:
-        """Return what came out."""
+        """Return counters, the delivered bytes, errors and event logs."""
         sender, receiver = self._sender.status(), self._receiver.status()
         problem, failure = verdict(sender, receiver)
         return Collected(

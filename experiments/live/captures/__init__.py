@@ -1,1 +1,1 @@
-"""The evidence on the wire: taps, tcpdump, and the recorder that runs them with clocks and loads."""
+"""Captures of packets: taps, tcpdump, and the recorder that also measures clock offsets and loads."""

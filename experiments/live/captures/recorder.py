@@ -1,7 +1,7 @@
 """The recorder: captures at the hosts, clock offsets and the machine's load, for one repetition.
 
-Captures are tcpdump's, in the namespaces of sender and receiver, separate from the agents, or those of
-`mrclab.experiments.live.captures.tap`. All goes into the repetition's directory.
+A capture is a tcpdump process in the namespace of a host, or a tap (`mrclab.experiments.live.captures.tap`).
+Neither depends on the agents. All files are written into the repetition's directory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from mrclab.linux.errors import MrclabError
 from mrclab.linux.process_watch import StallWatch
 from mrclab.testbed.network import FabricNetwork
 
-SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and room for an SRH
-BUFFER_KIB = 32 * 1024  # of the ring shared with the kernel: a second of 150k packets/s
+SNAPLEN = 192  # bytes: SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, an SRH
+# KiB of the ring buffer between kernel and tcpdump: room for one second at 150,000 packets/s.
+BUFFER_KIB = 32 * 1024
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 30.0
 _DRAIN_PAUSE_S = 0.02
@@ -47,7 +48,7 @@ Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 
 
 class CaptureError(MrclabError, RuntimeError):
-    """tcpdump could not be started or did not end in order; the message has tcpdump's own text."""
+    """tcpdump could not be started or did not end in order. The message contains tcpdump's message."""
 
 
 def parse_counts(stderr: str) -> CaptureCounts:
@@ -60,7 +61,7 @@ def parse_counts(stderr: str) -> CaptureCounts:
 
 
 def _complaint(text: str) -> str:
-    """Return the last line that tcpdump marked as its own, else its last line."""
+    """Return the last line of tcpdump's own messages, or the last line of ``text`` if there are none."""
     lines = [line for line in text.splitlines() if line.strip()]
     own = [line.removeprefix("tcpdump: ") for line in lines if line.startswith("tcpdump: ")]
     return [*own, *lines[-1:]][max(len(own) - 1, 0)] if lines else "it said nothing"
@@ -69,8 +70,7 @@ def _complaint(text: str) -> str:
 def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip6") -> list[str]:
     """Return the command line of a capture into a file.
 
-    ``-Z root``: Debian's build drops its privileges after opening the interface and could then not write
-    there.
+    Debian needs ``-Z root``. Without it, tcpdump would drop its privileges and could not write the file.
     """
     link = ["-y", "LINUX_SLL2"] if interface == "any" else []
     limits = ["--snapshot-length", str(SNAPLEN), "--buffer-size", str(BUFFER_KIB)]
@@ -92,7 +92,7 @@ def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip
 
 
 class Capture:
-    """One running tcpdump. Made by ``start``, which returns when packets are being recorded."""
+    """A running tcpdump, made by ``start``, which returns when packets are being recorded."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: Path, heard: bytes) -> None:
         self._process = process
@@ -101,12 +101,12 @@ class Capture:
 
     @property
     def offset_ns(self) -> int | None:
-        """None: tcpdump's stamps are CLOCK_REALTIME's own."""
+        """None, because the times of tcpdump are of CLOCK_REALTIME."""
         return None
 
     @property
     def pid(self) -> int:
-        """The process id, for watching how it is scheduled."""
+        """The process id, with which the caller can watch how the process is scheduled."""
         return self._process.pid
 
     @classmethod
@@ -119,11 +119,11 @@ class Capture:
         interface: str = "any",
         expression: str = "ip6",
     ) -> Capture:
-        """Start tcpdump and wait until it listens.
+        """Start tcpdump and wait until it records.
 
-        ``prefix`` goes before the command and brings it into a namespace (``ip netns exec h0``, ``mnexec -a
-        PID``); it must exec, so that signals reach tcpdump. ``spawn`` starts the command in a manner of the
-        caller's own; it must give it a pipe for stderr. Raise CaptureError with tcpdump's complaint.
+        ``prefix`` is put before the command, to run it in a namespace (``ip netns exec h0``, ``mnexec -a
+        PID``). The prefix must exec, so that signals reach tcpdump. ``spawn`` is a function that starts the
+        command instead; the process must have a pipe for stderr. Raise CaptureError with tcpdump's message.
         """
         command = [*prefix, *tcpdump_command(file, interface=interface, expression=expression)]
         try:
@@ -133,7 +133,7 @@ class Capture:
         return cls(process, file, _wait_until_listening(process))
 
     def stop(self) -> CaptureCounts:
-        """End the capture once all packets seen up to now are in the file; return its counts.
+        """End the capture when all packets seen so far are in the file; return its counts.
 
         Raise CaptureError if tcpdump did not end in order.
         """
@@ -149,18 +149,18 @@ class Capture:
         return replace(counts, crc32=crc32_of(self.file))
 
     def _drain(self) -> None:
-        """Wait until tcpdump has read all packets that were in the ring at the time of the call.
+        """Wait until tcpdump has read all packets that were in the ring buffer at the time of the call.
 
-        SIGINT makes it drop the rest, and the kernel hands the ring over in blocks, each when it is full or
-        after a second. SIGUSR1 makes tcpdump report how many packets the kernel had for it and how many it
-        has read.
+        After SIGINT tcpdump would drop the packets that it has not read. The kernel may hold packets back for
+        a second, until a block of the ring buffer is full. So this method sends SIGUSR1: tcpdump then reports
+        the packets that the kernel received and that it has read.
         """
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         wanted: int | None = None
         while True:
             counts = self._ask(deadline)
             if counts is None:
-                return  # it has ended; its last message has the reason
+                return  # tcpdump has ended; its last message says why
             if wanted is None:
                 wanted = counts.received
             if counts.captured + counts.dropped >= wanted:
@@ -171,7 +171,7 @@ class Capture:
             self._heard += _read_some(self._process, _DRAIN_PAUSE_S) or b""
 
     def _ask(self, deadline: float) -> CaptureCounts | None:
-        """Return tcpdump's counts now, or None if it has ended."""
+        """Return tcpdump's present counts, or None if it has ended."""
         said = len(self._heard)
         self._process.send_signal(signal.SIGUSR1)
         while not (lines := _COUNTS_NOW.findall(self._heard[said:])):
@@ -181,7 +181,7 @@ class Capture:
         return CaptureCounts(captured, received, dropped)
 
     def _read(self, timeout_s: float) -> bool:
-        """Read tcpdump's next message; return False if it has ended. Raise CaptureError when late."""
+        """Read tcpdump's next message; return False if it has ended. Raise CaptureError if it is late."""
         piece = _read_some(self._process, timeout_s)
         if piece is None:
             self.kill()
@@ -190,7 +190,7 @@ class Capture:
         return bool(piece)
 
     def kill(self) -> None:
-        """End the capture at once, for a run that has failed anyway. Does nothing once it has ended."""
+        """End the capture at once, for a run that has failed. If it has ended already, do nothing."""
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -198,7 +198,7 @@ class Capture:
 
 
 def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # a separate session: Ctrl-C reaches the runner, which then stops the capture in order
+    # A separate session, because Ctrl-C must reach the runner only, which stops the capture in order.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -209,7 +209,7 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """Return the next line of a process's stderr: empty at its end, None if nothing comes in time."""
+    """Return the next line of a process's stderr: empty if it is closed, None if no line comes in time."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")
@@ -221,7 +221,7 @@ def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | No
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes]) -> bytes:
-    """Return tcpdump's output up to its 'listening on' line: then its socket and filter are in place."""
+    """Return tcpdump's output up to 'listening on', which it prints when its socket and filter are ready."""
     heard = b""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while b"listening on" not in heard:
@@ -242,10 +242,7 @@ OFFSET_READS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TcpdumpSource:
-    """The place of a tcpdump: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
-
-    See `mrclab.experiments.live.captures.recorder.Capture.start`.
-    """
+    """Where to run a tcpdump process. For ``prefix`` and ``spawn`` see `Capture.start`."""
 
     prefix: tuple[str, ...] = ()
     spawn: Spawn | None = None
@@ -257,17 +254,17 @@ class TcpdumpSource:
 
 
 class RunningCapture(Protocol):
-    """A capture that is going on: `Capture` (tcpdump) or `mrclab.experiments.live.captures.tap.Tap`."""
+    """A running capture: `Capture` (tcpdump) or `mrclab.experiments.live.captures.tap.Tap`."""
 
     @property
     def offset_ns(self) -> int | None:
-        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None if they are CLOCK_REALTIME's."""
+        """Return the recorded times' difference from CLOCK_MONOTONIC; None for times of CLOCK_REALTIME."""
 
     def stop(self) -> CaptureCounts:
-        """End it once all packets seen are in the file, and return its counts."""
+        """End the capture when all packets seen so far are in the file; return its counts."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the capture at once."""
 
 
 class CaptureSource(Protocol):
@@ -278,7 +275,7 @@ class CaptureSource(Protocol):
 
 
 def tcpdump_at(network: FabricNetwork, host: str) -> TcpdumpSource:
-    """Return the source of all packets at a host's NIC."""
+    """Return the source that records all packets at a host's NIC."""
 
     def spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
@@ -288,15 +285,15 @@ def tcpdump_at(network: FabricNetwork, host: str) -> TcpdumpSource:
 
 
 class Recorder:
-    """Records a repetition. A context manager: inside it all packets are captured.
+    """Record a repetition. A context manager: inside the ``with`` all packets are captured.
 
-    ``pids`` names the processes whose waiting for a CPU is watched, ``stalls`` the processes that must not
-    stand still (by default the same), ``beats`` returns the endpoints' own reports. Call ``mark`` before each
-    trial and once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception
-    ends the captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to
-    ``recording.json``.
+    ``pids`` are the processes whose waiting time for a CPU is measured. ``stalls`` are the processes that are
+    watched for stops; by default they are the same. ``beats`` returns the reports of the endpoints. Call
+    ``mark`` before each trial and after the last one; the load of trial i is measured from mark i to mark i +
+    1. An exception in the ``with`` ends the captures at once. Packets are written to ``captures/<host>.pcap``
+    in the directory, all other data to ``recording.json``.
 
-    Raises CaptureError if a capture cannot be started or did not end in order.
+    Raise CaptureError if a capture cannot be started or did not end in order.
     """
 
     def __init__(
@@ -337,7 +334,7 @@ class Recorder:
         return {name: self.file(name) for name in self._sources}
 
     def file(self, name: str) -> Path:
-        """Return the file for the packets of a source."""
+        """Return the file with the packets of a source."""
         return self._directory / "captures" / f"{name}.pcap"
 
     def _note_offset(self, reads: int = OFFSET_READS) -> None:
@@ -351,12 +348,15 @@ class Recorder:
             self._offsets.append(OffsetSample(time.monotonic_ns(), only, 0))
 
     def watch(self, pids: Mapping[str, int]) -> None:
-        """Watch these processes as well, from the next mark on."""
+        """Watch more processes from the next mark on."""
         self._pids |= pids
         self._stalls.add(pids)
 
     def mark(self) -> None:
-        """Mark a boundary between trials: read the machine's counters and a clock offset (some 0.2 ms)."""
+        """Mark the end of a trial and the start of the next: read the machine's counters and a clock offset.
+
+        This takes some 0.2 ms.
+        """
         self._note_offset(reads=200)
         now = take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns(), beats=self._beats())
         if self._last is not None:
@@ -364,15 +364,15 @@ class Recorder:
         self._last = now
 
     def last_load(self) -> Load:
-        """Return the load between the last two marks. Raise IndexError before the second."""
+        """Return the load between the last two marks. Raise IndexError if there are no two marks yet."""
         return self._loads[-1]
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks by an amended one."""
+        """Replace the load between the last two marks."""
         self._loads[-1] = load
 
     def take_as_usual(self) -> None:
-        """Compare later loads with the one between the last two marks."""
+        """Use the load between the last two marks as the normal load, with which later loads are compared."""
         self._usual.append(self.last_load())
 
     def __exit__(
@@ -398,7 +398,7 @@ class Recorder:
 
     @property
     def recording(self) -> Recording:
-        """Return the recording. Raise RuntimeError while it is not over."""
+        """Return the recording. Raise RuntimeError if it has not ended yet."""
         if self._recording is None:
             raise RuntimeError("the recording is not over")
         return self._recording

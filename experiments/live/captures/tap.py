@@ -1,13 +1,11 @@
-"""The recorder's captures on a kernel with eBPF: our program at the NIC's tc hooks.
+"""Captures with eBPF, for kernels that have it: a program at the NIC's tc hooks.
 
-For every IPv6 frame that leaves or enters an interface it writes one record of fixed size, with the time and
-the frame's first bytes, into a ring buffer; now and then a thread copies these to a file, many at a time, and
-at the end they become a pcap file like tcpdump's. That costs a small part of a packet socket's CPU time, and
-needs no wake-ups: a tap keeps up at rates at which tcpdump would lose packets and take the CPU that the
-endpoints need. The stamps are CLOCK_MONOTONIC's own.
+For every IPv6 frame that leaves or enters an interface, the program writes a record of fixed size into a ring
+buffer: the time and the first bytes of the frame. A thread copies the records to a file every 0.1 s. When the
+capture ends, they are written as a pcap file, like tcpdump's. A tap needs much less CPU time than a packet
+socket. So it works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
 
-A tap does not depend on the endpoints: it sees the frames that the kernel hands to the NIC, and the frames
-that come out of it.
+A tap does not depend on the endpoints. It records the frames between the kernel and the NIC.
 """
 
 from __future__ import annotations
@@ -38,12 +36,14 @@ from mrclab.p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYT
 from mrclab.switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
 from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 
-RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machine delays the reader
+# Four seconds at 75,000 packets/s, so that no record is lost if a busy machine delays the reader.
+RING_BYTES = 64 << 20
 DRAIN_S = 0.1
 ETHERNET = 14
-# The most bytes kept of a frame: headers up to RETH and immediate, or a whole SACK, behind a segment list of
-# two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these. A trimmed
-# frame, with and without outer header and timestamp, is kept whole: its last bytes show the trim.
+# The lengths to which a frame is cut. The program can copy constant lengths only, so a frame is cut to the
+# longest that fits. The largest has room for a segment list of two, and the headers up to RETH and immediate,
+# or a whole SACK. A trimmed frame is kept whole, because its last bytes show the trim; it may have an outer
+# header and a timestamp.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )
@@ -56,9 +56,9 @@ _DATA_BYTES = _HEAD.itemsize + KEPT[0]
 _LOST = struct.Struct("=Q")
 _CHUNK = 1 << 16
 _SECTION = "classifier"
-_CONTINUE = -1  # TC_ACT_UNSPEC: go on as if the program were not there
-_LEN, _PROTOCOL, _IFINDEX = 0, 16, 40  # struct __sk_buff
-_IPV6 = 0xDD86  # in network order
+_CONTINUE = -1  # TC_ACT_UNSPEC: the frame passes unchanged
+_LEN, _PROTOCOL, _IFINDEX = 0, 16, 40  # offsets in struct __sk_buff
+_IPV6 = 0xDD86  # ETH_P_IPV6 in network order
 _NO_WAKEUP = 1
 _RING, _LOST_MAP = range(2)
 _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
@@ -66,7 +66,7 @@ _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
 
 @cache
 def _program(outgoing: bool) -> bytes:
-    """Return the program of one direction, with marks in place of its maps. Raise CompilerError."""
+    """Return the program of one direction, with placeholders for its maps. Raise CompilerError."""
     module = ir.Module(name="tap")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")
@@ -75,7 +75,7 @@ def _program(outgoing: bool) -> bytes:
     b, ctx = asm.b, function.args[0]
     memory = b.alloca(ir.ArrayType(I8, _DATA_BYTES))
     memory.align = 8
-    record = b.inttoptr(b.ptrtoint(memory, I64), PTR)  # of no type, as all addresses here
+    record = b.inttoptr(b.ptrtoint(memory, I64), PTR)  # all addresses are untyped pointers
     length, protocol, ifindex = (asm.load(asm.at(ctx, at), 32, 4) for at in (_LEN, _PROTOCOL, _IFINDEX))
     ours, done, write, lost = (asm.block(name) for name in ("ours", "done", "write", "lost"))
     b.cbranch(b.icmp_unsigned("==", protocol, const(32, _IPV6)), ours, done)
@@ -111,10 +111,10 @@ def _program(outgoing: bool) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TapSource:
-    """The place of a tap: interfaces of a network namespace, given by its name.
+    """The place of a tap: interfaces of the network namespace with the given name.
 
-    Stamps are CLOCK_MONOTONIC's; in the file they are moved by ``offset_ns``, so that they look like times of
-    day. Taps of one recording have one offset.
+    The times are of CLOCK_MONOTONIC. In the file ``offset_ns`` is added, so that they look like times of day.
+    All taps of a recording have the same offset.
     """
 
     namespace: str
@@ -122,12 +122,12 @@ class TapSource:
     offset_ns: int
 
     def start(self, file: Path) -> Tap:
-        """Begin to record. Raise MachineError or SwitchError if the kernel refuses it."""
+        """Begin to record. Raise MachineError or SwitchError if the kernel refuses the program."""
         return Tap(file, self.namespace, self.interfaces, self.offset_ns)
 
 
 class Tap:
-    """A running tap. Made by `TapSource.start`; packets are being recorded as soon as it exists."""
+    """A running tap, made by `TapSource.start`. It records packets from its construction on."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Tap:
 
     @property
     def offset_ns(self) -> int | None:
-        """By how much the file's stamps are ahead of CLOCK_MONOTONIC."""
+        """The difference between times in the file and CLOCK_MONOTONIC."""
         return self._offset_ns
 
     def _attach(self, interfaces: Sequence[str], fds: Sequence[int]) -> None:
@@ -195,12 +195,12 @@ class Tap:
         while not self._end.wait(DRAIN_S):
             try:
                 self.carry()
-            except OSError as error:  # the disk is full: `stop` reports it
+            except OSError as error:  # the disk is full; `stop` raises the error
                 self._failed = error
                 return
 
     def carry(self) -> None:
-        """Copy the ring's records to the file."""
+        """Copy the records of the ring buffer to the file."""
         with self._carrying:
             self._carry()
 
@@ -210,7 +210,7 @@ class Tap:
             self._taken += len(piece) // RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """End the capture and write the file; return the counts. Raise OSError if it cannot be written."""
+        """End the capture and write the file; return the counts. Raise OSError if the file is not written."""
         self._detach()
         self._halt()
         try:
@@ -231,7 +231,7 @@ class Tap:
         return CaptureCounts(self._taken, self._taken + lost, lost, crc32)
 
     def kill(self) -> None:
-        """End the capture and write nothing, for a run that has failed anyway."""
+        """End the capture without writing the file, for a run that has failed."""
         self._halt()
         self._closing.close()
 
@@ -241,7 +241,7 @@ class Tap:
 
 
 def pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) -> bytes:
-    """Return records of the ring as those of a pcap file of link type LINUX_SLL2."""
+    """Return records of the ring buffer as records of a pcap file of link type LINUX_SLL2."""
     head, frame = records["head"], records["frame"]
     stamps = head["t_ns"].astype(np.int64) + offset_ns
     layout = np.dtype(
@@ -259,7 +259,7 @@ def pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) ->
     )
     rows = np.zeros(len(records), layout)
     rows["s"], rows["ns"] = stamps // 10**9, stamps % 10**9
-    link = 20 - ETHERNET  # bytes of SLL2's header, less those of Ethernet's
+    link = 20 - ETHERNET  # bytes of the SLL2 header minus those of the Ethernet header
     rows["kept"], rows["wire"] = head["kept"] + link, head["wire"] + link
     rows["protocol"], rows["ifindex"], rows["hardware"] = _ETH_P_IPV6, head["ifindex"], _ARPHRD_ETHER
     rows["kind"] = np.where(head["outgoing"] != 0, SLL2_OUTGOING, 0)
