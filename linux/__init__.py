@@ -1,5 +1,4 @@
 """The kernel's interfaces, in the terms of its manual pages. Independent of fabrics.
 
-More than 16 modules: each is about one interface of the kernel. All can be imported on any system, but for
-those that use `pyroute2` (`rtnetlink`).
+All modules can be imported on any system, except `rtnetlink`, which uses `pyroute2`.
 """

@@ -27,11 +27,12 @@ from mrclab.experiments.measure.evidence import Collected, Evidence
 from mrclab.experiments.measure.faults import save_faults
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recording import measure_offset
-from mrclab.experiments.measure.repetition import Repetition, disturbed, in_place_of
+from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.run.course import Course
 from mrclab.experiments.run.fault_run import FaultRun, TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.link_bytes import LinkMeter, busiest_link, bytes_sent
+from mrclab.experiments.run.outcome import disturbed, in_place_of
 from mrclab.experiments.run.training import COURSE, TRANSFORMER, CourseLog
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults

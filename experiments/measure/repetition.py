@@ -69,7 +69,6 @@ from mrclab.experiments.measure.trial import Scene, trial_of, us
 from mrclab.experiments.measure.validity import (
     Standstills,
     Validity,
-    by_chance,
     chosen_aside,
     judge,
     kept_up,
@@ -476,20 +475,6 @@ def _validity(
         also=also,
         notes=notes,
     )
-
-
-def disturbed(repetition: Repetition) -> bool:
-    """Return True if the repetition ended well, but others took CPU time or a process was stopped."""
-    ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
-    return ended and any(by_chance(load) for load in repetition.validity.loads)
-
-
-def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt at a repetition, with the first one's findings and why they do not count."""
-    aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
-    note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
-    validity = replace(second.validity, notes=(*second.validity.notes, note))
-    return replace(second, validity=validity, set_aside=(aside,))
 
 
 _FORM = TypeAdapter(Repetition)

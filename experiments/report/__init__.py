@@ -1,4 +1,1 @@
-"""The output of a run for people and tools: result.json, the terminal table, plots and pages.
-
-More than 16 modules: each has one part of the result or of its page.
-"""
+"""The output of a run for people and tools: result.json, the terminal table, plots and pages."""

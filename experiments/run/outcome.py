@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.measure.validity import by_chance
 from mrclab.experiments.spec.model import Scenario
 from mrclab.hosts.transports.table import Transport
 
@@ -36,3 +37,17 @@ class Outcome:
 def repetition_directory(out: Path, transport: str, number: int) -> Path:
     """Return the directory of a repetition's evidence and findings."""
     return out / f"{transport}-{number}"
+
+
+def disturbed(repetition: Repetition) -> bool:
+    """Return True if the repetition ended well, but others took CPU time or a process was stopped."""
+    ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
+    return ended and any(by_chance(load) for load in repetition.validity.loads)
+
+
+def in_place_of(first: Repetition, second: Repetition) -> Repetition:
+    """Return the second attempt at a repetition, with the first one's findings and why they do not count."""
+    aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
+    note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
+    validity = replace(second.validity, notes=(*second.validity.notes, note))
+    return replace(second, validity=validity, set_aside=(aside,))

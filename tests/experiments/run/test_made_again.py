@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from mrclab.experiments.measure.load import Load
-from mrclab.experiments.measure.repetition import Repetition, disturbed, in_place_of
+from mrclab.experiments.measure.repetition import Repetition
 from mrclab.experiments.measure.validity import judge
+from mrclab.experiments.run.outcome import disturbed, in_place_of
 
 QUIET = Load(10**10, 0.6, 0.01, 0.01, 10**6, "rank 0", 0, 0.1)
 STOLEN = replace(QUIET, steal=0.09)
