@@ -1,1 +1,1 @@
-"""Exercises of P4 courses: a directory with a topology and each switch's program and entries."""
+"""Run exercises of P4 courses: directories with a topology, and each switch's program and table entries."""

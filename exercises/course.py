@@ -1,7 +1,7 @@
-"""A course of exercises in the form of p4lang/tutorials: what there is, as it is and solved, and compiled.
+"""Find, copy and compile the exercises of a course in the form of p4lang/tutorials.
 
-An exercise is a directory with P4 programs and a topology. Its directory ``solution`` has files that replace
-those of the same name. Nothing is written into the course: a state of an exercise is a copy of it.
+An exercise is a directory with P4 programs and a topology. Files in its directory ``solution`` replace the
+files with the same name. The course itself is never changed: exercises are copied first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _IGNORED = shutil.ignore_patterns(SOLUTION, "pcaps", "logs", "__pycache__", ".gi
 
 
 class NotCompiledError(InputError):
-    """The reason why an exercise has no program: p4c's first error, or no compiler."""
+    """An exercise has no compiled program. The message is p4c's first error, or that p4c is missing."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An exercise with one of its topologies, by its path in the exercise."""
+    """An exercise with one of its topologies. ``topology`` is a path relative to the exercise."""
 
     directory: Path
     topology: str
@@ -38,10 +38,10 @@ class Case:
 
 
 def cases_of(course: Path) -> list[Case]:
-    """Return the cases of a course, in the order of names.
+    """Return the cases of a course, sorted by name.
 
-    Exercises are directories of ``course/exercises``, or of ``course``, that have P4 programs and at least
-    one topology. Raise BadInputError if there is none.
+    Exercises are subdirectories of ``course/exercises``, or of ``course``, that have P4 programs and at least
+    one topology. Raise BadInputError if there is no exercise.
     """
     if not course.is_dir():
         raise BadInputError(f"no directory {course}")
@@ -64,7 +64,7 @@ def _has_programs(directory: Path) -> bool:
 
 
 def staged(case: Case, solved: bool, target: Path) -> Path:
-    """Copy an exercise to a new directory, with its solution's files in place if ``solved``."""
+    """Copy an exercise to a new directory. If ``solved``, use the files of its solution."""
     shutil.copytree(case.directory, target, ignore=_IGNORED)
     solution = case.directory / SOLUTION
     if not solved:
@@ -82,15 +82,14 @@ def staged(case: Case, solved: bool, target: Path) -> Path:
 
 
 def _places(target: Path, name: str) -> list[Path]:
-    """Return the place of a solution's file in the exercise: in place of those of its name, or at the top."""
+    """Return the paths to which a solution's file is copied: all files with its name, or a new file."""
     return [path for path in target.rglob(name) if path.is_file()] or [target / name]
 
 
 def compile_all(directory: Path, out: Path, compiler: bool) -> None:
-    """Compile all programs of a directory into ``out``, or leave the output that is there already.
+    """Compile all programs of a directory into ``out``. Without ``compiler``, keep the older output there.
 
-    Raise NotCompiledError with the first error if a program cannot be compiled, or if there is neither a
-    compiler nor output.
+    Raise NotCompiledError if a program cannot be compiled, or if there is no compiler and no older output.
     """
     sources = sorted(directory.glob("*.p4"))
     if not compiler:
@@ -106,7 +105,7 @@ def compile_all(directory: Path, out: Path, compiler: bool) -> None:
 
 
 def first_error(lines: Sequence[str], source: str) -> str:
-    """Return the first error among p4c's messages, in one line."""
+    """Return the first error in p4c's messages as one short line."""
     for line in lines:
         if "error" in line:
             return " ".join(line.replace("[--Werror=", "[").split())[-120:]

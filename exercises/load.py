@@ -14,11 +14,11 @@ from mrclab.exercises.runtime import Runtime, read_runtime
 from mrclab.linux.errors import MrclabError, SwitchError
 
 TIMEOUT_S = 60.0
-_DETAILS = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update
+_DETAILS = "grpc-status-details-bin"  # has the error of each update (P4Runtime specification, section 12.3)
 
 
 def load(address: str, device_id: int, runtime: Runtime) -> None:
-    """Become a device's primary, set its pipeline, fill its tables, and leave. Raise SwitchError."""
+    """Become a switch's primary controller, set its pipeline and fill its tables. Raise SwitchError."""
     channel = grpc.insecure_channel(address)
     stub = p4r_grpc.P4RuntimeStub(channel)
     out: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
@@ -50,7 +50,7 @@ def load(address: str, device_id: int, runtime: Runtime) -> None:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """Return the first update that failed, or the error itself."""
+    """Return the message of the first update that failed. If no update failed, return the RPC's message."""
     found = [datum.value for datum in error.trailing_metadata() or () if datum.key == _DETAILS]
     for details in (d for d in found if isinstance(d, bytes)):
         for number, part in enumerate(rpc_status.Status.FromString(details).details):

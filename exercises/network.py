@@ -1,4 +1,4 @@
-"""A running exercise: hosts and links in namespaces, a process for each switch, pings of all pairs."""
+"""Run an exercise: hosts in network namespaces, links, a process for each switch, and pings of all pairs."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from mrclab.testbed.network import refuse_second
 from mrclab.testbed.ownership import Watchdog, user
 from mrclab.testbed.ownership import command as own_command
 
-FIRST_PORT = 50051  # of the first switch's P4Runtime server, as courses' controllers expect; others follow
-FIRST_THRIFT_PORT = 9090  # of BMv2, for simple_switch_CLI
+FIRST_PORT = 50051  # TCP port of the first switch's P4Runtime server, as in p4lang's courses
+FIRST_THRIFT_PORT = 9090  # TCP port at which simple_switch_CLI reaches the first BMv2 switch
 START_TIMEOUT_S = 60.0
 FIRST_INDEX = 1001
 SWITCH_MTU, HOST_MTU = 9000, 1500
 BURST_BYTES = 15_000
-# The queue in front of a slow link. BMv2 has another queue (64 frames) behind this one, in which
-# frames wait when this one, that of Mininet's links, is full.
+# The length of the kernel's queue of a link, in frames. A BMv2 switch has its own queue of 64 frames, which
+# fills when the kernel's queue is full. 1000 is the length that Mininet uses.
 QUEUE_FRAMES = {"ebpf": 64, "bmv2": 1000}
 _FRAME = HOST_MTU + 14
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to bring up, checked before anything is changed."""
+    """The exercise to run, and the target. Its files are checked before the machine is changed."""
 
     directory: Path
     topology: Topology
@@ -51,7 +51,7 @@ class Plan:
 
     @classmethod
     def read(cls, directory: Path, topology: Topology, target: str, build: Path | None = None) -> Plan:
-        """Return a plan after checking that all its files exist and are valid. Raise BadInputError."""
+        """Return a plan. Raise BadInputError if a switch's file is missing or wrong."""
         directory, build = directory.resolve(), build.resolve() if build is not None else None
         for switch in topology.switches:
             if switch.runtime is not None:
@@ -60,13 +60,13 @@ class Plan:
 
 
 def interface(end: End) -> str:
-    """Return the interface at an end of a link, as Mininet names it."""
+    """Return the name of the interface at an end of a link. Names are as in Mininet."""
     return f"{end.node}-eth{end.port}" if end.port else "eth0"
 
 
 @dataclass
 class Exercise:
-    """A running exercise. `addresses` are those of the switches' P4Runtime servers, in their namespace."""
+    """A running exercise. `addresses` are the addresses of the switches' P4Runtime servers, by switch."""
 
     plan: Plan
     names: Names
@@ -77,7 +77,7 @@ class Exercise:
     _processes: list[Child] = field(default_factory=list)
 
     def namespace(self, node: str) -> str:
-        """Return the namespace of a host; the switches share one."""
+        """Return the name of a node's network namespace. All switches share one namespace."""
         return (
             self.names.host(node)
             if any(h.name == node for h in self.plan.topology.hosts)
@@ -85,13 +85,13 @@ class Exercise:
         )
 
     def start(self, node: str, command: str, **options: Any) -> subprocess.Popen[Any]:
-        """Start a shell command at a host or a switch, in the directory of the exercise."""
+        """Start a shell command in the namespace of a host or switch, in the directory of the exercise."""
         env = {**environment(), RUN_VARIABLE: self.run_id}
         argv = ["ip", "netns", "exec", self.namespace(node), "/bin/sh", "-c", command]
         return subprocess.Popen(argv, env=env, cwd=self.plan.directory, **options)
 
     def run(self, node: str, command: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a shell command at a host or a switch until it ends. Raise subprocess.TimeoutExpired."""
+        """Run a shell command in the namespace of a host or switch. Raise subprocess.TimeoutExpired."""
         pipe = subprocess.PIPE
         with self.start(node, command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
             try:
@@ -104,9 +104,10 @@ class Exercise:
 
 @contextmanager
 def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[Exercise]:
-    """Bring an exercise up for the length of a `with`, then remove all of it.
+    """Run an exercise during a `with` block, then remove all of it.
 
-    Raise BadInputError if one is up already, MachineError, SwitchError, OSError.
+    Raise BadInputError if another exercise is running. Raise MachineError, SwitchError or OSError if the
+    exercise cannot be started.
     """
     names = names or Names.of_prefix(Names.from_environment().prefix + "x")
     if plan.target == "bmv2" and shutil.which(BMV2_PROGRAM) is None:
@@ -141,7 +142,7 @@ def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[E
 
 
 def _lay(exercise: Exercise) -> None:
-    """Make the links, from a thread that may change its namespace."""
+    """Make the links and set their rates and delays. The calling thread changes its network namespace."""
     topology, names = exercise.plan.topology, exercise.names
     macs = {h.name: h.mac for h in topology.hosts}
     fds = {name: namespaces.open_fd(name) for name in {exercise.namespace(n) for n in (*macs, names.fabric)}}
@@ -186,7 +187,7 @@ def _lay(exercise: Exercise) -> None:
 def _shape(route: Any, index: int, link: Link, target: str) -> None:
     if not link.rate_bps and not link.delay_ns:
         return
-    # A delay hangs below a token bucket; without a rate, below one with a rate that no software reaches.
+    # netem delays frames below a token bucket. If a link has no rate, its bucket gets a very high rate.
     bucket = rtnetlink.tbf(
         index,
         rate_bps=link.rate_bps or 100 * 10**9,
@@ -240,7 +241,7 @@ def _start_switches(exercise: Exercise) -> None:
 
 
 def _bmv2(number: int) -> list[str]:
-    """Return BMv2's command up to `--`. Switches differ in their ports."""
+    """Return the command of the BMv2 switch ``number``, without ports and entries. Thrift ports differ."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:
@@ -249,7 +250,7 @@ def _bmv2(number: int) -> list[str]:
 
 
 def _program(exercise: Exercise) -> None:
-    """Set the switches' pipelines and fill their tables, from processes inside their namespace."""
+    """Set the pipeline of each switch and fill its tables, with one process for each switch."""
     plan, loaders = exercise.plan, []
     for switch in plan.topology.switches:
         if switch.runtime is None:
@@ -288,9 +289,9 @@ _LIMIT_S = 60.0
 
 
 def ping_all(up: Exercise) -> dict[tuple[str, str], bool]:
-    """Return for each ordered pair of hosts whether a ping was answered; all pairs at the same time.
+    """Ping between all ordered pairs of hosts at the same time. Return True for each pair with an answer.
 
-    Three requests are sent to each host, for the first one may wait for ARP or for a controller.
+    Each ping sends three requests, because the first may be lost while ARP or a controller is slow.
     """
     addresses = {host.name: ipaddress.ip_interface(host.ip).ip for host in up.plan.topology.hosts}
     running = {

@@ -1,8 +1,8 @@
-"""A switch's program and entries, in the format of p4lang/tutorials, as P4Runtime updates.
+"""Read a switch's program and table entries, in the format of p4lang/tutorials, as P4Runtime updates.
 
-A JSON object: `target` (bmv2), `p4info`, `bmv2_json`, and lists `table_entries`, `multicast_group_entries`,
-`clone_session_entries`. All names are those of the P4Info. Values are numbers, or text: MAC, IPv4
-and IPv6 addresses, or numbers in decimal or with 0x.
+The file is a JSON object with the keys `target` (bmv2), `p4info` and `bmv2_json`, and the lists
+`table_entries`, `multicast_group_entries` and `clone_session_entries`. Names are as in the P4Info. Values are
+numbers or text: MAC, IPv4 and IPv6 addresses, or numbers in decimal or with 0x.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAC = re.compile(r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")
 
 @dataclass(frozen=True)
 class Runtime:
-    """A program, and the updates that fill its tables."""
+    """A compiled P4 program, and the P4Runtime updates that fill its tables."""
 
     info: p4i.P4Info
     json: bytes
@@ -32,10 +32,10 @@ class Runtime:
 
 
 def read_runtime(path: Path, directory: Path, build: Path | None = None) -> Runtime:
-    """Read a switch's program and entries.
+    """Read a switch's program and entries. Paths in the file are relative to `directory`.
 
-    Its files are relative to `directory`; with `build`, those of a directory `build/` are taken from there.
-    Raise BadInputError with the mistake.
+    If `build` is given, files of the directory `build/` are read from `build` instead. Raise BadInputError if
+    a file is missing or wrong.
     """
     try:
         raw = json.loads(_bytes(path))
@@ -57,7 +57,7 @@ def read_runtime(path: Path, directory: Path, build: Path | None = None) -> Runt
 
 
 def read_p4info(text: str) -> p4i.P4Info:
-    """Read a P4Info in protobuf's text format. Raise BadInputError."""
+    """Read a P4Info in protobuf's text format. Raise BadInputError if the text is wrong."""
     try:
         return text_format.Parse(text, p4i.P4Info())
     except text_format.ParseError as exc:
@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def updates(raw: dict[str, Any], info: p4i.P4Info) -> list[p4r.Update]:
-    """Return the updates that a switch's file asks for, in its order. Raise BadInputError."""
+    """Return the P4Runtime updates for the entries of a switch's file. Raise BadInputError if one is bad."""
     out = []
     for number, entry in enumerate(raw.get("table_entries", [])):
         try:
@@ -132,7 +132,7 @@ def _table_entry(entry: dict[str, Any], info: p4i.P4Info) -> p4r.Update:
 
 
 def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
-    """Add the match of a field; leave out a match of everything, as P4Runtime requires."""
+    """Add the match of a field. Add nothing if every value matches, as P4Runtime requires."""
     bits, kinds = field.bitwidth, p4i.MatchField
     pair = value if isinstance(value, list) else [value]
     needs = {kinds.LPM: 2, kinds.TERNARY: 2, kinds.RANGE: 2}.get(field.match_type, 1)
@@ -166,7 +166,7 @@ def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
 
 
 def value_of(value: Any, bits: int) -> int:
-    """Return the number that a number, an address or digits mean. Raise BadInputError if it does not fit."""
+    """Return a number, an address or digits as a number. Raise BadInputError if it needs more bits."""
     number = _number(value)
     if number is None:
         raise BadInputError(f"'{value}' is no number and no address")
@@ -193,7 +193,7 @@ def _number(value: Any) -> int | None:
 
 
 def octets(value: Any, bits: int) -> bytes:
-    """Return a value as P4Runtime has it: big-endian, without leading zeros."""
+    """Return a value in P4Runtime's form: big-endian bytes without leading zeros."""
     return _octets(value_of(value, bits))
 
 

@@ -1,8 +1,8 @@
-"""The topology of an exercise, in the format of p4lang/tutorials: hosts, switches, and links between them.
+"""Read the topology of an exercise, in the format of p4lang/tutorials: hosts, switches, and links.
 
-A JSON object with `hosts` (name: `ip`, `mac`, `commands`), `switches` (name: `runtime_json`, `program`,
-`cpu_port`) and `links`: lists of two ends, then latency (ms, or text such as "2ms") and bandwidth (Mbit/s).
-An end is a host or `s1-p2`, port 2 of switch s1. Files are relative to the directory of the exercise.
+The file is a JSON object with `hosts` (name: `ip`, `mac`, `commands`), `switches` (name: `runtime_json`,
+`program`, `cpu_port`) and `links`. A link is a list of two ends, latency (ms, or text such as "2ms") and
+bandwidth (Mbit/s). An end is a host, or `s1-p2` for port 2 of switch s1. Paths are relative to the exercise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIME_NS = {"us": 10**3, "ms": 10**6, "s": 10**9, "": 10**6}
 
 @dataclass(frozen=True)
 class Host:
-    """A host: its address with its prefix length, its MAC, and commands to run in it at the start."""
+    """A host: its address with prefix length, its MAC, and commands that it runs at the start."""
 
     name: str
     ip: str
@@ -33,7 +33,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch. `runtime` is the file with its program and entries; else a controller provides them."""
+    """A switch. `runtime` is the file with its program and entries. If None, a controller sets them."""
 
     name: str
     device_id: int
@@ -44,7 +44,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class End:
-    """An end of a link; `port` is the switch's port number, 0 at a host."""
+    """An end of a link. `port` is the switch's port number, or 0 for a host."""
 
     node: str
     port: int
@@ -52,7 +52,7 @@ class End:
 
 @dataclass(frozen=True)
 class Link:
-    """A link, with equal directions. A rate of 0 means no limit."""
+    """A link. Delay and rate are for each direction. A rate of 0 means no limit."""
 
     a: End
     b: End
@@ -69,21 +69,21 @@ class Topology:
     links: tuple[Link, ...]
 
     def ports(self, switch: str) -> list[int]:
-        """Return the ports of a switch that have a link."""
+        """Return the port numbers of a switch that have a link, sorted."""
         return sorted(e.port for link in self.links for e in (link.a, link.b) if e.node == switch)
 
 
 def topologies(directory: Path) -> list[Path]:
-    """Return the topologies of an exercise: topology.json, here or else in each subdirectory that has it."""
+    """Return the paths of an exercise's topologies: its topology.json, or those of its subdirectories."""
     here = directory / "topology.json"
     return [here] if here.is_file() else sorted(directory.glob("*/topology.json"))
 
 
 def find_topology(directory: Path) -> Path:
-    """Return the topology of an exercise: the one that it has, or of several the one that its Makefile names.
+    """Return the path of an exercise's topology. If there are several, its Makefile names the right one.
 
-    A Makefile of p4lang/tutorials names it as ``TOPO = pod-topo/topology.json``. Raise BadInputError if there
-    is none, or the choice is open.
+    In p4lang/tutorials, a Makefile has a line such as ``TOPO = pod-topo/topology.json``. Raise BadInputError
+    if there is no topology, or if there are several and no such line.
     """
     if not directory.is_dir():
         raise BadInputError(f"no directory {directory}")
@@ -108,7 +108,7 @@ def _of_makefile(directory: Path) -> Path:
 
 
 def read_topology(path: Path) -> Topology:
-    """Read a topology. Raise BadInputError with the mistake in it."""
+    """Read a topology. Raise BadInputError if the file is missing or wrong."""
     try:
         raw = json.loads(path.read_text())
     except OSError as exc:

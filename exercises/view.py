@@ -1,4 +1,4 @@
-"""An exercise in Mininet's terms: its nodes and its command line."""
+"""A running exercise as a Mininet network, with Mininet's command line."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Topo(Topo):  # type: ignore[misc]
 
 
 class ExerciseMininet(Mininet):  # type: ignore[misc]
-    """Mininet's view of a running exercise. `stop` ends the shells of the view."""
+    """A Mininet network whose nodes are those of a running exercise. `stop` ends only its shells."""
 
-    inited = True  # keeps Mininet from raising system-wide limits, which are not ours to change
+    inited = True  # without this, Mininet would change system-wide limits of the machine
 
     def __init__(self, exercise: Exercise) -> None:
         super().__init__(
@@ -49,13 +49,13 @@ class ExerciseMininet(Mininet):  # type: ignore[misc]
             self.nameToNode[switch.name].cmd(f"cd '{exercise.plan.directory}'")
 
     def stop(self) -> None:
-        """End every shell of this view."""
+        """End the shell of every node."""
         for node in (*self.hosts, *self.switches):
             node.terminate()
 
 
 class ExerciseCLI(FabricCLI):
-    """Mininet's command line."""
+    """Mininet's command line for an exercise."""
 
     prompt = "exercise> "
 

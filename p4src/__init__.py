@@ -1,1 +1,1 @@
-"""The switch program: P4_16 sources and what p4c made of them (build/)."""
+"""The switch program: P4_16 sources, and the output of the compiler p4c for them (build/)."""

@@ -1,4 +1,4 @@
-"""Compiles the switch program and records its sources: ``python -m mrclab.p4src.compile``."""
+"""Compile the switch program and record hashes of its sources: ``python -m mrclab.p4src.compile``."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ COMPILER = "p4c-bm2-ss"
 
 
 def source_digests() -> dict[str, str]:
-    """Return the SHA-256 of each P4 source, by file name."""
+    """Return the SHA-256 hash of each P4 source, by file name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(HERE.glob("*.p4"))}
 
 
 def has_compiler() -> bool:
-    """Return True if p4c for BMv2 is on PATH."""
+    """Return True if p4c-bm2-ss, the P4 compiler for BMv2, is on PATH."""
     return shutil.which(COMPILER) is not None
 
 
 def run_p4c(
     source: Path, json_file: Path, p4info: Path, *, includes: Sequence[Path] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Compile P4 for BMv2 with the p4c-bm2-ss on PATH. Its messages are in ``stderr``.
+    """Compile a P4 program with p4c-bm2-ss, the compiler for BMv2. Its messages are in ``stderr``.
 
-    Files that ``source`` includes are looked for in its directory first, then in ``includes``.
+    Included files are searched first in the directory of ``source``, then in ``includes``.
     """
     words = [COMPILER, "--std", "p4-16", "-o", str(json_file), "--p4runtime-files", str(p4info)]
     words += [word for folder in includes for word in ("-I", str(folder))]
@@ -41,7 +41,7 @@ def run_p4c(
 
 
 def main() -> int:
-    """Compile with the p4c-bm2-ss on PATH; returns the exit code."""
+    """Compile the switch program with the p4c-bm2-ss on PATH, and return the exit code."""
     p4c = shutil.which(COMPILER)
     if p4c is None:
         print("make p4: no p4c-bm2-ss on PATH: install p4lang's p4c first", file=sys.stderr)

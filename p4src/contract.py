@@ -1,7 +1,7 @@
-"""The contract between the P4 source and Python: formats, codepoints, units, names of tables and actions.
+"""Constants that P4 and Python code must agree on: formats, codepoints, units, names of tables and actions.
 
-Plain constants and no imports of ours, so that every package can use them. `tests/p4src/test_contract.py`
-compares each constant that the P4 source has too with its text.
+This module imports nothing from mrclab, so every package can import it. `tests/p4src/test_contract.py`
+compares the constants with the P4 source.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 
 # Counters (headers.p4, mrc_switch.p4)
 DROP_COUNT: Final = 16
-"""Cells for drop reasons; the cell of a port and a reason in `port_drops` is port * DROP_COUNT + reason."""
+"""Cells per port in the counter `port_drops`. The index of a cell is port * DROP_COUNT + drop reason."""
 
 
 class Drop(IntEnum):
-    """Why a switch dropped a frame (`drop_t`)."""
+    """The reason why a switch dropped a frame (`drop_t` in P4)."""
 
     NOT_IPV6 = 1
     HOP_LIMIT = 2
@@ -32,57 +32,57 @@ class Drop(IntEnum):
 
 # Units of table parameters (queue.p4, ecn.p4, fault.p4)
 TICKS_PER_US: Final = 1 << 10
-"""Waiting times are in ticks."""
+"""Switches count waiting times in ticks. This is the number of ticks in a microsecond."""
 BYTE_TIME_ONE: Final = 1 << 16
-"""`byte_time` is the ticks that a link takes for a byte, times this."""
+"""`byte_time` is the time, in ticks, that a link needs for one byte, multiplied by this number."""
 RATIO_ONE: Final = 1 << 32
-"""`ratio` of a fault is a probability times this; the parameter itself holds at most one less."""
+"""`ratio` of a fault is a probability, multiplied by this number. The largest `ratio` is RATIO_ONE - 1."""
 
 # Trimming (trim.p4): the length of a trimmed frame, in bytes
 OUTER_BYTES: Final = 54
-"""Ethernet and outer IPv6."""
+"""The size of the Ethernet header and the outer IPv6 header together."""
 INNER_IPV6_BYTES: Final = 40
 TRANSPORT_BYTES: Final = 40
-"""UDP, BTH, METH and RETH."""
+"""The size of the headers UDP, BTH, METH and RETH together."""
 TIMESTAMP_BYTES: Final = 4
-"""TSETH, in frames that have one."""
+"""The size of the header TSETH, which only some frames have."""
 TRIMMED_BYTES: Final = OUTER_BYTES + INNER_IPV6_BYTES + TRANSPORT_BYTES
-"""An encapsulated frame without a timestamp, trimmed."""
+"""The length of a trimmed frame with an outer IPv6 header and without TSETH."""
 ICRC_BYTES: Final = 4
 FRAME_OVERHEAD_BYTES: Final = TRIMMED_BYTES + ICRC_BYTES
-"""Bytes of such a frame in addition to its payload: Ethernet to RETH, and the ICRC."""
+"""The bytes of a data frame without its payload: headers from Ethernet to RETH (no TSETH), and the ICRC."""
 
-# Traffic classes: DSCPs, which the controller writes into `traffic_class`, and priorities (queue.p4)
+# Traffic classes: DSCPs, which the controller writes into table `traffic_class`, and priorities (queue.p4)
 NO_TRIM_DSCP: Final = 0
-"""Data that switches drop rather than trim. Any DSCP not named here is treated alike."""
+"""Data that switches drop instead of trimming. Unknown DSCPs are treated in the same way."""
 TRIMMABLE_DSCP: Final = 4
 RETX_DSCP: Final = 8
-"""Retransmissions; they can be trimmed too, unless the fabric puts them into a higher class."""
+"""Retransmitted data. Switches can trim it, unless the fabric gives it a higher class."""
 TRIMMED_DSCP: Final = 12
 TRIMMED_LAST_HOP_DSCP: Final = 16
-"""Trimmed by the last switch, whose congestion is incast and says nothing about the path."""
+"""Frames trimmed by the last switch. Its congestion comes from incast, so the path is not the reason."""
 CONTROL_DSCP: Final = 46
 PRIORITY_TRIMMED: Final = 1
-"""Data has priority 0."""
+"""The priority of trimmed frames. Data has priority 0."""
 PRIORITY_CONTROL: Final = 2
 
-# The smallest queue of a port, in frames of the largest size; how many such queues deep the last hop trims
+# The smallest queue of a port, in full-size frames. The last hop trims at a depth of 1.5 such queues
 QUEUE_MIN_FRAMES: Final = 16
 QUEUE_TRIM_LAST_HOP: Final = 1.5
 
 # Path probes (headers.p4, probe.p4)
 PROBE_PORT: Final = 4799
-"""UDP port of a path probe, into which switches write records."""
+"""The UDP port of path probes. Switches add records to these packets."""
 PROBE_VERSION: Final = 1
-"""The format to which switches answer: the key that the controller writes into `probe_version`."""
+"""The version of probes that switches support. The controller writes it into the table `probe_version`."""
 PROBE_MAX_HOPS: Final = 8
-"""Records of a probe that a switch can parse."""
+"""The largest number of records in a probe that a switch can parse."""
 PROBE_HEADER: Final = "!BBBBIQ"
-"""struct format of `probe_t`: version, capacity, used, reserved, id, time sent."""
+"""The format of `probe_t` for Python's struct: version, capacity, used, reserved, id, time sent."""
 PROBE_RECORD: Final = "!IHHIQ"
-"""struct format of `hop_t`: node, ingress port, egress port, wait (ticks), time of arrival (us)."""
+"""The format of `hop_t` for struct: node, ingress port, egress port, wait (ticks), time of arrival (us)."""
 
-# Tables and the action profile, by the names of P4
+# Names of tables, and of the action profile, as in the P4 source
 MY_SID_TABLE: Final = "my_sid"
 NEXT_HOP_TABLE: Final = "next_hop"
 TRAFFIC_CLASS_TABLE: Final = "traffic_class"
@@ -94,7 +94,7 @@ FAULT_TABLE: Final = "fault"
 UPLINK_TABLE: Final = "uplink"
 WAYS_PROFILE: Final = "ways"
 
-# Actions that Python writes, by table
+# For each table, the actions that Python code writes into entries
 TABLE_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     MY_SID_TABLE: ("un",),
     NEXT_HOP_TABLE: ("forward",),
@@ -112,8 +112,8 @@ CLASS_ACTIONS: Final[dict[str, str]] = {
     "high": "cut",
     "control": "urgent",
 }
-"""The action of `traffic_class` for each class of a switch map. If a queue is full, `data` is dropped and
-`trimmable` trimmed; `high` goes ahead of both, and `control` ahead of all; neither is trimmed or dropped."""
+"""The action of the table `traffic_class` for each traffic class. If a queue is full, `data` is dropped and
+`trimmable` is trimmed. `high` overtakes both, `control` overtakes all, and neither is trimmed or dropped."""
 SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMABLE_DSCP: "trimmable",
     RETX_DSCP: "trimmable",
@@ -121,4 +121,4 @@ SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMED_LAST_HOP_DSCP: "high",
     CONTROL_DSCP: "control",
 }
-"""The class of each DSCP unless a fabric sets another; any other DSCP is `data`."""
+"""The traffic class of each DSCP, unless the fabric sets another class. All other DSCPs are `data`."""

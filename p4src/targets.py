@@ -1,6 +1,6 @@
 """The targets that run the switch program: their names and capabilities.
 
-Callers ask for a capability rather than for a target by name.
+Other modules check a capability instead of comparing the name of a target.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TARGETS = ("auto", "ebpf", "bmv2")
-"""Values of `--target` for a live fabric; `auto` selects one of the others."""
+"""The values of `--target` for a live fabric. `auto` selects `bmv2` or `ebpf`."""
 BMV2_PROGRAM = "simple_switch_grpc"
-"""BMv2's program, the reference target."""
+"""The program of BMv2, the reference switch."""
 PORT_DOWN_HALTS = "BMv2 stops forwarding when an interface of its own goes down"
-"""Why a port must not go down where `Capabilities.ports_can_go_down` is false."""
+"""The text of error messages for targets without the capability `ports_can_go_down`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The properties of a target, so that no caller needs to know its name or class."""
+    """The properties in which targets differ."""
 
     process_per_switch: bool
-    """Each switch is a separate process: it may end by itself, and has another pid after a restart."""
+    """Each switch is a separate process, which can crash alone and has a new pid after a restart."""
     forwards_in_kernel: bool
-    """The kernel forwards; the target's processes only program it, so their CPU time carries no frame."""
+    """The kernel forwards frames. The target's processes only configure the kernel."""
     ports_can_go_down: bool
-    """A switch goes on forwarding when one of its interfaces goes down."""
+    """A switch continues to forward if one of its interfaces goes down."""
     takes_frames_first: bool
-    """A switch gets a frame before any program at the interface's ingress.
+    """A switch receives a frame before any other program at the interface's ingress.
 
-    Longer links delay frames at egress.
+    So a longer link must delay frames at egress.
     """
     one_clock: bool
-    """Switches stamp frames with CLOCK_MONOTONIC, so that stamps of several switches can be compared."""
+    """All switches stamp frames with CLOCK_MONOTONIC, so stamps of different switches can be compared."""
     stamps_kill: bool
-    """`kill` returns stamps of the switch itself, taken around the moment; else those of the call."""
+    """The switch itself takes time stamps when `kill` stops it. If false, the caller of `kill` takes them."""
 
 
 CAPABILITIES: Mapping[str, Capabilities] = {
@@ -56,7 +56,7 @@ CAPABILITIES: Mapping[str, Capabilities] = {
         stamps_kill=False,
     ),
 }
-"""By a target's name."""
+"""The capabilities of each target, by its name."""
 NO_TARGET = Capabilities(
     process_per_switch=False,
     forwards_in_kernel=True,
@@ -65,16 +65,16 @@ NO_TARGET = Capabilities(
     one_clock=False,
     stamps_kill=False,
 )
-"""Of a fabric without our switches: routers, or nothing."""
+"""The capabilities for a fabric without P4 switches, such as one of routers."""
 
 
 def capabilities_of(name: str) -> Capabilities:
-    """Return the capabilities of a target by its name; those of NO_TARGET for any other name."""
+    """Return the capabilities of a target by its name. For any other name, return NO_TARGET."""
     return CAPABILITIES.get(name, NO_TARGET)
 
 
 def target_name(choice: str) -> str:
-    """Return the target of a choice: `auto` is bmv2 if simple_switch_grpc is on PATH, else ebpf."""
+    """Return the target's name. `auto` means bmv2 if simple_switch_grpc is on PATH, else ebpf."""
     if choice != "auto":
         return choice
     return "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"

@@ -1,7 +1,7 @@
 """The model of a fabric: planes, T0 and T1 switches, NICs, links, uSIDs and paths.
 
-A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which everything else in the
-testbed follows (table entries, the Mininet network, the paths that a sender may spray over).
+A short YAML file becomes an immutable :class:`Fabric`. Table entries, the Mininet network and the paths of
+packets are computed from it.
 """
 
 from mrclab.topologies.build import build_fabric, fabric_from_text, fabric_text, one_plane

@@ -1,6 +1,6 @@
-"""From a topology file, or a definition, to a Fabric, and from one fabric to another.
+"""Build a Fabric from a topology file or from its definition, a FabricSpec.
 
-A fabric is also written as text for another process, and read back.
+This module also makes a one-plane fabric from another fabric, and passes fabrics as text between processes.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from mrclab.topologies.usid import MAX_INDEX, Role, UsidPlan
 from mrclab.topologies.yaml_lines import KeyPath, read_yaml
 
 NIC_PREFIX = int(IPv6Address("fd00:6d72:63::"))  # a unique local prefix (RFC 4193) for the NIC ports
-MAX_IFNAME = 15  # IFNAMSIZ less its final zero
+MAX_IFNAME = 15  # Linux's IFNAMSIZ is 16 and includes a final zero
 
 
 _HEIGHTS: dict[Tier, int] = {"t0": 1, "t1": 2, "t2": 3}
-"""Of the tiers above the hosts."""
+"""The height of each tier of switches. Hosts have height 0."""
 
 
 def refusal_of_name(ifname: str) -> str | None:
-    """Return why Linux does not take an interface's name, None if it does."""
+    """Return the reason why Linux does not accept an interface's name, or None if it does."""
     if len(ifname) <= MAX_IFNAME:
         return None
     return f"interface '{ifname}' would have {len(ifname)} characters; Linux takes {MAX_IFNAME}"
 
 
 class SpecError(InputError):
-    """A definition that makes no sense; ``path`` leads to the key of a topology file that is to blame."""
+    """A wrong definition of a fabric. ``path`` is the path of the wrong key in the topology file."""
 
     def __init__(self, message: str, path: KeyPath) -> None:
         super().__init__(message)
@@ -51,11 +51,11 @@ class SpecError(InputError):
 
 
 def build_fabric(text: str, where: str) -> Fabric:
-    """Return the fabric that a YAML text describes; ``where`` names the text in errors.
+    """Return the fabric that a YAML text describes. ``where`` is the text's name in error messages.
 
-    Raise InputError, one line with the line and key of the first mistake.
+    Raise InputError with the line and key of the first mistake.
     """
-    # Most processes get their fabric from another one, and need no model of the file.
+    # Imported only here: most processes get their fabric from another process and never read a file.
     from mrclab.topologies.file import TopologyFile
     from mrclab.topologies.yaml_model import validated
 
@@ -68,15 +68,15 @@ def build_fabric(text: str, where: str) -> Fabric:
 
 
 def build(spec: FabricSpec, source: str = "") -> Fabric:
-    """Return the fabric of a definition. Raise SpecError if it makes no sense.
+    """Return the fabric of a definition. ``source`` is the definition's name in messages.
 
-    ``source`` names its origin in messages.
+    Raise SpecError if the definition is wrong.
     """
     return _Builder(spec).build(source)
 
 
 def nic_numbers(hosts: Sequence[HostSpec]) -> Sequence[int]:
-    """Return the index of each NIC's uSID: its number in the fabric or, if that is too high, in its rack."""
+    """Return the index of each host in its uSIDs: its number in the fabric or, if too large, in its rack."""
     if len(hosts) <= MAX_INDEX + 1:
         return range(len(hosts))
     before: Counter[int] = Counter()
@@ -88,12 +88,12 @@ def nic_numbers(hosts: Sequence[HostSpec]) -> Sequence[int]:
 
 
 def _mac(tier: int, plane: int, index: int, port: int) -> bytes:
-    """Return a locally administered address that identifies its port: 02 | tier, plane | index | port."""
+    """Return a port's MAC address, which is locally administered: 02 | tier, plane | index | port."""
     return bytes((0x02, tier << 4 | plane, index >> 8, index & 0xFF, port >> 8, port & 0xFF))
 
 
 class _Builder:
-    """Lays cables first, numbers ports from them, and then makes the immutable nodes."""
+    """Builds a fabric: first the links with their ports, then the hosts and switches with these ports."""
 
     def __init__(self, spec: FabricSpec) -> None:
         self.spec = spec
@@ -206,7 +206,7 @@ class _Builder:
             raise SpecError(f"{t0} is left without uplinks", _at(last_absent))
 
     def _cable_core(self, plane: int, t1: int) -> None:
-        """Link a T1 to the T2s of its number in the pod."""
+        """Link a T1 to its group of T2s. T1s with the same number in their pods have the same group."""
         spec, name = self.spec, switch_name(plane, "t1", t1)
         for index in spec.t2s_above(t1):
             exception = self._exception(name, switch_name(plane, "t2", index))
@@ -239,7 +239,7 @@ class _Builder:
         self.cables[far.node].append((far, near))
 
     def _host(self, index: int, host: HostSpec, number: int) -> Host:
-        """Return a host; ``number`` is the index of its NIC's uSID."""
+        """Return a host. ``number`` is the index in its NIC's uSIDs."""
         ports = []
         for near, far in self.cables[host.name]:
             plane = near.port
@@ -253,7 +253,7 @@ class _Builder:
         switches: list[Switch] = []
         spec = self.spec
         t1s = spec.pods * spec.t1s
-        # A tier, its role, how many of a plane there are, and how many of that role come before them.
+        # Tier, role in the uSID, switches per plane, first index in the uSID. T2s are numbered after T1s.
         tiers: tuple[tuple[Tier, Role, int, int], ...] = (
             ("t0", Role.T0, spec.t0s, 0),
             ("t1", Role.T1, t1s, 0),
@@ -277,7 +277,7 @@ def _at(exception: int) -> KeyPath:
 
 
 def _link_name(ends: tuple[str, str]) -> str:
-    """Return the name that a link between two nodes has or would have: the lower end first."""
+    """Return the name of a link between two nodes, which has the lower node first."""
 
     def height(node: str) -> int:
         parsed = parse_switch_name(node)
@@ -317,7 +317,7 @@ def spec_of(fabric: Fabric) -> FabricSpec:
 
 
 def _usual(fabric: Fabric, kind: LinkKind) -> LinkProfile:
-    """Return the profile that most links of a kind have."""
+    """Return the profile (rate, delay, MTU) that most links of this kind have."""
     profiles = Counter(link.profile for link in fabric.links if link.kind == kind)
     return profiles.most_common(1)[0][0] if profiles else _usual(fabric, "host")
 
@@ -327,10 +327,10 @@ def _values(profile: LinkProfile) -> tuple[int, int, int]:
 
 
 def one_plane(fabric: Fabric) -> Fabric:
-    """Return the fabric with all its bandwidth in one plane, for transports that know one path at a time.
+    """Return the fabric with all its bandwidth in one plane, for transports that use a single path.
 
-    It has as many T0s, T1s and hosts, and its links are as fast as those of all planes together. Links that
-    differ from the others of their kind do so as in plane 0.
+    The new fabric has the same hosts and as many T0s and T1s as one plane. Each link has the rate of all
+    planes' links together. Exceptions for single links are taken from plane 0.
     """
     if fabric.planes == 1:
         return fabric
@@ -360,16 +360,16 @@ def _plane(entry: LinkException) -> int:
 
 
 def fabric_text(fabric: Fabric) -> str:
-    """Return a text from which ``fabric_from_text`` makes an equal fabric, in this process or another.
+    """Return a text from which ``fabric_from_text`` makes an equal fabric, also in another process.
 
-    It does not depend on the file that the fabric came from.
+    The topology file is not needed for this.
     """
     spec = spec_of(fabric)
     return json.dumps({**asdict(spec), "block": str(spec.block)})
 
 
 def fabric_from_text(text: str) -> Fabric:
-    """Return the fabric of a text of ``fabric_text``. Raise InputError on any other text."""
+    """Return the fabric from a text of ``fabric_text``. Raise InputError for any other text."""
     try:
         data: dict[str, Any] = json.loads(text)
         spec = FabricSpec(

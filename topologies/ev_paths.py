@@ -1,20 +1,20 @@
-"""The path of a frame by its EV, where switches choose: by a hash (ECMP), or by bits of the EV.
+"""The path of a frame from its EV, if switches choose the path: by a hash (ECMP), or by bits of the EV.
 
-By a hash, as p4src/ecmp.p4 computes it: a T0 hashes the flow of a frame for another rack and takes one of its
-uplinks; the rest of the path has no choice. An EV's low half travels as the UDP source port, its high half in
-the flow label, and both are of the flow. A plane is the NIC's port and never hashed: the top bits of an EV
-name it, so that the EVs of a host's ports differ, and the rest is free.
+ECMP: a T0 hashes the flow of a frame to another rack, as in p4src/ecmp.p4, and so chooses an uplink. The rest
+of the path is fixed. The low half of the EV is the UDP source port, and the high half is in the flow label.
+Both are in the hash. The plane is the NIC's port and is not hashed. The EV's top bits are its number, so that
+the EVs of different planes differ. The other bits can have any value.
 
-By structured EVs: bits of an EV say which way up a frame takes, and each tier on the way up reads its own.
+Structured EVs: the T0 reads the number of its uplink from bits of the EV.
 
 ::
 
     31      28 27            18 17                  0
     |  plane  |  T0's uplink   |  the same in all   |
 
-The plane is the NIC's port, and no switch reads it. The T0 reads the next ten bits: the number of the T1.
-Nothing else varies in a fabric of two tiers, and the way down is ordinary routing. The low half of an EV
-travels as the UDP source port; the bits that are the same in all EVs keep it in the range of RoCE's senders.
+The plane is the NIC's port, and no switch reads it. The T0 reads the next ten bits, the number of the T1. The
+rest of the path is fixed. The low half of the EV is the UDP source port. The bits that all EVs have in common
+keep this port in the range that RoCEv2 senders use.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ FREE_EV_BITS = 32 - HASHED_PLANE_BITS
 
 
 def hashed_ev(plane: int, free: int) -> int:
-    """Return the EV of a plane with these free bits."""
+    """Return the EV with this plane in the top bits and ``free`` in the other bits."""
     return plane << FREE_EV_BITS | free
 
 
 def flow_hash(src: bytes, dst: bytes, flow_label: int, protocol: int, src_port: int, dst_port: int) -> int:
-    """Return the switches' hash of a flow, CRC-32 over its fields in this order; addresses have 16 bytes."""
+    """Return the hash of a flow that switches compute: CRC-32 over these fields. Addresses have 16 bytes."""
     rest = flow_label << 40 | protocol << 32 | src_port << 16 | dst_port
-    # 60 bits: the last byte is filled up with zeros, as BMv2 does it.
+    # These fields have 60 bits. As in BMv2, four zero bits fill the last byte.
     return zlib.crc32(src + dst + (rest << 4).to_bytes(8, "big"))
 
 
 def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> Path:
-    """Return the path that frames with this EV take from one host to another while no route is withdrawn.
+    """Return the path of frames with this EV if switches hash it, and if no link is down.
 
-    Its ``ev`` is the given one. Raise KeyError if there is no such plane.
+    Raise KeyError if the fabric does not have the EV's plane.
     """
     plane = ev >> FREE_EV_BITS
     ways = [path for path in fabric.paths(src, dst) if path.plane == plane]
@@ -58,7 +58,7 @@ def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> P
 
 
 def _way(ways: Sequence[Path], value: int) -> Path:
-    """Return the path of a hash: its rest chooses the T1, and in three tiers its quotient the T2."""
+    """Return the path for a hash value. The remainder chooses the T1, and the quotient the T2 (if any)."""
     t1s = list(dict.fromkeys(path.t1 for path in ways))
     over = [path for path in ways if path.t1 == t1s[value % len(t1s)]]
     return over[value // len(t1s) % len(over)]
@@ -67,7 +67,7 @@ def _way(ways: Sequence[Path], value: int) -> Path:
 def hashed_uplinks(
     fabric: Fabric, src: str, dst: str, plane: int, evs: Sequence[int], udp_port: int
 ) -> list[int | None]:
-    """Return the number of the T1 that each EV's path takes in a plane; None inside a rack."""
+    """Return the number of the T1 on each EV's path in a plane. It is None between hosts of one rack."""
     ways = list(dict.fromkeys(path.t1 for path in fabric.paths(src, dst) if path.plane == plane))
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
     hashes = (flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) for ev in evs)
@@ -81,10 +81,10 @@ FIXED = EV_PORT_BASE
 
 
 def structured_ev(plane: int, uplink: int) -> int:
-    """Return the EV of the path over a plane's T1 of this number; 0 for one inside a rack."""
+    """Return the structured EV of the path over the T1 ``uplink``. Inside a rack, ``uplink`` is 0."""
     return (plane << UPLINK_BITS | uplink) << FIXED_BITS | FIXED
 
 
 def structured_paths(fabric: Fabric, src: str, dst: str) -> tuple[Path, ...]:
-    """Return the paths of `Fabric.paths`, each with its structured EV."""
+    """Return all paths between two hosts (see `Fabric.paths`) with structured EVs."""
     return tuple(replace(p, ev=structured_ev(p.plane, p.t1 or 0)) for p in fabric.paths(src, dst))

@@ -1,4 +1,4 @@
-"""The topology file: the model that checks it, gives its defaults, and its JSON schema.
+"""The topology file: its keys with their checks and default values, and its JSON schema.
 
 name: lab
 planes: 4
@@ -32,16 +32,17 @@ from mrclab.topologies.yaml_model import Number, Rate, Time, WholeNumber, YamlMo
 DEFAULT_BLOCK = "fcbb:bb00::/32"
 DEFAULT_RATE_BPS = 10**9
 DEFAULT_MTU_BYTES = 4500
-# 4096 of payload; outer and inner IPv6 80, UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, ICRC 4.
+# Bytes of a full packet: payload 4096; headers 132 = IPv6 (outer, inner) 80, UDP 8, BTH 12, METH 4, TSETH 4,
+# RETH 16, ImmDt 4, ICRC 4.
 MIN_MTU_BYTES = 4096 + 132
-MAX_MTU_BYTES = 9202  # a frame of 9216 bytes
+MAX_MTU_BYTES = 9202  # with the Ethernet header, such a packet is a frame of 9216 bytes
 DSCP_PATTERN = "^([0-9]|[1-5][0-9]|6[0-3])$"
 HOST_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class _Count(WholeNumber):
-    """A number of nodes that a field of the uSID can number."""
+    """A number of nodes, limited by the number of values of a uSID's field."""
 
     noun: str = ""
     field: str = "index"
@@ -63,11 +64,11 @@ def _dscp(text: str) -> str:
 TrafficClass = Literal["data", "trimmable", "high", "control"]
 Dscp = Annotated[str, AfterValidator(_dscp), WithJsonSchema({"type": "string", "pattern": DSCP_PATTERN})]
 Classes = dict[Dscp, TrafficClass]
-"""What differs of the switch map: classes by DSCP, as a topology file and a scenario have it."""
+"""Traffic classes by DSCP that differ from the usual ones. Topology files and scenarios have this key."""
 
 
 def switch_map(classes: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
-    """Return what differs of a fabric's switch map, as ``FabricSpec`` has it."""
+    """Return the traffic classes in the form of ``FabricSpec.classes``: sorted pairs (DSCP, class)."""
     return tuple(sorted((int(dscp), name) for dscp, name in classes.items()))
 
 
@@ -78,7 +79,7 @@ LinkMtu = Annotated[int, WholeNumber(MIN_MTU_BYTES, MAX_MTU_BYTES)]
 
 
 class LinkKindFile(YamlModel):
-    """``links.host`` and ``links.fabric``: all links of a kind."""
+    """The keys ``links.host``, ``links.fabric`` and ``links.core``: the properties of all links of a kind."""
 
     rate: LinkRate = Field(default=DEFAULT_RATE_BPS, description="bandwidth each way (default 1 Gbit/s)")
     delay: LinkDelay = Field(default=0, description="propagation delay")
@@ -90,7 +91,7 @@ class LinkKindFile(YamlModel):
 
 
 class LinkExceptionFile(YamlModel):
-    """An item of ``links.except``: a single link that differs, or is missing."""
+    """An item of ``links.except``: a link that is missing, or differs from the other links of its kind."""
 
     link: list[str] = Field(description="its two nodes, such as [p0-t0-0, p0-t1-2]")
     rate: LinkRate | None = Field(default=None, description="as in links.fabric")
@@ -106,13 +107,13 @@ class LinkExceptionFile(YamlModel):
         return ends
 
     def exception(self) -> LinkException:
-        """Return the exception as the builder takes it."""
+        """Return this item as a ``LinkException``."""
         a, b = self.link
         return LinkException((a, b), self.absent, self.rate, self.delay, self.mtu)
 
 
 class LinksFile(YamlModel):
-    """``links``: the links of each kind, and single ones that differ."""
+    """The key ``links``: the properties of each kind of links, and exceptions for single links."""
 
     host: LinkKindFile = Field(default_factory=LinkKindFile, description="links from NIC to T0")
     fabric: LinkKindFile = Field(default_factory=LinkKindFile, description="links from T0 to T1")
@@ -125,7 +126,7 @@ class LinksFile(YamlModel):
 
 
 class HostFile(YamlModel):
-    """An item of ``hosts``."""
+    """An item of the list ``hosts``: one host and its rack."""
 
     name: str = Field(description="small letters, digits and '-', a letter first")
     rack: Annotated[int, WholeNumber(0, MAX_INDEX)] = Field(description="its T0 in each plane, from 0")
@@ -141,7 +142,7 @@ class HostFile(YamlModel):
 
 
 class TopologyFile(YamlModel):
-    """A topology file."""
+    """The top level of a topology file."""
 
     what = "a topology"
 
@@ -223,7 +224,7 @@ class TopologyFile(YamlModel):
         return self
 
     def _fabric_rate(self, oversubscription: float) -> int:
-        """Return the rate of links to T1s: the fullest rack's bandwidth, divided among them."""
+        """Return the rate of the links from a T0 to T1s, computed from the rack with the most hosts."""
         most = max(Counter(host.rack for host in self._host_specs()).values())
         return round(self.links.host.rate * most / (self.t1 * oversubscription))
 
@@ -235,7 +236,7 @@ class TopologyFile(YamlModel):
         return tuple(HostSpec(host.name, host.rack) for host in self.hosts)
 
     def spec(self) -> FabricSpec:
-        """Return the fabric's definition."""
+        """Return the fabric's definition, from which `build` makes the fabric."""
         fabric_links = self.links.fabric.profile()
         if self.oversubscription is not None:
             fabric_links = replace(fabric_links, rate_bps=self._fabric_rate(self.oversubscription))

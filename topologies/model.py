@@ -1,7 +1,4 @@
-"""The immutable model of a fabric, and the size that one machine can carry.
-
-Virtual time has no such limit.
-"""
+"""The immutable model of a fabric, and the largest fabric that can run live on one machine."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from mrclab.linux.errors import InputError
 from mrclab.topologies.spec import LinkKind, LinkProfile, Tier
 from mrclab.topologies.usid import MAX_INDEX, Role, UsidPlan
 
-# The low half of an EV travels as the UDP source port, and RoCEv2 senders take theirs from 0xC000 up.
+# The low half of an EV is the UDP source port of its packets. RoCEv2 source ports start at 0xC000.
 EV_PORT_BASE = 0xC000
 
 
@@ -29,13 +26,13 @@ class PortRef:
 
     @property
     def ifname(self) -> str:
-        """The interface's name, as the contract has it: ``<node>-eth<N>``."""
+        """The name of this end's network interface: ``<node>-eth<N>``."""
         return f"{self.node}-eth{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class NicPort:
-    """A NIC's port to one plane. Each has its own address (SPEC section 11.5)."""
+    """A NIC's port to one plane. Each port has its own address (SPEC section 11.5)."""
 
     host: str
     plane: int
@@ -48,7 +45,7 @@ class NicPort:
 
     @property
     def ifname(self) -> str:
-        """The interface's name."""
+        """The name of the port's network interface."""
         return self.ref.ifname
 
 
@@ -74,13 +71,13 @@ class SwitchPort:
 
     @property
     def ifname(self) -> str:
-        """The interface's name."""
+        """The name of the port's network interface."""
         return self.ref.ifname
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch of one plane."""
+    """A switch, which belongs to one plane."""
 
     name: str
     device_id: int
@@ -100,7 +97,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cable: the lower end first (host, T0, or T1 below a T2)."""
+    """A link between two ports. ``a`` is the lower end: a host, a T0, or a T1 below a T2."""
 
     a: PortRef
     b: PortRef
@@ -110,13 +107,13 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Such as ``p0-t0-1:p0-t1-3``."""
+        """The link's name, such as ``p0-t0-1:p0-t1-3``."""
         return f"{self.a.node}:{self.b.node}"
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way from a NIC to another: what an EV stands for."""
+    """A path from one NIC to another. The EV in a packet chooses the packet's path."""
 
     src: str
     dst: str
@@ -130,28 +127,28 @@ class Path:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """The names of the links in travelling order, each written as in ``Link.name``: lower end first."""
+        """The names of the links (see ``Link.name``), in the order in which a packet passes them."""
         hops = tuple(pairwise(self.nodes))
         up = len(hops) // 2
         return tuple(f"{a}:{b}" for a, b in hops[:up]) + tuple(f"{b}:{a}" for a, b in hops[up:])
 
 
 def ev_of(plane: int, uplink: int) -> int:
-    """Return the EV of a path: the plane (so the NIC's port) and the number of its highest switch.
+    """Return the EV of a path. It consists of the plane and ``uplink``, the number of the highest switch.
 
-    In two tiers that is the T0's uplink. Nothing else varies.
+    With two tiers, the highest switch is a T1.
     """
     return plane << 16 | EV_PORT_BASE | uplink
 
 
 def ev_fields(ev: int) -> tuple[int, int]:
-    """Return the plane and the uplink that an EV names."""
+    """Return the plane and the number of the highest switch from an EV that `ev_of` made."""
     return ev >> 16, ev & 0xFFFF & ~EV_PORT_BASE
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """A multi-plane Clos of two or three tiers, complete before a single interface exists."""
+    """A fabric: one or more planes, each a Clos of two or three tiers, with all names and addresses."""
 
     name: str
     planes: int
@@ -161,7 +158,7 @@ class Fabric:
     plan: UsidPlan
     source: str = field(default="", compare=False)
     classes: tuple[tuple[int, str], ...] = ()
-    """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
+    """Pairs (DSCP, traffic class) that differ from `mrclab.p4src.contract.SWITCH_MAP`."""
     pods: int = 1
 
     @cached_property
@@ -182,10 +179,10 @@ class Fabric:
 
     @cached_property
     def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
-        """The profiles of host links and of fabric links, if all links of each kind have the same profile.
+        """The profiles of host links and fabric links, if all links of each kind have the same profile.
 
-        Else None, and None in three tiers, because paths differ in length. A fabric without T1s has the
-        profile of its host links twice.
+        Otherwise None. It is None for three tiers, too, because paths differ in length. If there are no T1s,
+        both profiles are those of the host links.
         """
         if self.pods > 1:
             return None
@@ -196,7 +193,7 @@ class Fabric:
         return (next(iter(host)), next(iter(inner))) if len(host) == len(inner) == 1 else None
 
     def far_ends(self) -> tuple[str, str]:
-        """Return the first host of the first rack and the first of the last: the meaning of `auto`."""
+        """Return the first host of the first rack and of the last rack. Scenarios call them `auto`."""
         racks = [host.rack for host in self.hosts]
         first, last = (
             next(host.name for host in self.hosts if host.rack == rack) for rack in (min(racks), max(racks))
@@ -204,11 +201,11 @@ class Fabric:
         return first, last
 
     def host(self, name: str) -> Host:
-        """Return the host of that name. Raise KeyError."""
+        """Return the host with this name. Raise KeyError if there is none."""
         return self._hosts[name]
 
     def switch(self, name: str) -> Switch:
-        """Return the switch of that name. Raise KeyError."""
+        """Return the switch with this name. Raise KeyError if there is none."""
         return self._switches[name]
 
     def link(self, a: str, b: str) -> Link:
@@ -220,7 +217,7 @@ class Fabric:
         return f"{a}:{b}" in self._links or f"{b}:{a}" in self._links
 
     def t0(self, plane: int, index: int) -> Switch:
-        """Return the T0 of a plane and rack. Raise KeyError."""
+        """Return the T0 of a plane and a rack. Raise KeyError if there is none."""
         return self._by_place[plane, "t0", index]
 
     def tier(self, node: str) -> Tier | None:
@@ -228,27 +225,27 @@ class Fabric:
         return None if node in self._hosts else self.switch(node).tier
 
     def pod_of(self, rack: int) -> int:
-        """Return the pod of a rack: 0 if there are no T2s."""
+        """Return the pod of a rack. Without T2s, all racks are in pod 0."""
         return rack // (self._counts["t0"] // self.pods)
 
     @cached_property
     def t1s_per_pod(self) -> int:
-        """How many T1s of a plane a T0 may be linked to: all of them if there are no T2s."""
+        """The number of T1s per plane and pod. A T0 is linked only to T1s of its pod."""
         return self._counts["t1"] // self.pods
 
     @cached_property
     def _counts(self) -> Counter[Tier]:
-        """How many switches of each tier the first plane has, and so every plane."""
+        """The number of switches of each tier in a plane. All planes are equal in this."""
         return Counter(switch.tier for switch in self.switches if switch.plane == 0)
 
     def above(self, switch: Switch) -> Sequence[Switch]:
-        """Return the switches of the next tier that a switch is linked to, in order."""
+        """Return the switches of the next higher tier to which a switch is linked, in order."""
         return self._above[switch.name]
 
     @cached_property
     def _above(self) -> Mapping[str, Sequence[Switch]]:
         found: dict[str, list[Switch]] = {switch.name: [] for switch in self.switches}
-        for link in self.links:  # the lower end of a link is its first
+        for link in self.links:  # link.a is the lower end of the link, link.b the upper end
             if link.a.node in found:
                 found[link.a.node].append(self.switch(link.b.node))
         return found
@@ -258,15 +255,15 @@ class Fabric:
         return (s for s in self.switches if s.plane == plane and s.tier == "t1")
 
     def sid(self, usid: int) -> IPv6Network:
-        """Return the /48 of a uSID in this fabric's block."""
+        """Return the /48 prefix of a uSID in this fabric's locator block."""
         return self.plan.sid(usid)
 
     def paths(self, src: str, dst: str) -> tuple[Path, ...]:
-        """Return every path from one host's NIC to another's, by plane and then by T1.
+        """Return all paths from one host's NIC to another's, sorted by plane and then by T1.
 
-        Within a rack there is one path per plane (up to the T0 and down again); between racks there is
-        one for every T1 that both T0s are linked to, and between pods one for every T2 that a T1 of each
-        leads to. Raise KeyError on an unknown host, ValueError where src is dst.
+        In each plane, hosts of one rack have one path, over their T0. Between racks, there is a path for
+        every T1 to which both T0s are linked. Between pods, there is a path for every T2 to which a T1 of
+        both pods is linked. Raise KeyError for an unknown host, ValueError if src is dst.
         """
         a, b = self.host(src), self.host(dst)
         if a is b:
@@ -287,7 +284,7 @@ class Fabric:
             yield from self._core_paths(a, b, plane)
 
     def _core_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
-        """Return the paths over T2s: up by one T1 and down by the one of its number in the other pod."""
+        """Return the paths over T2s. They go down over the T1 that has the same number in the other pod."""
         up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
         back = {t1.name: t1 for t1 in self.above(down)}
         for t1 in self.above(up):
@@ -322,12 +319,15 @@ class Fabric:
         )
 
     def usid_of(self, node: str, plane: int) -> int:
-        """Return the uSID of a switch, or of a host's NIC port to a plane. Raise KeyError."""
+        """Return the uSID of a switch, or of a host's port to a plane. Raise KeyError if it is unknown."""
         host = self._hosts.get(node)
         return self.switch(node).usid if host is None else host.ports[plane].usid
 
     def node_of(self, usid: int) -> str:
-        """Return the name of the node of a uSID. Raise KeyError, or ValueError on no uSID at all."""
+        """Return the name of the node with this uSID. Raise KeyError if there is not exactly one such node.
+
+        Raise ValueError if the number is no uSID.
+        """
         plane, role, index = UsidPlan.fields(usid)
         if role is Role.NIC:
             if len(self.hosts) > MAX_INDEX + 1:
@@ -341,14 +341,14 @@ class Fabric:
 
 
 MAX_LIVE_LINKS = 1000
-"""The largest shipped topology for one machine (wide) has 544, the smallest for virtual time alone 1,280."""
+"""The most links of a live fabric. The largest shipped live topology (wide) has 544 links."""
 
 
 STRUCTURED_MEND = "structured EVs name the uplink of a T0 alone: use mrc or mrc-ecmp"
 
 
 def require_live(fabric: Fabric) -> None:
-    """Raise InputError if a fabric has more links than one machine can carry, or a third tier."""
+    """Raise InputError if a fabric cannot run live: it has three tiers, or too many links for one machine."""
     require_two_tiers(fabric, "live switches forward over T0s and T1s: use --target sim")
     if len(fabric.links) > MAX_LIVE_LINKS:
         raise InputError(
@@ -358,6 +358,6 @@ def require_live(fabric: Fabric) -> None:
 
 
 def require_two_tiers(fabric: Fabric, mend: str) -> None:
-    """Raise InputError, with the reason and the mend, for a fabric of three tiers."""
+    """Raise InputError if a fabric has three tiers. ``mend`` is advice for the message."""
     if fabric.pods > 1:
         raise InputError(f"topology {fabric.name} has three tiers, and {mend}")

@@ -1,4 +1,4 @@
-"""AS numbers and addresses of a routed fabric: what RFC 7938 section 5.2 advises, on IPv6 throughout."""
+"""AS numbers and addresses of a routed fabric, as RFC 7938 section 5.2 advises. All addresses are IPv6."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from mrclab.topologies import Fabric, Link, Switch
 
-LINK_BLOCK = IPv6Network("fd00:6d72:64::/48")  # numbered links, a /127 each (RFC 6164)
-T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private four-byte numbers (RFC 6996)
+LINK_BLOCK = IPv6Network("fd00:6d72:64::/48")  # addresses of links: a /127 for each link (RFC 6164)
+T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private AS numbers of four bytes (RFC 6996)
 BFD_MULTIPLIER = 3
-MIN_BFD_INTERVAL_MS = 10  # the least that bfdd takes
+MIN_BFD_INTERVAL_MS = 10  # the shortest interval that FRRouting's bfdd accepts
 ROUTER_IDS = IPv4Address("10.0.0.0")
 
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How soon a router notices that a neighbour is gone.
+    """The timers by which a router notices that a neighbour is gone.
 
-    ``keepalive_s`` and ``hold_s`` are BGP's; a ``bfd_interval_ms`` other than 0 runs BFD (RFC 5880) beside
-    it, which gives a neighbour up after ``bfd_multiplier`` intervals.
+    ``keepalive_s`` and ``hold_s`` are timers of BGP. If ``bfd_interval_ms`` is not 0, BFD (RFC 5880) runs,
+    too. BFD declares a neighbour dead after ``bfd_multiplier`` silent intervals.
     """
 
     keepalive_s: int = 1
@@ -33,9 +33,9 @@ class Timers:
 
     @classmethod
     def detecting_in(cls, detection_ns: int) -> Timers:
-        """Return timers that detect a dead neighbour in that time: BFD below 3 s, else BGP's hold time.
+        """Return timers that detect a dead neighbour in this time: BFD below 3 s, else BGP's hold time.
 
-        Raise ValueError where neither can do it.
+        Raise ValueError if no timer can have this value.
         """
         milliseconds = detection_ns // 10**6
         if milliseconds >= 3000:
@@ -51,7 +51,7 @@ class Timers:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A BGP session: the interface it runs over, both addresses, and the other's AS number."""
+    """A BGP session of a router: its interface, both addresses, and the neighbour's AS number."""
 
     ifname: str
     own: IPv6Address
@@ -61,7 +61,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class HostRoute:
-    """A host's port behind a T0: the way to it and the MAC it answers to."""
+    """A T0's route to a NIC port of a host: the T0's interface, the port's address and MAC."""
 
     ifname: str
     address: IPv6Address
@@ -70,7 +70,7 @@ class HostRoute:
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """All that configures one router."""
+    """The complete configuration of one router."""
 
     name: str
     asn: int
@@ -80,7 +80,7 @@ class Router:
 
 
 def plan(fabric: Fabric) -> tuple[Router, ...]:
-    """Return the routers of a fabric in its order. T1s of a plane share an AS number, T0s have their own."""
+    """Return the routers of a fabric. T1s of a plane share one AS number; each T0 has its own."""
     addresses = {link.name: _addresses(number) for number, link in enumerate(_fabric_links(fabric))}
     return tuple(_router(fabric, switch, addresses) for switch in fabric.switches)
 
@@ -117,7 +117,7 @@ def _router(fabric: Fabric, switch: Switch, addresses: dict[str, tuple[IPv6Addre
 
 
 def expected_routes(fabric: Fabric) -> dict[str, dict[IPv6Address, int]]:
-    """For every T0, the hosts' addresses in other racks and how many equally good ways lead to each."""
+    """Return for each T0 the addresses of hosts in other racks, and the number of best paths to each."""
     found: dict[str, dict[IPv6Address, int]] = {}
     for switch in fabric.switches:
         if switch.tier != "t0":

@@ -1,4 +1,4 @@
-"""YAML files by name: shipped with mrclab, or a user's own."""
+"""Find YAML files by name: files that come with mrclab, or a user's own files."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mrclab.topologies.yaml_lines import MAX_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The YAML files of a ``folder`` of a ``package`` ("": its top); ``what`` names their kind in errors."""
+    """The YAML files in a ``folder`` of a ``package``. ``what`` is the name of their kind in messages."""
 
     what: str
     package: str
     folder: str = ""
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all, in order."""
+        """Return the names of all these files, sorted, without ``.yaml``."""
         entries = files(self.package).joinpath(self.folder).iterdir()
         return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
 
     def text(self, name_or_file: str) -> tuple[str, str]:
-        """Return the YAML of a shipped name or of a file, and its name for errors.
+        """Return the text of a shipped file or of a user's file, and the file's name for error messages.
 
-        Raise InputError if it cannot be read or is larger than ``MAX_CHARACTERS``.
+        Raise InputError if the file cannot be read.
         """
         if name_or_file in self.names():
             where = f"{name_or_file}.yaml"
             return files(self.package).joinpath(self.folder, where).read_text(encoding="utf-8"), where
         try:
             with Path(name_or_file).open(encoding="utf-8") as file:
-                # One more character than may be: the reader of the text refuses that.
+                # One character more than allowed, so that `read_yaml` notices and refuses a larger file.
                 return file.read(MAX_CHARACTERS + 1), name_or_file
         except (FileNotFoundError, NotADirectoryError):
             known = ", ".join(self.names())
@@ -57,5 +57,5 @@ def shipped_topologies() -> tuple[str, ...]:
 
 
 def load_fabric(name_or_file: str) -> Fabric:
-    """Return the fabric of a shipped name or of a YAML file. Raise InputError on neither, and on mistakes."""
+    """Return the fabric of a shipped topology or of a YAML file. Raise InputError if it is wrong."""
     return build_fabric(*TOPOLOGIES.text(name_or_file))

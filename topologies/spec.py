@@ -1,7 +1,6 @@
-"""What defines a fabric: the few values from which all its nodes, links and addresses follow.
+"""The definition of a fabric: the few values from which all its nodes, links and addresses are computed.
 
-A topology file gives a :class:`FabricSpec`; ``mrclab.topologies.build`` makes a fabric of it;
-``mrclab.topologies.build`` gets it back from a fabric, to derive another from it.
+A topology file gives a :class:`FabricSpec`, and ``mrclab.topologies.build`` makes a fabric from it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SWITCH_NAME = re.compile(r"p(\d+)-(t[012])-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """A link's properties: bits per second each way, propagation delay, and the largest IP packet."""
+    """A link's properties: rate in each direction, propagation delay, and the largest IP packet."""
 
     rate_bps: int
     delay_ns: int
@@ -28,7 +27,7 @@ class LinkProfile:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A host: its name and the rack that it stands in."""
+    """A host: its name and the number of its rack."""
 
     name: str
     rack: int
@@ -36,9 +35,9 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True)
 class LinkException:
-    """A link, by its two nodes in either order, that is missing or differs from the others of its kind.
+    """A link that is missing, or has other properties than the other links of its kind.
 
-    None means the same value as for the other links.
+    ``ends`` are its two nodes in any order. None means the same value as for the other links.
     """
 
     ends: tuple[str, str]
@@ -48,7 +47,7 @@ class LinkException:
     mtu_bytes: int | None = None
 
     def profile(self, usual: LinkProfile) -> LinkProfile:
-        """Return the profile of this link, where ``usual`` is that of its kind."""
+        """Return the profile of this link. ``usual`` is the profile of the other links of its kind."""
         return LinkProfile(
             usual.rate_bps if self.rate_bps is None else self.rate_bps,
             usual.delay_ns if self.delay_ns is None else self.delay_ns,
@@ -58,10 +57,10 @@ class LinkException:
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """A fabric in short: numbers of planes, of T0s (racks) and T1s in each plane, hosts, links.
+    """The definition of a fabric: number of planes, T0s (racks) and T1s per plane, hosts, links.
 
-    With ``t2s`` it has three tiers. The T0s are spread over ``pods`` in order, each pod has ``t1s`` T1s, and
-    T1 number j of every pod is linked to the j-th group of ``t2s`` T2s.
+    If ``t2s`` is not 0, the fabric has three tiers. The T0s are spread evenly over ``pods``. Each pod has
+    ``t1s`` T1s per plane, and T1 number j of every pod is linked to the j-th group of ``t2s`` T2s.
     """
 
     name: str
@@ -74,18 +73,18 @@ class FabricSpec:
     fabric_links: LinkProfile
     exceptions: tuple[LinkException, ...] = ()
     classes: tuple[tuple[int, str], ...] = ()
-    """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
+    """Pairs (DSCP, traffic class) that differ from `mrclab.p4src.contract.SWITCH_MAP`."""
     pods: int = 1
     t2s: int = 0
     core_links: LinkProfile | None = None
-    """Links from T1 to T2; None: as those from T0 to T1."""
+    """The links from T1 to T2. None means: equal to the links from T0 to T1."""
 
     def pod_of(self, rack: int) -> int:
         """Return the pod of a rack."""
         return rack // (self.t0s // self.pods)
 
     def inner_links(self) -> Iterator[tuple[str, str]]:
-        """Return the ends of all links between switches, the lower one first, exceptions left aside."""
+        """Return the ends (lower, upper) of all links between switches, including absent links."""
         for plane in range(self.planes):
             for rack in range(self.t0s):
                 for t1 in range(self.pod_of(rack) * self.t1s, (self.pod_of(rack) + 1) * self.t1s):
@@ -95,7 +94,7 @@ class FabricSpec:
                     yield switch_name(plane, "t1", t1), switch_name(plane, "t2", t2)
 
     def t2s_above(self, t1: int) -> range:
-        """Return the numbers of the T2s that a T1 is linked to."""
+        """Return the numbers of the T2s to which a T1 is linked."""
         group = t1 % self.t1s
         return range(group * self.t2s, (group + 1) * self.t2s)
 

@@ -1,4 +1,4 @@
-"""Rates, times and sizes as people write them: "200 Mbit/s", "150 us", "64 KiB"."""
+"""Read rates, times and sizes with units, such as "200 Mbit/s", "150 us" and "64 KiB"."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _RATE = re.compile(RATE_PATTERN, re.IGNORECASE)
 _TIME = re.compile(TIME_PATTERN, re.IGNORECASE)
 _SIZE = re.compile(SIZE_PATTERN)
 MAX_TEXT = 40
-"""Characters. A longer number is no quantity, and its conversion could overflow."""
+"""The largest number of characters of a quantity. Converting a longer number could overflow."""
 
 
 def rate_bps(value: Any) -> int:
-    """Return bits per second of a rate such as ``200 Mbit/s``. Raise ValueError on anything else."""
+    """Return a rate such as ``200 Mbit/s`` in bits per second. Raise ValueError if it is no rate."""
     match = _match(_RATE, value)
     if match is None:
         raise ValueError(f"must be a rate such as '200 Mbit/s', not {shown(value)}")
@@ -31,7 +31,7 @@ def rate_bps(value: Any) -> int:
 
 
 def time_ns(value: Any) -> int:
-    """Return nanoseconds of a time such as ``150 us``; a bare 0 is allowed. Raise ValueError otherwise."""
+    """Return a time such as ``150 us``, or 0, in nanoseconds. Raise ValueError if it is no time."""
     if value == 0 and not isinstance(value, bool):
         return 0
     match = _match(_TIME, value)
@@ -43,9 +43,9 @@ def time_ns(value: Any) -> int:
 
 
 def size_bytes(value: Any) -> int:
-    """Return bytes of a size: ``64 KiB`` (1024 each), ``2 MB`` (1000 each), or a whole number.
+    """Return a size in bytes: ``64 KiB`` (powers of 1024), ``2 MB`` (powers of 1000), or a whole number.
 
-    Raise ValueError on anything else.
+    Raise ValueError if it is no size.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -56,13 +56,13 @@ def size_bytes(value: Any) -> int:
 
 
 def share(text: str) -> float:
-    """Return a share: ``0.1`` or ``10%``. Raise ValueError on anything else."""
+    """Return a share such as ``0.1`` or ``10%`` as a number. Raise ValueError if it is no number."""
     number = text.strip()
     return float(number[:-1]) / 100 if number.endswith("%") else float(number)
 
 
 def option_value(parse: Callable[[Any], int], text: str, option: str) -> int:
-    """Return the value of a command-line option. Raise InputError that names the option."""
+    """Return the value of a command-line option. If ``parse`` fails, raise InputError with its name."""
     try:
         return parse(text)
     except ValueError as error:
@@ -70,7 +70,7 @@ def option_value(parse: Callable[[Any], int], text: str, option: str) -> int:
 
 
 def shown(value: Any) -> str:
-    """Return a value as an error message quotes it: in one line, and not too long."""
+    """Return a value as a short text of one line, for an error message."""
     text = repr(value)
     return text if len(text) <= 2 * MAX_TEXT else f"{text[: 2 * MAX_TEXT]}..."
 

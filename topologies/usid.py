@@ -1,19 +1,18 @@
-"""How uSIDs are numbered: by structure, so that a path can be written down from a few bits.
+"""The numbers of uSIDs. They have a structure, so that a path's uSIDs can be computed from a few bits.
 
-Every 16-bit uSID carries the plane in its top four bits, then what kind of node it names, then which one::
+A uSID has 16 bits: the plane, the role of the node that it names, and the node's index::
 
     15      12 11   10 9              0
     |  plane  |  role |     index      |
 
-The paper's template rule (arXiv:2605.04333 section 2.3, Fig. 3) follows from that: the plane bits of an EV go
-into all four uSIDs of a path and its uplink bits into the T1's, and no sender stores a path.
-Up to 1,024 hosts a NIC's index is its number in the fabric. In larger fabrics it is its number in its rack:
-only the T0 of the rack reads a NIC's uSID, as only one node reads the local SIDs of RFC 9800.
+So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and its
+uplink bits into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3, Fig. 3).
 
-T2s have the role of T1s, with the numbers after those of their plane's T1s: switches above T0s are numbered
-together.
+In a fabric of up to 1,024 hosts, a NIC's index is its number in the fabric. In a larger fabric, it is its
+number in its rack. This is enough, because only the rack's T0 reads it (as for local SIDs of RFC 9800). T2s
+have the role of T1s, and their indices follow the indices of their plane's T1s.
 
-A container is F3216: a 32-bit locator block and up to six uSIDs; zeros end it (RFC 9800).
+A container has the format F3216: a 32-bit locator block and up to six uSIDs. Zeros end it (RFC 9800).
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ INDEX_BITS = 10
 MAX_PLANES = 1 << PLANE_BITS
 MAX_INDEX = (1 << INDEX_BITS) - 1
 MAX_HOSTS = 1 << 16
-"""Hosts that addresses can number."""
+"""The largest number of hosts that have different addresses."""
 MAX_USIDS = 6
 BLOCK_PREFIX_LEN = 32
 SID_PREFIX_LEN = 48
 
 
 class Role(IntEnum):
-    """The role of the node that a uSID names. No role is 0: the uSID 0000 ends a container."""
+    """The role of the node that a uSID names. 0 is no role, because the uSID 0000 ends a container."""
 
     T0 = 1
     T1 = 2
@@ -45,7 +44,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsidPlan:
-    """The locator block of a fabric and the arithmetic on its uSIDs."""
+    """The locator block of a fabric, and functions that make and read its uSIDs and containers."""
 
     block: IPv6Network
 
@@ -64,15 +63,15 @@ class UsidPlan:
 
     @staticmethod
     def fields(usid: int) -> tuple[int, Role, int]:
-        """Return the plane, role and index of a uSID. Raise ValueError on one that names nothing."""
+        """Return the plane, role and index of a uSID. Raise ValueError if its role is 0."""
         return usid >> (ROLE_BITS + INDEX_BITS), Role(usid >> INDEX_BITS & 3), usid & MAX_INDEX
 
     def sid(self, usid: int) -> IPv6Network:
-        """Return the /48 that a switch matches for this uSID."""
+        """Return the /48 prefix that a switch matches for this uSID."""
         return IPv6Network((int(self.block.network_address) | usid << 80, SID_PREFIX_LEN))
 
     def container(self, usids: Sequence[int]) -> IPv6Address:
-        """Return the address that visits these uSIDs in turn. Raise ValueError on more than six."""
+        """Return the address whose path visits these uSIDs in order. Raise ValueError for more than six."""
         if len(usids) > MAX_USIDS:
             raise ValueError(f"a container holds {MAX_USIDS} uSIDs, not {len(usids)}")
         address = int(self.block.network_address)
@@ -81,7 +80,7 @@ class UsidPlan:
         return IPv6Address(address)
 
     def usids(self, container: IPv6Address) -> tuple[int, ...]:
-        """Return the uSIDs still in a container, up to its end."""
+        """Return the uSIDs that are left in a container."""
         value = int(container)
         found = []
         for position in range(MAX_USIDS):
@@ -92,7 +91,7 @@ class UsidPlan:
         return tuple(found)
 
     def shift(self, container: IPv6Address) -> IPv6Address:
-        """Return a container as a uN node sends it on: first uSID consumed, the rest moved up by 16 bits."""
+        """Return a container without its first uSID. A switch (uN) shifts the others by 16 bits."""
         value = int(container)
         rest = (value << 16) & ((1 << 96) - 1)
         return IPv6Address(value >> 96 << 96 | rest)

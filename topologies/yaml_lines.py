@@ -1,7 +1,7 @@
-"""YAML text to plain data and the line of each key, so that every error can name the line to mend.
+"""Read YAML text as plain data, with the line of each key, so that error messages can name the line.
 
-Input may come from an untrusted source: its size, depth and aliases are bounded, and it holds plain values
-only (mappings with text keys, lists, text, numbers, true, false and null).
+The text may come from an untrusted source. So its size, depth and aliases are limited, and only plain values
+are allowed: mappings with text keys, lists, text, numbers, true, false and null.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mrclab.linux.errors import InputError
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 50
 MAX_NODES = 100_000
-"""Values in a document, those repeated by aliases counted each time."""
+"""The largest number of values in a document. A value that aliases repeat counts each time."""
 MAX_DIGITS = 40
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""The keys and list positions that lead to a value: ``("hosts", 0, "rack")``."""
+"""The path of a value: keys and list positions, such as ``("hosts", 0, "rack")``."""
 
 _PLAIN = "tag:yaml.org,2002:"
 _TEXT_TAGS = tuple(_PLAIN + tag for tag in ("str", "timestamp", "merge", "value"))
@@ -30,7 +30,7 @@ _SCALAR_TAGS = tuple(_PLAIN + tag for tag in ("int", "float", "bool", "null"))
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The source of a value: a file (or an option of the command line) and the line in it, if any."""
+    """The source of a value: a file and a line in it, or an option of the command line."""
 
     where: str
     line: int | None = None
@@ -38,22 +38,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A document whose top level is a mapping: plain ``data``, and the place of each key and list item."""
+    """A document whose top level is a mapping. ``places`` has the place of each key and list item."""
 
     data: dict[str, Any]
     where: str
     places: Mapping[KeyPath, Place]
 
     def place(self, path: KeyPath = ()) -> Place:
-        """Return the place of a key, or of the nearest part above it that was written.
+        """Return the place of a key. If the document lacks it, return the place of the nearest key above.
 
-        Parts of ``path`` that are no keys of the document are skipped: pydantic puts the names of union
-        members in its locations.
+        Parts of ``path`` that are no keys of the document are skipped, because pydantic adds the names of
+        union members to its paths.
         """
         return self.places.get(self.known(path), Place(self.where))
 
     def known(self, path: KeyPath) -> KeyPath:
-        """Return the path without the parts that are no keys of the document."""
+        """Return the path without parts that are no keys of the document."""
         found: KeyPath = ()
         for part in path:
             if (*found, part) in self.places:
@@ -61,15 +61,14 @@ class YamlDocument:
         return found
 
     def error(self, message: str, path: KeyPath = ()) -> InputError:
-        """Return an error that points at a key of the document."""
+        """Return an error with this message and with the place of a key."""
         place = self.place(path)
         return InputError(message, where=place.where, line=place.line)
 
     def with_value(self, path: KeyPath, value: Any, where: str) -> YamlDocument:
-        """Return a document in which ``path`` has another value, which was written at ``where``.
+        """Return the document with another value at ``path``. The value's source is ``where``.
 
-        Missing mappings on the way are made. Raise InputError if a part of the path is no
-        mapping or list.
+        Missing mappings on the path are added. Raise InputError if a part of the path is no mapping or list.
         """
         data = _copied(self.data)
         places = {known: place for known, place in self.places.items() if known[: len(path)] != path}
@@ -91,16 +90,16 @@ class YamlDocument:
 
 
 def dotted(path: KeyPath) -> str:
-    """Return a path as people write it: ``hosts[0].rack``."""
+    """Return a path as text, such as ``hosts[0].rack``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".") or "the file"
 
 
 def read_yaml(text: str, where: str) -> YamlDocument:
-    """Return the data of a YAML text and the line of each key; ``where`` names the text in errors.
+    """Return the data of a YAML text and the line of each key. Error messages name the text ``where``.
 
-    Raise InputError, one line, on text that is not YAML, is empty, too large or nested too deeply, whose top
-    level is no mapping, that repeats a key, or that has values of other than plain types.
+    Raise InputError if the text is not YAML, is empty, is too large or is nested too deeply, if its top level
+    is no mapping, if it repeats a key, or if it has values of other than plain types.
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"larger than {MAX_CHARACTERS >> 20} MiB", where=where)
@@ -109,7 +108,7 @@ def read_yaml(text: str, where: str) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise InputError(f"not YAML: {error.problem}", where=where, line=line) from None
-    except (yaml.YAMLError, ValueError) as error:  # control characters and the like carry no mark
+    except (yaml.YAMLError, ValueError) as error:  # errors without a line, for instance control characters
         raise InputError(f"not YAML: {(str(error) or 'broken').splitlines()[0]}", where=where) from None
     if root is None:
         raise InputError("the file is empty", where=where)
@@ -119,7 +118,7 @@ def read_yaml(text: str, where: str) -> YamlDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's reader with a bound on depth: it recurses."""
+    """PyYAML's loader with a limit on depth, because deep recursion would end in an error of Python."""
 
     depth = 0
 
@@ -139,7 +138,7 @@ def _line(node: yaml.Node) -> int:
 
 
 class _Reader:
-    """Turns PyYAML's nodes into plain data and notes places."""
+    """Turns PyYAML's nodes into plain data, and records the place of each value."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -161,7 +160,7 @@ class _Reader:
             raise self._error(f"more than {MAX_NODES} values (aliases count each time)", node, path)
         if any(node is other for other in above):
             raise self._error("an alias refers to what contains it", node, path)
-        if len(above) >= MAX_DEPTH:  # aliases nest, too
+        if len(above) >= MAX_DEPTH:  # aliases can make data deeper than the text is
             raise self._error(f"nested deeper than {MAX_DEPTH}", node, path)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
@@ -188,9 +187,9 @@ class _Reader:
         return entries
 
     def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
-        """Return a text that can be written to a file and can name one.
+        """Return the text of a node. Raise InputError if it cannot be written to a file or name a file.
 
-        Escapes can make a text that cannot: one half of a UTF-16 pair, or a zero.
+        Escapes can produce such text: half of a UTF-16 pair, or a zero character.
         """
         text = str(node.value)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):

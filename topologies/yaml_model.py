@@ -1,4 +1,4 @@
-"""Base and types of the pydantic models that read YAML: strict, frozen, errors with file, line and key."""
+"""The base class and types of pydantic models that read YAML. Errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _UNKNOWN, _MISSING, _NO_MAPPING, _WRONG = "unknown_key", "missing_key", "no_mapp
 
 
 def wrong(message: str, *keys: str | int) -> PydanticCustomError:
-    """Return the error of a model's check. ``keys`` lead from the model to the value that is wrong."""
+    """Return the error of a model's check. ``keys`` is the path from the model to the wrong value."""
     return PydanticCustomError(_WRONG, "{text}", {"text": message, "below": keys})
 
 
 class YamlModel(BaseModel):
-    """A mapping of a YAML file. Unknown keys are refused; values are not converted from other types.
+    """A mapping in a YAML file. Unknown keys are refused, and values of another type are not converted.
 
-    ``what`` names the document itself in errors: no key leads to it.
+    ``what`` is the name of the whole document in error messages.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -45,7 +45,7 @@ class YamlModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, data: Any) -> Any:
-        """Refuse unknown and missing keys in the words of this project."""
+        """Refuse unknown and missing keys, with clearer messages than those of pydantic."""
         if isinstance(data, cls):
             return data
         if not isinstance(data, Mapping):
@@ -64,7 +64,7 @@ class YamlModel(BaseModel):
 def validated(model: type[Model], document: YamlDocument) -> Model:
     """Return a document as a model.
 
-    Raise InputError, one line with file, line and key, if it does not fit.
+    Raise InputError with file, line and key if the document does not fit the model.
     """
     try:
         return model.model_validate(document.data)
@@ -73,7 +73,7 @@ def validated(model: type[Model], document: YamlDocument) -> Model:
 
 
 def _input_error(document: YamlDocument, error: ValidationError) -> InputError:
-    """Return the error to show: the first in the document, and of those of one key the innermost."""
+    """Return the error to show: the first one in the document and, for one key, the innermost one."""
 
     def order(details: ErrorDetails) -> tuple[int, int]:
         path = document.known(_loc(details))
@@ -134,7 +134,7 @@ def _message(details: ErrorDetails) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Annotation of a whole number in [low, high]: ``Annotated[int, WholeNumber(0, 7)]``."""
+    """Annotation for a whole number in [low, high], such as ``Annotated[int, WholeNumber(0, 7)]``."""
 
     low: int
     high: int = 2**63 - 1
@@ -155,7 +155,7 @@ class WholeNumber:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Annotation of a number in [low, high]: ``Annotated[float, Number(0, 1)]``."""
+    """Annotation for a number in [low, high], such as ``Annotated[float, Number(0, 1)]``."""
 
     low: float
     high: float = 2**63 - 1
@@ -196,7 +196,7 @@ class _Quantity:
 
 
 class Rate(_Quantity):
-    """Annotation of a rate in [low, high] bits per second, written such as ``200 Mbit/s``."""
+    """Annotation for a rate in [low, high] bits per second, which is text such as ``200 Mbit/s``."""
 
     __slots__ = ()
 
@@ -212,7 +212,7 @@ class Rate(_Quantity):
 
 @dataclass(frozen=True, slots=True)
 class Time(_Quantity):
-    """Annotation of a time in [low, high] nanoseconds, written such as ``150 us``, or a bare 0."""
+    """Annotation for a time in [low, high] nanoseconds, which is text such as ``150 us``, or 0."""
 
     high: int = 3600 * 10**9
 
@@ -227,7 +227,7 @@ class Time(_Quantity):
 
 
 class Size(_Quantity):
-    """Annotation of a size in [low, high] bytes, written such as ``64 KiB`` or as a whole number."""
+    """Annotation for a size in [low, high] bytes: text such as ``64 KiB``, or a whole number."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""All-reduce (figure 16) and all-to-all (17) under loss, and all-reduce against the links' limit."""
+"""Judges of all-reduce (figure 16) and all-to-all (figure 17) under loss, and of all-reduce without loss."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ FIG16_LARGEST = {
     "rocev2": (223.0, 193.0, 32.0),
     "rocev2-16qp": (362.0, 214.0, 28.0),
 }
-"""Bus bandwidth at 16 GB, Gbit/s: without loss, at 0.1 %, at 1 %."""
+"""The paper's bus bandwidth at 16 GB, Gbit/s: without loss, with 0.1 % and with 1 % of packets lost."""
 FIG16_LOSSES = ("", "-0.1%", "-1%")
 
 
 def judge_fig16(result: Result) -> Verdict:
-    """Check the share that MRC keeps at the largest size, and its lead at every size."""
+    """Check the share of its bandwidth that MRC keeps under loss, and its lead over RoCEv2."""
     return all_hold(judge_losses(result, FIG16_LARGEST), FIG16_SCALE)
 
 
 def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list[Check]:
-    """Return the checks by the paper's values at its largest size.
+    """Return the checks of figure 16 or 17; ``paper`` has the paper's values at its largest size.
 
-    MRC keeps the paper's share of its loss-free bandwidth, and has the paper's lead over each RoCEv2. At
-    smaller sizes, where the paper's leads are larger, any lead is enough.
+    At the largest size, MRC must keep the paper's share of its loss-free bandwidth, and lead RoCEv2 by the
+    paper's factor. At smaller sizes, any lead is enough, because the paper's leads are larger there.
     """
     sizes = sizes_of(result, "mrc", "time_us")
     if not sizes:
@@ -61,8 +61,10 @@ def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list
 
 
 def faster(result: Result, transport: str, other: str, size: str) -> Interval | None:
-    """Return the bandwidth of one transport over another's at a size: by the mean time of an operation, as
-    nccl-tests does, so that stalls count in full."""
+    """Return the bandwidth of ``transport``, divided by that of ``other``, at one message size.
+
+    As in nccl-tests, it is computed from the mean time of an operation, so all stalls count.
+    """
     metric = f"time_us@{size}"
     return ratio_interval(by_repetition(result, other, metric), by_repetition(result, transport, metric))
 
@@ -81,7 +83,7 @@ SMALL_SOURCE = "paper: 124 against 18 at 8 MB, where a message has as many packe
 
 
 def judge_fig17(result: Result) -> Verdict:
-    """As figure 16; and at the smallest size MRC leads as far as the paper's does in messages as long."""
+    """Check the same as for figure 16, and that MRC's lead at the smallest size is the paper's at 8 MB."""
     sizes = sizes_of(result, "mrc", "time_us")
     checks = judge_losses(result, FIG17_LARGEST)
     for name in ("rocev2", "rocev2-16qp") if sizes else ():
@@ -96,7 +98,7 @@ ALL_REDUCE_LEAST = 375 / 400
 
 
 def judge_all_reduce(result: Result) -> Verdict:
-    """Bus bandwidth at the largest size over the rate of all of a NIC's links."""
+    """Check the bus bandwidth at the largest size, divided by the rate of all links of a NIC."""
     sizes = sizes_of(result, "mrc", "busbw_gbps")
     if not sizes:
         return all_hold([Check("bus bandwidth", "not measured", None, PAPER_ALL_REDUCE)])

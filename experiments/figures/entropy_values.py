@@ -1,7 +1,7 @@
-"""Entropy values: retired after losses, skipped after marks; how many it takes; the three EV modes.
+"""Judges of entropy values (EVs): retired after losses, skipped after marks, their number, and EV modes.
 
-Figure 4: losses at the start of a job on a fabric with dead links. Figures 12 and 13: an EV whose path drops
-20 % is replaced. Figure 14: marks alone move a flow to another EV of the plane.
+Figure 4: losses at the start of a job on a fabric with dead links. Figures 12 and 13: an EV is replaced if
+its path drops 20 % of the packets. Figure 14: ECN marks alone move a flow to another EV of the plane.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PER_QP_SOURCE = "paper, section 2.4: fewer than 5 packets lost per queue pair in
 
 
 def judge_fig04(result: Result) -> Verdict:
-    """Check how far losses fall, how many there are per queue pair, and that the links stay dead."""
+    """Check how much the losses fall, the losses per queue pair, and that the links are dead to the end."""
     end = duration_us(result)
     first, last, blind = (
         _lost(result, name, window)
@@ -112,7 +112,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check throughput, the time until the EV is retired, its replacement, and the losses from then on."""
+    """Check the throughput, the time until the EV is retired, its replacement, and the losses after that."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
@@ -138,7 +138,7 @@ def _retired_in_time(result: Result) -> Check:
 
 
 def _replaced(result: Result) -> list[Check]:
-    """Check that each EV that a loss retired was replaced at the same moment by one of its plane."""
+    """Check that each retired EV was replaced at the same time by another EV of the same plane."""
     asked = "EVs retired and not replaced at once by one of their plane"
     if not events_complete(result, "mrc"):
         return [none_of(asked, None, REPLACED_SOURCE)]
@@ -158,7 +158,7 @@ def _replaced(result: Result) -> list[Check]:
 
 
 def _lasting(result: Result) -> Check:
-    """Compare losses with those of a sender without EV health, from the bypass on."""
+    """Compare the losses after the bypass with the losses of a sender that ignores the states of its EVs."""
     settled = bypass_limit_us(rtt_us(result, "mrc"))
     counts = []
     for name in ("mrc", "oblivious"):
@@ -183,8 +183,7 @@ MARKS_SOURCE = "paper: the move is by ECN alone"
 
 
 def judge_fig14(result: Result) -> Verdict:
-    """Check that the first flow's other links carry more from then on, that both flows have their rates, and
-    that EVs were skipped, none retired, and nothing lost."""
+    """Check that ECN marks alone move the first flow to other links when the second flow begins."""
     workload = result["parameters"]["workload"]
     begin, end = workload["second_at_ns"] / 1e3, duration_us(result)
     asked = (workload["rate_bps"] + workload["second_rate_bps"]) / 1e6
@@ -206,7 +205,7 @@ def judge_fig14(result: Result) -> Verdict:
 
 
 def must_move(result: Result) -> float:
-    """Return by how much the first flow's own links must carry more, so that both flows have their rates."""
+    """Return the factor by which the rate must grow on links that only the first of two flows can use."""
     workload = result["parameters"]["workload"]
     fabric = fabric_of(result, "mrc")
     payload = payload_mbps(result, "mrc") / nic_mbps(fabric)
@@ -219,8 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return, for each repetition, the rate on the first flow's own links with the second flow, over the rate
-    before."""
+    """Return for each repetition by what factor the rate on the measured links grows with the second flow."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):
@@ -245,7 +243,7 @@ DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"
 
 
 def judge_ev_modes(result: Result) -> Verdict:
-    """Check for each mode which EVs were retired, and that the dead link was left and all was delivered."""
+    """Check for each EV mode that only broken EVs were retired, and that all data was delivered."""
     return all_hold([check for name in MODES for check in _judge_mode(result, name)])
 
 
@@ -288,7 +286,7 @@ def _judge_mode(result: Result, name: str) -> list[Check]:
 
 
 def _retirements(result: Result, name: str, trial: Mapping[str, Any]) -> tuple[set[int], set[int]]:
-    """Return the EVs that were retired during a fault, and the EVs that were out of use when it began."""
+    """Return the EVs that were retired during a fault, and the EVs that were retired before it began."""
     fault, begin = trial["fault"], trial["fault"]["at_us"]
     middle_ns = (fault["t_before_ns"] + fault["t_after_ns"]) // 2
     until_ns = fault["restore_before_ns"]
@@ -307,7 +305,7 @@ def _retirements(result: Result, name: str, trial: Mapping[str, Any]) -> tuple[s
 
 
 def _broken(fabric: Fabric, src: str, dst: str, fault: FaultRecord, name: str, retired: set[int]) -> set[int]:
-    """Return the EVs whose path meets a fault; by a hash only those of ``retired``, since EVs are random."""
+    """Return the EVs whose path meets a fault. If switches hash the EVs, look only at ``retired`` ones."""
     if name == "mrc-ecmp":
         return {ev for ev in retired if fault.breaks(hashed_path(fabric, src, dst, ev, MRC_PORT))}
     paths = structured_paths(fabric, src, dst) if name == "mrc-structured" else fabric.paths(src, dst)
@@ -315,14 +313,14 @@ def _broken(fabric: Fabric, src: str, dst: str, fault: FaultRecord, name: str, r
 
 
 def _all_in_use(result: Result, name: str, fabric: Fabric) -> bool:
-    """Return True if a sender has as many EVs in use as there are paths."""
+    """Return True if a sender uses at least as many EVs as there are paths."""
     src, dst = fabric.far_ends()
     most = int(transport_of(result, name).get("options", {}).get("max_active_evs", 0))
     return most >= len(fabric.paths(src, dst))
 
 
 def _not_silent(felt: list[Mapping[str, Any]]) -> int | None:
-    """Return how many faults data was sent over until they were healed; None if captures do not show it."""
+    """Return the number of faults during which data was still sent over the broken link, None if unknown."""
     found = [c["ok"] for t in felt for c in t["checks"] if c["name"] == "silent_after_rerouting"]
     return sum(ok is False for ok in found) if any(ok is not None for ok in found) else None
 
@@ -339,7 +337,7 @@ ENOUGH = 128
 
 
 def judge_entropy_values(result: Result) -> Verdict:
-    """Each number of EVs gives the rate of its paths, and above 128 there is no gain."""
+    """Check that the goodput fits the number of paths, and that more than 128 EVs bring no gain."""
     by_count = {evs_of(result, name): name for name in result["transports"]}
     checks: list[Check] = []
     for count, name in sorted(by_count.items()):
@@ -365,12 +363,12 @@ def judge_entropy_values(result: Result) -> Verdict:
 
 
 def evs_of(result: Result, name: str) -> int:
-    """Return how many EVs a queue pair of a transport sprays over at most."""
+    """Return the largest number of EVs over which a queue pair of this transport sprays."""
     return int(transport_of(result, name).get("options", {}).get("max_active_evs", 256))
 
 
 def share_of_paths(result: Result, fabric: Fabric, count: int) -> float:
-    """Return the share of a NIC's rate that ``count`` paths carry, spread equally over the planes."""
+    """Return the share of a NIC's rate that ``count`` paths can carry, if each plane has equally many."""
     placement = placement_of(result, fabric)
     src, dst = (placement.hosts[rank] for rank in placement.pairs[0])
     paths = [path for path in fabric.paths(src, dst) if path.plane == 0]

@@ -1,4 +1,4 @@
-"""Goodput and latency without faults: a permutation (figure 20), queue pairs, section 5.2.1."""
+"""Judges of goodput and latency without faults: a permutation (figure 20), queue pairs, section 5.2.1."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ PFC, PFC_8QP = "rocev2-pfc", "rocev2-pfc-8qp"
 QPS_SOURCE = "paper: 262 against 131"
 LEAD_8_SOURCE = "paper: 390 against 262"
 COLLIDED = 0.75
-"""A flow below this part of its links' capacity shares a link."""
+"""A flow with less than this share of its links' capacity is assumed to share a link with another flow."""
 HASH_SOURCE = "theory: flows whose hash puts them on one link (the mean of 2000 draws)"
 DRAWS = 2000
 WIDEST = 0.8
 
 
 def judge_fig20(result: Result) -> Verdict:
-    """MRC's slowest flow has the rate of its links, and leads RoCEv2's, which shares links by its hash.
+    """Check that MRC's slowest flow has its links' rate and leads RoCEv2's slowest flow.
 
-    Virtual time has RoCEv2 under PFC, as the paper has: it is judged there in place of RoCEv2 on links that
-    drop. With 8 queue pairs its slowest flow is faster.
+    RoCEv2's flows share links, because a hash chooses their paths. In virtual time, RoCEv2 runs under PFC as
+    in the paper, and its slowest flow must be faster with 8 queue pairs than with one.
     """
     mrc = flows(result, "mrc")
     whole = payload_mbps(result, "mrc")
@@ -67,7 +67,7 @@ def judge_fig20(result: Result) -> Verdict:
 
 
 def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
-    """Check how the flows of a transport share links by their hash, and MRC's lead over the slowest."""
+    """Check that as many flows share links as a random hash predicts, and MRC's lead over the slowest."""
     fabric, found = fabric_of(result, name), flows(result, name)
     whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in found])
@@ -82,8 +82,10 @@ def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
 
 
 def expected_collisions(result: Result, fabric: Fabric, seed: int = 1) -> tuple[float, float]:
-    """Return the mean share of flows that share a full link if each is hashed to one path, and the mean rate
-    of the slowest over that of a flow alone."""
+    """Return the expected share of flows that share a full link, and the expected rate of the slowest flow.
+
+    Each flow gets a random path, many times. The rate is divided by that of a flow alone on its links.
+    """
     chooser = random.Random(seed)
     placement = placement_of(result, fabric)
     pairs = [(placement.hosts[a], placement.hosts[b]) for a, b in placement.pairs]
@@ -124,9 +126,9 @@ MORE_SOURCE = "paper, figure 20: 323 against 245 Gbit/s a flow; theory: more has
 
 
 def judge_queue_pairs(result: Result) -> Verdict:
-    """MRC fills its NIC with one queue pair and has the same goodput with any number.
+    """Check that MRC fills its NIC with one queue pair, and has the same goodput with more queue pairs.
 
-    RoCEv2 gains by more of them, and MRC leads it with one.
+    RoCEv2 must be faster with more queue pairs, and MRC must lead it with one queue pair.
     """
     names = result["transports"]
     judged = [name for name in names if not one_rotation(result, name)]
@@ -160,12 +162,12 @@ KINDS = ("mrc", "rocev2")
 
 
 def kind_of(result: Result, name: str) -> str:
-    """Return the kind of a transport's endpoints."""
+    """Return the kind of a transport, such as ``mrc`` or ``rocev2``."""
     return str(transport_of(result, name).get("kind", ""))
 
 
 def one_rotation(result: Result, name: str) -> bool:
-    """Return True if all queue pairs to a peer share one rotation: shown next to the others, not judged."""
+    """Return True if all queue pairs to a peer share one rotation of EVs. Such transports are not judged."""
     return bool(transport_of(result, name).get("options", {}).get("ev_sets") == "peer")
 
 
@@ -187,7 +189,7 @@ BANDWIDTH_EQUAL_SOURCE = "paper, figure 20: 390 Gbit/s a flow with MRC, at most 
 
 
 def judge_bandwidth(result: Result) -> Verdict:
-    """MRC reaches the paper's share of its NIC, and one flow has no less than with RoCEv2."""
+    """Check that MRC reaches the paper's share of its NIC's rate, and at least RoCEv2's goodput."""
     mrc, roce = (by_repetition(result, name, "goodput_mbps") for name in ("mrc", "rocev2"))
     nic = nic_mbps(fabric_of(result, "mrc"))
     return all_hold(
@@ -212,13 +214,13 @@ PAPER_LATENCY = "a write of 2 bytes takes 5.09 us inside a T0 and 6.54 us across
 LATENCY_EQUAL = 0.01
 LATENCY_SOURCE = "theory: the same path but for the time on the wire, to the 1 % of the paper's figures"
 OUTER_HEADER_BYTES = 40
-"""RoCEv2 has no outer IPv6 header."""
+"""The size of the outer IPv6 header, which MRC's packets have and RoCEv2's do not."""
 
 
 def judge_latency(result: Result) -> Verdict:
-    """Check that a request and its answer take no longer than with RoCEv2 except on the wire.
+    """Check that a request and its answer take no longer than with RoCEv2, except for the time on the wire.
 
-    MRC's packets have one more header, and each travels in one plane, at its share of the NIC's rate.
+    That time is longer for MRC: its packets have one more header, and each plane has a lower rate.
     """
     ours, theirs = (pooled(result, name, "latency_us") for name in ("mrc", "rocev2"))
     usual = median_interval(theirs)
@@ -229,7 +231,7 @@ def judge_latency(result: Result) -> Verdict:
 
 
 def wire_us(result: Result, transport: str, more_bytes: int) -> float:
-    """Return the time of a request and its answer on all links of their way, us."""
+    """Return the time that a request and its answer spend on all links of their path, us."""
     fabric = fabric_of(result, transport)
     workload = result["parameters"]["workload"]
     a, b = placement_of(result, fabric).hosts

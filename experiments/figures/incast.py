@@ -1,4 +1,4 @@
-"""Incasts with a victim flow (figures 18 and 21), DCQCN's queue over PFC (22), and lossless links."""
+"""Judges of incasts (figures 18, 21, 22) and lossless links. A victim is a flow to another receiver."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ VICTIM_SOURCE = "paper: 389 of the 392 Gbit/s of the best flow on these NICs (fi
 FAIR = 55 / 56
 FAIR_SOURCE = "paper: the flows of MRC's incast have 55 to 56 Gbit/s each"
 DCQCN = {"rocev2": 319.0, "rocev2-10qp": 361.0}
-"""The mean rate of RoCEv2's victim, Gbit/s, with 1 and with 10 queue pairs."""
+"""The paper's mean rate of RoCEv2's victim flow, Gbit/s, with 1 and with 10 queue pairs."""
 DRAW_SOURCE = "in repetitions whose hash has the victim share a link, as the paper's one draw does"
 
 
 def judge_fig18(result: Result) -> Verdict:
-    """MRC's victim gets its NIC's full rate and leads RoCEv2's, and the flows of the incast share alike."""
+    """Check that MRC's victim flow has its NIC's rate and leads RoCEv2's, and that the incast is fair."""
     return all_hold(judge_incast(result, "mrc", DCQCN))
 
 
 def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[Check]:
-    """Check MRC's victim (the last flow), its lead over that of ``others``, by the paper's value of each, and
-    the slowest over the fastest flow of its incast.
+    """Check MRC's victim, which is the last flow, its lead over the victims of ``others``, and fairness.
 
-    Under PFC a victim of one queue pair is alone on its links or held up, as its hash falls. The paper shows
-    one draw, in which it is held up; so only such repetitions are compared.
+    ``others`` gives the paper's rate of each victim. Under PFC, a victim with one queue pair may share links
+    with the incast or not: a hash decides. In the paper it shares links. So other repetitions are skipped.
     """
     found = flows(result, mrc)
     victims = [rates[-1] for rates in found]
@@ -57,7 +56,7 @@ def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[
 
 
 def one_path_under_pfc(result: Result, name: str) -> bool:
-    """Return True if a transport has one queue pair, on links with PFC."""
+    """Return True if a transport has one queue pair to each peer and its links have PFC."""
     found = transport_of(result, name)
     return found.get("lossless") == "pfc" and found.get("options", {}).get("qps", 1) == 1
 
@@ -71,9 +70,9 @@ VICTIMS = {"rocev2-1qp": 97.0, "rocev2-8qp": 25.0}
 
 
 def judge_fig21(result: Result) -> Verdict:
-    """MRC with 8 queue pairs, as figure 18 judges it, and its victim's lead over that of RoCEv2 under PFC.
+    """Check MRC with 8 queue pairs as for figure 18, and its victim's lead over RoCEv2's under PFC.
 
-    Only virtual time has PFC: elsewhere the lead cannot be shown.
+    Only the simulator has PFC. On other targets, the lead is "not shown".
     """
     paused = {
         name: gbps for name, gbps in VICTIMS.items() if transport_of(result, name).get("lossless") == "pfc"
@@ -100,8 +99,7 @@ APART = "theory: the two destinations have different uplinks by their numbers, s
 
 
 def judge_lossless(result: Result) -> Verdict:
-    """Nothing is dropped if links stop instead. The victim of hashed flows waits behind others for it; MRC's
-    does not, and neither does one whose destination has another path than that of the incast."""
+    """Check that lossless links drop nothing. Only victims that share links with the incast may be slow."""
     checks = judge_incast(result, "mrc", {})
     victims = [rates[-1] for rates in flows(result, "mrc")]
     for name in (*HASHED, BY_DESTINATION):
@@ -126,13 +124,13 @@ PAPER_FIG22 = (
 )
 DEFAULT = "default"
 QUEUES = {"aggressive": 4.0 / 20.0, "most-aggressive": 5.5 / 20.0}
-"""Their longest queue over that of the defaults."""
+"""The paper's longest queue with each setting, divided by that with DCQCN's defaults."""
 KEPT = {"aggressive": 0.9, "most-aggressive": 0.8}
-"""Their throughput over that of the defaults."""
+"""The paper's throughput with each setting, divided by that with DCQCN's defaults."""
 
 
 def judge_fig22(result: Result) -> Verdict:
-    """DCQCN's defaults leave the incast to PFC; settings that keep the queue short cost throughput."""
+    """Check that PFC stops links with DCQCN's defaults, and that settings for short queues cost rate."""
     paused = mean_of([float(n) for n in by_repetition(result, DEFAULT, "stop_depth")])
     checks = [
         at_least(

@@ -1,7 +1,7 @@
-"""Figures 9 and 19: links are taken away and returned; the rate follows the links that are left.
+"""Judges of figures 9 and 19: links fail and return, and the rate follows the number of working links.
 
-9a, b: NIC-T0 links, one at a time and half at once. 9c, d: T0-T1 links, one by one and flapping. 19a, b, c:
-T0-T1 links of one plane.
+Figures 9a and 9b: NIC-T0 links fail one by one, or half of them at once. Figures 9c and 9d: T0-T1 links fail
+one by one, or flap. Figures 19a to 19c: T0-T1 links of one plane fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIP_SOURCE = "paper: dips of less than 1 s, with 14 s from one change to the nex
 
 
 def judge_fig09a(result: Result) -> Verdict:
-    """Every phase carries its share of the fault-free rate, and little is missing at its beginning."""
+    """Check that the rate of every phase fits its working links, and that the dips are short."""
     return all_hold([judge_full(result, "mrc", 1548, 1600), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 
@@ -28,7 +28,7 @@ FIG09B_DIP_SOURCE = "paper: dips of less than 1 s (figure 9a), with 12 s from on
 
 
 def judge_fig09b(result: Result) -> Verdict:
-    """Half in the middle, all of it behind, and little is missing at the changes."""
+    """Check for half of the rate during the fault, the full rate after it, and short dips."""
     return all_hold(
         [judge_full(result, "mrc", 1535, 1600), *judge_levels(result, "mrc", FIG09B_DIP, FIG09B_DIP_SOURCE)]
     )
@@ -40,7 +40,7 @@ FIG09C_SOURCE = "paper: 1520 of 1534 in its lowest 200 ms"
 
 
 def judge_fig09c(result: Result) -> Verdict:
-    """No bin falls further below the rate before the first fault than the paper's lowest."""
+    """Check that the lowest bin is not lower than in the paper, compared with the rate before the faults."""
     return all_hold(
         [judge_full(result, "mrc", 1534, 1600), judge_lowest(result, "mrc", FIG09C_LEAST, FIG09C_SOURCE)]
     )
@@ -52,7 +52,7 @@ FIG09D_SOURCE = "paper: 1471 of 1532 in its lowest 200 ms"
 
 
 def judge_fig09d(result: Result) -> Verdict:
-    """No bin falls further below the rate before the first fault than the paper's lowest."""
+    """Check that the lowest bin is not lower than in the paper, compared with the rate before the faults."""
     return all_hold(
         [judge_full(result, "mrc", 1532, 1600), judge_lowest(result, "mrc", FIG09D_LEAST, FIG09D_SOURCE)]
     )
@@ -64,7 +64,7 @@ FLAT_SOURCE = "paper: flat, to the width of a line, 1 %"
 
 
 def judge_fig19a(result: Result) -> Verdict:
-    """One link carries the whole flow: no phase and no bin is below the rate with all four."""
+    """Check that the rate stays the same in all phases and bins, because one link can carry the flow."""
     return all_hold(
         [
             judge_full(result, "mrc", 383, 400),
@@ -80,7 +80,7 @@ PAPER_FIG19B = (
 
 
 def judge_fig19b(result: Result) -> Verdict:
-    """Every phase carries its share, and its dip is as short as those of figure 9a."""
+    """Check that the rate of every phase fits its working links, and that the dips are as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 
@@ -88,5 +88,5 @@ PAPER_FIG19C = "two of four 100G links taken at once and returned: 383, 191, 381
 
 
 def judge_fig19c(result: Result) -> Verdict:
-    """Half is left, then all of it, and the dips are as short as those of figure 9a."""
+    """Check for half of the rate, then the full rate, with dips as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

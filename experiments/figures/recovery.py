@@ -1,4 +1,4 @@
-"""Recovery from a silent cut: MRC in tens of us, routing in seconds, and a program's pause."""
+"""Judges of the recovery from silent faults: MRC in tens of us, routing in seconds, a program's pause."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"
 
 
 def judge_link_kill(result: Result) -> Verdict:
-    """Check detection and rerouting since the first loss, median and 90th percentile, and the delivery."""
+    """Check how soon after the first loss a fault is detected and rerouted, and that all data arrives."""
     return all_hold(judge_bypass(result, "mrc"))
 
 
 def judge_bypass(result: Result, transport: str) -> list[Check]:
     """Return the checks of a transport whose senders bypass failed paths themselves.
 
-    Times count from the first loss: before it nothing can be noticed, and how long it takes a packet to meet
-    a silent fault depends on the packet rate alone.
+    Times count from the first loss, because nobody can notice a silent fault before it. The time from the
+    fault to its first loss depends only on the packet rate.
     """
     felt = [trial for trial in trials_of(result, transport) if trial["felt"]]
     round_trip_us = rtt_us(result, transport)
@@ -74,14 +74,14 @@ LEAD_SOURCE = "a second over the few tens of us, in round trips of this fabric"
 LEAD_AT_ALL_SOURCE = "OpenAI's post: MRC reroutes sooner than routing converges; no factor is given for BFD"
 HOLD_NS = 10**9
 METRIC = "recovered_since_loss_us"
-"""Before the first loss nobody can notice a fault; when it comes depends on the packet rate alone."""
+"""The judged time. It counts from the first loss, because nobody can notice a silent fault before it."""
 
 
 def judge_headline(result: Result) -> Verdict:
-    """Check MRC's bypass, the seconds of routing with hold timers, and how many times longer routing takes.
+    """Check that MRC bypasses faults in time, that routing with hold timers takes seconds, and MRC's lead.
 
-    Medians are of the faults that were felt. Timers that a scenario sets itself prove nothing: the criteria
-    of a routed transport follow from the paper's times alone.
+    Medians are over the faults that were felt. The limits for routing follow from the paper's times, not from
+    the timers that the scenario sets.
     """
     checks = judge_bypass(result, "mrc")
     limit_us = bypass_limit_us(rtt_us(result, "mrc"))
@@ -122,7 +122,7 @@ TRANSPORT = "mrc"
 
 
 def judge_program_kill(result: Result) -> Verdict:
-    """Check exit codes, bytes, and recovery against a bound of the program's own rate and round trip."""
+    """Check the exit codes, the written bytes, and that recovery takes at most `program_limit_us`."""
     felt = [trial for trial in trials_of(result, TRANSPORT) if trial["felt"]]
     wrong = sum(
         found != wanted_bytes(result) for found in by_repetition(result, TRANSPORT, "completed_bytes", sum)
@@ -145,7 +145,7 @@ def judge_program_kill(result: Result) -> Verdict:
 
 
 def wanted_bytes(result: Result) -> int:
-    """Return the bytes that the sending programs were asked to write: `-s` times `-n`, as perftest has it."""
+    """Return the bytes that the sending programs must write: size (`-s`) times count (`-n`) of perftest."""
     workload = result["parameters"]["workload"]
     senders = workload["senders"]
     return sum(
@@ -160,8 +160,10 @@ def _number(words: Sequence[str], option: str) -> int:
 
 
 def program_limit_us(trial: Mapping[str, Any], rates_mbps: Sequence[float]) -> float | None:
-    """Return how long recovery may take: a turn over all paths, and four round trips under load; None if the
-    trial lacks a number for it."""
+    """Return the limit for recovery, us: the time of one packet on every path, and four round trips.
+
+    Return None if the trial lacks one of these values.
+    """
     rate, round_trip = rates_mbps[trial["repetition"] :][:1], trial.get("rtt_p99_us")
     if not rate or not round_trip or not trial.get("paths_used"):
         return None

@@ -1,6 +1,6 @@
-"""Switches that fail, return or are drained: figures 8, 10 and 11, and a planned reboot.
+"""Judges of switches that fail and return (figures 8, 10 and 11), and of a planned reboot with a drain.
 
-A drained T1, which the hosts avoid, is rebooted under load; a T1 that was not drained is the control.
+During a drain, the hosts avoid a T1, and its reboot must have no effect. The control is a T1 without drain.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WIDEST = 0.2
 
 
 def judge_fig08(result: Result) -> Verdict:
-    """Check the rate, the losses and the queue pairs hit when the T1 dies, and the losses when it returns."""
+    """Check rate, losses and affected queue pairs when the T1 fails, and the losses when it returns."""
     resent: list[float | None] = []
     died = returned = 0
     back: list[float | None] = []
@@ -78,7 +78,7 @@ def _percent(shares: list[float | None]) -> Interval | None:
 
 
 def _queue_pairs_hit(result: Result) -> Check:
-    """Check the share of queue pairs that lost a packet after the T1's death."""
+    """Check the share of queue pairs that lost a packet after the T1 failed."""
     asked = "share of queue pairs that lost a packet"
     found, rates = transport_of(result, "mrc"), flows(result, "mrc")
     if not events_complete(result, "mrc") or not rates:
@@ -99,7 +99,7 @@ FIG10_SOURCE = "paper: one sample of 200 ms at 0"
 
 
 def judge_fig10(result: Result) -> Verdict:
-    """Check that the planes that are left carry on, after one sample at most in which less arrives."""
+    """Check that the rate falls to that of the other planes, after a dip of one bin at most."""
     low: list[float | None] = []
     width = sample_us(result)
     for series in series_of(result, "mrc"):
@@ -120,7 +120,7 @@ FIG11_SOURCE = "paper: 1508 of 1533 in its lowest 200 ms"
 
 
 def judge_fig11(result: Result) -> Verdict:
-    """No bin falls further below the rate before the first fault than the paper's lowest."""
+    """Check that the lowest bin is not lower than in the paper, compared with the rate before the fault."""
     return all_hold(
         [judge_full(result, "mrc", 1533, 1600), judge_lowest(result, "mrc", FIG11_LEAST, FIG11_SOURCE)]
     )
@@ -136,7 +136,7 @@ CONTROL_SOURCE = "control: the second T1 is rebooted without having been drained
 
 
 def judge_drain(result: Result) -> Verdict:
-    """Check that the reboot of a drained T1 loses no packet; that of another one later is the control."""
+    """Check that the reboot of a drained T1 loses no packet. A later reboot of another T1 must lose some."""
     levels: list[float | None] = []
     windows = {}
     fabric = fabric_of(result, "mrc")

@@ -1,6 +1,6 @@
-"""Training jobs under faults: figures 5 to 7, T1 reboots, a transformer, a step of 124M parameters.
+"""Judges of training jobs under faults: figures 5 to 7, T1 reboots, and training steps of transformers.
 
-Conventional fabrics are judged by whether they stall a job for a second or make it fail (OpenAI's post).
+Conventional fabrics must stall a job for a second or make it fail, as OpenAI's post reports.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ FIG05_SOURCE = (
 
 
 def judge_fig05(result: Result) -> Verdict:
-    """Compare steps with those of a control without flaps: their mean, 99th percentile and longest.
+    """Compare the times of steps with a control without flaps: mean, 99th percentile and longest step.
 
-    In the mean nothing may show. A single step may wait for a path to be bypassed.
+    The mean must not be longer by a measurable amount. A single step may be longer by the time of one bypass.
     """
     control = by_repetition(result, "control", "step_us")
     usual = mean_interval(control)
@@ -93,7 +93,7 @@ MOST_IN_FLAP = 0.9
 
 
 def judge_fig06(result: Result) -> Verdict:
-    """Check that the rate falls as the links predict, comes back, and that losses come with the flap."""
+    """Check that the rate falls as predicted and comes back, and that packets are lost during the flap."""
     shares: list[float | None] = []
     back: list[float | None] = []
     predicted: list[float] = []
@@ -135,19 +135,19 @@ def judge_fig06(result: Result) -> Verdict:
 
 
 def _rate_to_end(series: Series, begin_us: float) -> float:
-    """Return the mean rate from this time on, without the last fifth: the series is longer than the job."""
+    """Return the mean rate from ``begin_us`` on. Skip the last fifth, because the series outlasts the job."""
     return series.rate_mbps((begin_us, begin_us + 0.8 * (series.end_us - begin_us)))
 
 
 def predict(result: Result, broken: tuple[str, ...]) -> float:
-    """Return the rate of steps with these places broken over that without.
+    """Return the expected rate of steps with ``broken`` places, divided by the fault-free rate.
 
-    A step computes, waits for the wire, and waits for round trips; only the wire gets slower.
+    A step computes, sends, and waits for round trips. Only sending takes longer if links are broken.
     """
     fabric = fabric_of(result, "mrc")
     hosts = placement_of(result, fabric).hosts
     size = float(result["parameters"]["workload"]["size_bytes"])
-    # The lower quartile is of steps without a fault.
+    # The fastest quarter of the steps ran without faults, so this quantile is a fault-free time.
     communicate = by_repetition(result, "mrc", "comm_us", partial(np.quantile, q=0.25))
     if not communicate:
         return 0.0
@@ -173,8 +173,10 @@ FAILOVER_SOURCE = (
 
 
 def judge_training_124m(result: Result) -> Verdict:
-    """Check MRC's step against the dead plane's share of the communication that is not hidden, RoCEv2 for a
-    stall of a second or a failure, and RoCEv2 with failover for a stall of all timeouts of a queue pair."""
+    """Check steps after a plane failed. With MRC, they may wait at most 1 / 0.73 times as long as before.
+
+    RoCEv2 must stall for a second or fail. With failover, it must stall until all retries are used.
+    """
     before, after = _exposed_us(result, "mrc")
     noticed = sum(trial.get("detected_us") is not None for trial in trials_of(result, "mrc"))
     ratios = [b / a for a, b in zip(before, after, strict=True)]
@@ -209,7 +211,7 @@ def judge_training_124m(result: Result) -> Verdict:
 
 
 def failover_us() -> float:
-    """Return how long a queue pair waits for an answer, by default, before it gives up (IBTA 9.7.6.1.3)."""
+    """Return the time, us, after which a RoCEv2 queue pair without an answer fails (IBTA 9.7.6.1.3)."""
     usual = RoceConfig()
     return (usual.retry_count + 1) * (usual.timeout_ns or 0) / 1e3
 
@@ -219,7 +221,7 @@ def _whole(result: Result, transport: str) -> list[dict[str, dict[str, list[floa
 
 
 def _exposed_us(result: Result, transport: str) -> tuple[list[float], list[float]]:
-    """Return the time of each repetition's first and last step in which ranks wait for the network."""
+    """Return how long ranks waited for the network in each repetition's first step and in its last step."""
     rows = [s["metrics"].get("exposed_us", ()) for s in samples(result, transport)]
     whole = [row for row in rows if len(row) > 1]
     return [row[0] for row in whole], [row[-1] for row in whole]
@@ -230,7 +232,7 @@ STALLS_STALL_SOURCE = "OpenAI's post: conventional fabrics take seconds or even 
 
 
 def stalls_or_fails(result: Result, name: str) -> Check:
-    """Check that in every run of a transport a step stalls for a second at least, or the job fails."""
+    """Check that every run of a transport has a step that stalls for at least a second, or fails."""
     stalls = by_repetition(result, name, "stalled_us", max)
     failed, ran = failures(result, name), len(transport_of(result, name).get("samples", ()))
     neither = ran - failed - sum(stall >= STALLS_STALL_US for stall in stalls) if ran else None
@@ -246,8 +248,10 @@ FELT_SOURCE = "without a fault that took packets there is nothing to show"
 
 
 def judge_t1_reboot(result: Result) -> Verdict:
-    """MRC's longest step may be longer than the control's by one bypass; elsewhere a step stalls for a second
-    at least in every repetition, or the job fails."""
+    """Check that MRC's longest step is longer than the control's by the time of one bypass at most.
+
+    On conventional fabrics (ECMP or routers), every run must have a stall of a second, or fail.
+    """
     control = mean_interval(by_repetition(result, "control", "step_us"))
     limit = 1.0 + (bypass_limit_us(rtt_us(result, "mrc")) / control.value if control else 0.0)
     longest = ratio_interval(
@@ -272,7 +276,7 @@ PAPER_TRAINING = (
 TRAINING_FELT_SOURCE = "without a fault that took packets there is nothing to show"
 BITS_SOURCE = "theory: additions in a fixed order give the same bits, unless a byte is wrong, missing or late"
 ACK_TIMER_UNIT_US = 1.024
-"""The ACK timer is this times two to its exponent. [MRC 1.0, Table 7-1]"""
+"""The ACK timer, us, is this number times 2 to the power of an exponent. [MRC 1.0, Table 7-1]"""
 STALLED_SOURCE = (
     "a sender learns of a loss by its ACK timer at the latest, and each rank of the ring may have to, one "
     "after the other: the ACK timer times the ranks"
@@ -280,8 +284,10 @@ STALLED_SOURCE = (
 
 
 def judge_training(result: Result) -> Verdict:
-    """MRC's parameters are bit for bit those without faults and of one process, and no step stalls longer
-    than detection may take; elsewhere a step stalls for a second at least in every run, or the job fails."""
+    """Check that faults change no bit of the parameters trained with MRC, and that its stalls are short.
+
+    On conventional fabrics (ECMP or routers), every run must have a stall of a second, or fail.
+    """
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     stalls = by_repetition(result, "mrc", "stalled_us", max)
     checks = [
@@ -312,7 +318,7 @@ def judge_training(result: Result) -> Verdict:
 
 
 def longest_stall_us(result: Result) -> float:
-    """Return how long detection may make a step of MRC wait at most."""
+    """Return the longest time, us, that a step of MRC may wait until a loss is detected."""
     usual, _, _ = ACK_LADDERS["lab"]
     exponent = transport_of(result, "mrc").get("options", {}).get("ack_timeout_exponent", usual)
     ranks = len(placement_of(result, fabric_of(result, "mrc")).hosts)
@@ -320,7 +326,7 @@ def longest_stall_us(result: Result) -> float:
 
 
 def _trainings(result: Result, transport: str) -> dict[int, Mapping[str, Any]]:
-    """Return the training of each repetition of a transport, by number."""
+    """Return the training's details for each repetition of a transport, by the repetition's number."""
     details = transport_of(result, transport).get("details", ())
     return {found["repetition"]: found["training"] for found in details if "training" in found}
 

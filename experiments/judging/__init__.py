@@ -1,6 +1,5 @@
-"""The common parts of judges: verdicts, criteria with their intervals, readings of a result, and theory at
-its scale.
+"""The common parts of judges: verdicts, criteria, values read from a result, and expected values.
 
-Pure: a result's contents in, a verdict out. All scale (rates, paths, round trips) comes from the result and
-its topology, so that results of any speed can be judged.
+A judge computes a verdict from the contents of a result.json. Rates, paths and round trips come from the
+result and its topology, so that results of fabrics of any speed can be judged.
 """

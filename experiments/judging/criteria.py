@@ -17,7 +17,7 @@ from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, Interval
 
 TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
 MOST_TIMES = 100.0
-"""The largest factor that a check gives for more values. It means that the value lies at the limit."""
+"""The largest factor that a check gives. It means that the measured value is almost equal to the limit."""
 
 
 def at_least(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
@@ -37,7 +37,7 @@ def at_most(asked: str, found: Interval | None, limit: float, source: str, unit:
 
 
 def within(asked: str, found: Interval | None, wanted: float, margin: float, source: str) -> Check:
-    """Check that a value is within ``margin`` of a wanted one."""
+    """Check that a value differs from the wanted value by at most ``margin``."""
     if found is None:
         return Check(asked, TOO_FEW, None, source)
     low, high = wanted - margin, wanted + margin
@@ -46,7 +46,7 @@ def within(asked: str, found: Interval | None, wanted: float, margin: float, sou
 
 
 def includes(asked: str, found: Interval | None, wanted: float, source: str, width: float) -> Check:
-    """Check that the interval includes a value that theory gives, and that it is no wider than ``width``."""
+    """Check that the interval includes the value that theory gives, and is at most ``width`` wide."""
     if found is None:
         return Check(asked, TOO_FEW, None, source)
     inside = found.low <= wanted <= found.high
@@ -57,7 +57,7 @@ def includes(asked: str, found: Interval | None, wanted: float, source: str, wid
 
 
 def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -> Check:
-    """Check that a ratio is above 1, which excludes "equal", and at least ``times``."""
+    """Check that a ratio is at least ``times`` and more than 1."""
     if ratio is None:
         return Check(asked, TOO_FEW, None, source)
     holds = _decided(ratio.low > 1 and ratio.low >= times, ratio.high < max(1.0, times))
@@ -66,7 +66,7 @@ def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -
 
 
 def present(asked: str, count: int, source: str) -> Check:
-    """Check that something happened; if it did not, the claim is "not shown"."""
+    """Check that something happened, for instance that a fault lost packets. If not, it is "not shown"."""
     return Check(asked, f"{count:,}", True if count else None, source)
 
 
@@ -84,7 +84,7 @@ def like_control(asked: str, ratio: Interval | None, limit: float, source: str) 
 
 
 def none_of(asked: str, count: int | None, source: str) -> Check:
-    """Check that something never happened; a count of None is unknown."""
+    """Check that something never happened. If the count is None (unknown), the check is "not shown"."""
     return Check(
         asked,
         "not recorded" if count is None else f"{count:,}",
@@ -94,14 +94,14 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return the check; "not shown" if it fails and the control, which has no fault, fails as well."""
+    """Return the check. If the same check without faults, the control, fails as well, it is "not shown"."""
     if check.holds is not False or control.holds is True:
         return check
     return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)
 
 
 def words(found: Interval, unit: str = "") -> str:
-    """Return an interval in words: ``245 us (95 % CI 216 to 282, n 20)``."""
+    """Return an interval as text: ``245 us (95 % CI 216 to 282, n 20)``."""
     low, value, high = (_number(v) for v in (found.low, found.value, found.high))
     return f"{value}{unit} (95 % CI {low} to {high}, n {found.n:,})"
 
@@ -115,7 +115,7 @@ def _check(
     unit: str,
     *limits: float,
 ) -> Check:
-    """Return the check of an interval; if a limit lies inside it, with the factor of `_decided_by`."""
+    """Return the check of an interval. If a limit lies inside it, add the factor of `_decided_by`."""
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)
     straddles = f"{words(found, unit)} straddles the limit, {wanted}"
@@ -145,5 +145,5 @@ def _decided(yes: bool, no: bool) -> bool | None:
 
 
 def _number(value: float) -> str:
-    """Return four digits, since a criterion may differ from a finding in the fourth."""
+    """Return a number with four digits, because a limit and a value may differ only in the fourth digit."""
     return "infinite" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"

@@ -1,6 +1,6 @@
-"""The verdict on a result: its figure's judge, the scenario's expectations, the result's soundness.
+"""The verdict on a result: by the judge of its figure, the scenario's expectations, and general rules.
 
-A result that contradicts itself shows nothing, whatever its figure's judge finds.
+The general rules find contradictions in a result, for instance a rate above the links' rate.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ FEW_SOURCE = f"an interval of 95 % takes {MIN_FOR_INTERVAL} values"
 TIME_METRICS = ("latency_us", "step_us", "time_us")
 RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
 MARGIN = 1.05
-"""Over the links' rate: a message counts as a whole when its last byte arrives, so a few begin before."""
+"""A measured rate may exceed the links' rate by this factor: all bytes of a message count when the last one
+arrives, even those that were sent before the measurement."""
 STAMP_ERROR_US = 1.0
-"""Error of two stamps, if a trial does not give one."""
+"""The assumed error, us, of a trial's times, if the trial itself does not give an error."""
 BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
-"""Kinds of faults that take every packet, so that the last one sent onto the path is lost as well."""
+"""Kinds of faults that lose every packet. For them, recovery cannot be earlier than rerouting."""
 
 
 def broken_evidence(result: Result) -> list[Check]:
-    """Return a check that is not fulfilled for each rule that a result breaks, by transport."""
+    """Return a failed or "not shown" check for each general rule that the results of a transport break."""
     return [check for name in result["transports"] for rule in _RULES for check in rule(result, name)]
 
 
 def too_few(result: Result) -> list[Check]:
-    """Return a check if the transport with the fewest repetitions, or faults that were felt, has too few."""
+    """Return a check if an MRC transport has too few repetitions, and too few faults that lost packets."""
     counts = {
         name: max(len(samples(result, name)), sum(bool(t["felt"]) for t in trials_of(result, name)))
         for name in result["transports"]
@@ -77,7 +78,7 @@ def too_few(result: Result) -> list[Check]:
 
 
 def is_mrc(result: Result, name: str) -> bool:
-    """Return whether a transport is MRC: claims are about it, and others may fail."""
+    """Return True if a transport is MRC. Claims are about MRC, so other transports are allowed to fail."""
     return str(transport_of(result, name).get("kind", name)).startswith("mrc")
 
 
@@ -92,7 +93,7 @@ def _data(result: Result, name: str) -> Iterator[Check]:
 
 
 def _ended(result: Result, name: str) -> Iterator[Check]:
-    """Check that every repetition of MRC came to its end."""
+    """Check that no repetition of MRC failed."""
     ran = transport_of(result, name).get("samples", ())
     failed = [sample["failure"] for sample in ran if sample.get("failure") is not None]
     if failed and is_mrc(result, name):
@@ -101,7 +102,7 @@ def _ended(result: Result, name: str) -> Iterator[Check]:
 
 
 def _order(result: Result, name: str) -> Iterator[Check]:
-    """Check that the times of each fault are in the order that theory gives them."""
+    """Check that the times of each fault are in the right order. Recovery, for instance, is after a loss."""
     trials = trials_of(result, name)
     wrong = [why for trial in trials for why in (_out_of_order(trial),) if why]
     if wrong:
@@ -110,7 +111,7 @@ def _order(result: Result, name: str) -> Iterator[Check]:
 
 
 def _out_of_order(trial: Mapping[str, Any]) -> str:
-    """Return which two times of a trial are out of order, by more than their errors; "" if none are."""
+    """Return a text about two times of a trial that are in the wrong order, or "" if the order is right."""
     pairs = [
         ("first_loss", "detected"),
         ("first_loss", "rerouted"),
@@ -132,9 +133,9 @@ def _out_of_order(trial: Mapping[str, Any]) -> str:
 
 
 def _twice(result: Result, name: str) -> Iterator[Check]:
-    """Check that no repetition and no fault occurs twice: by its number, its moment, or its data.
+    """Check that no repetition and no fault occurs twice: compare its number, its time and its data.
 
-    In virtual time a transport that draws nothing, as RoCEv2 on one path, does the same with any seed.
+    In virtual time, RoCEv2's data are not compared: without random choices, all its runs are equal.
     """
     found = transport_of(result, name)
     numbers = [sample.get("repetition") for sample in found.get("samples", ())]
@@ -156,7 +157,7 @@ def _repeated(keys: list[Any]) -> int:
 
 
 def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
-    """Return the measurements of each repetition as text; None if it has none."""
+    """Return the measurements of each repetition as text that can be compared; None if there are none."""
     rows: dict[Any, list[Any]] = {}
     for sample in found.get("samples", ()):
         values = {key: value for key, value in sample["metrics"].items() if value}
@@ -169,7 +170,7 @@ def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
 
 
 def _carried(result: Result, name: str) -> Iterator[Check]:
-    """Check that no rate is above that of the links, and no time below that of the bytes on the wire."""
+    """Check that no rate is above the rate of the links, and no time is too short for the sent bytes."""
     wrong = list(_impossible(result, name))
     if wrong:
         found = f"{len(wrong)}, such as {wrong[0]}"
@@ -206,7 +207,7 @@ def _impossible(result: Result, name: str) -> Iterator[str]:
 
 
 def _seats(result: Result) -> int:
-    """Return how many ranks share a NIC: traffic between them does not cross it."""
+    """Return how many ranks share a host and its NIC. Traffic between these ranks does not use the NIC."""
     return int(result["parameters"]["workload"].get("ranks_per_host", 1))
 
 
@@ -218,10 +219,10 @@ UNKNOWN = "the result does not say whether the run is valid, so it shows nothing
 
 
 def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
-    """Return the verdict of a figure's judge on a result, with ``more`` checks in addition to the judge's.
+    """Return the verdict of a figure's judge on a result, with ``more`` checks after the judge's checks.
 
-    A result that contradicts itself, or has too few repetitions, gets checks that report it before all
-    others. Raise InputError if there is no such judge; without a figure the checks stand alone.
+    The first checks report contradictions in the result and too few repetitions. If ``figure`` is empty, the
+    verdict has only the contradictions and ``more``. Raise InputError if the figure has no judge.
     """
     valid = result.get("valid")
     invalid = UNKNOWN if valid is None else "" if valid else INVALID
@@ -240,10 +241,10 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
 
 
 def _judged_by(own: Callable[[Mapping[str, Any]], Any], figure: str, result: Mapping[str, Any]) -> Verdict:
-    """Return the verdict of a judge outside of the tree, whose errors are a check that is not shown."""
+    """Return the verdict of a user's own judge. If the judge fails, return a check that is "not shown"."""
     try:
         verdict = own(result)
-    except Exception as error:  # a stranger's code: the measurements are kept even if it fails
+    except Exception as error:  # an error in the user's code must not lose the measurements
         return Verdict((Check(f"{figure} judges the result", f"{type(error).__name__}: {error}", None),))
     if not isinstance(verdict, Verdict):
         return Verdict((Check(f"{figure} returns a Verdict", f"it returned {type(verdict).__name__}", None),))
@@ -251,7 +252,7 @@ def _judged_by(own: Callable[[Mapping[str, Any]], Any], figure: str, result: Map
 
 
 def judge_expectations(result: Result) -> list[Check]:
-    """Return a check for each expectation that the result's scenario has."""
+    """Return a check for each expectation of the result's scenario."""
     lines: Sequence[str] = result["parameters"].get("expect", ())
     return [_judged(result, parse_expectation(line, result["transports"])) for line in lines]
 
@@ -277,7 +278,7 @@ def _values(result: Result, quantity: Quantity) -> list[float]:
 
 
 def _missing(result: Result, quantity: Quantity) -> str:
-    """Return why a quantity cannot be judged; "" if it can be."""
+    """Return the reason why a quantity cannot be judged, or "" if it can be judged."""
     values = _values(result, quantity)
     if not values:
         return f"{quantity.transport} has no {quantity.metric}"

@@ -1,4 +1,4 @@
-"""The times between changes of a run's faults, the remaining rate in each, and the dip at its beginning."""
+"""Phases, the times between two changes of a run's faults, and checks of the rate in each phase."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from mrclab.experiments.judging.scale import expected_share, fabric_of, full_mbp
 from mrclab.experiments.judging.verdict import Check
 
 SAME_CHANGE = 0.02
-"""Changes closer together than this share of the measurement are one: several faults at one time."""
+"""Faults that begin or end closer together than this share of the measurement count as one change."""
 LEVEL_MARGIN = 0.01
-"""Of the fault-free rate: values of the paper were read off its figures to the width of a line, 1 %."""
+"""The margin of a level, as a share of the fault-free rate. The paper's figures can be read to about 1 %."""
 LEVEL_SOURCE = "paths left in the topology (paper: its steps are k/n to 1 % of the whole)"
 PAPER_PAYLOAD_SHARE = 392 / 400
-"""The most that a flow of the paper has of its NIC's rate (figure 20)."""
+"""The largest share of its NIC's rate that a flow of the paper has as payload (figure 20)."""
 SAMPLE_US = 200_000.0
-"""The paper's bins."""
+"""The width of the paper's time bins, us."""
 FEWEST_SAMPLES = 15
-"""Bins in a run. In a short run they are narrower than the paper's."""
+"""The smallest number of bins in a run. In a short run, the bins are narrower than the paper's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time in which the same places were broken."""
+    """A part of a run in which the set of broken places did not change."""
 
     window: Window
     broken: tuple[str, ...]
 
 
 def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
-    """Return the phases of a repetition in order of time: the first is before the first fault."""
+    """Return the phases of a repetition in order of time. The first phase ends with the first fault."""
     end_us = duration_us(result)
     changes: list[tuple[float, str, bool]] = []
     for fault in transport_of(result, transport).get("faults", ()):
@@ -68,9 +68,9 @@ def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
 
 
 def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> Check:
-    """Check that the fault-free rate fills the links as far as the paper's does: ``gbps`` of ``of_gbps``.
+    """Check that the fault-free rate is at least the paper's share of the links: ``gbps`` of ``of_gbps``.
 
-    The rate that remains without some links shows only under a load that needs them.
+    With less load, the links that are left could carry all of it, and a fault would have no effect.
     """
     shares: list[float | None] = []
     for series in series_of(result, transport):
@@ -87,8 +87,10 @@ def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> C
 def judge_levels(
     result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
 ) -> list[Check]:
-    """Check each phase: its level, in its second half, is that of the capacity left; and its dip, the sum
-    missing from that level over the whole phase, is no more than ``dip_share`` of it (None: not asked)."""
+    """Check the level of each phase with faults: its rate in the second half must fit the working paths.
+
+    If ``dip_share`` is given, at most this share of the data may be missing in the whole phase.
+    """
     fabric = fabric_of(result, transport)
     levels: dict[int, list[float | None]] = {}
     dips: dict[int, list[float | None]] = {}
@@ -118,14 +120,14 @@ def judge_levels(
 
 
 def sample_us(result: Result) -> float:
-    """Return the width of bins: the paper's 200 ms, less in a short run."""
+    """Return the width of bins, us: 200 ms as in the paper, or less in a short run."""
     return min(SAMPLE_US, duration_us(result) / FEWEST_SAMPLES)
 
 
 def judge_lowest(result: Result, transport: str, limit: float, source: str) -> Check:
-    """Check that no bin from the first fault on falls below ``limit`` times the fault-free rate.
+    """Check that no bin after the first fault is below ``limit`` times the fault-free rate.
 
-    The bins before the first fault are the control: if they fall as low, the machine hides the answer.
+    If a bin before the first fault is as low, the machine was disturbed, and the check is "not shown".
     """
     lowest: list[float | None] = []
     control: list[float | None] = []
@@ -144,6 +146,6 @@ def judge_lowest(result: Result, transport: str, limit: float, source: str) -> C
 
 
 def lowest_share(result: Result, series: Series, window: Window, before: Window) -> float | None:
-    """Return the lowest bin of a window over the mean rate of another."""
+    """Return the rate of the lowest bin in ``window``, divided by the mean rate in ``before``."""
     rates, usual = series.rates_mbps(window, sample_us(result)), series.rate_mbps(before)
     return float(rates.min()) / usual if len(rates) and usual else None

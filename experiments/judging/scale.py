@@ -1,4 +1,4 @@
-"""The scale of a run, from its result and topology: fabric, rates, paths, round trip. Pure."""
+"""The scale of a run, computed from its result and topology: fabric, rates, paths, round-trip time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mrclab.topologies.model import Path
 PAYLOAD_BYTES = 4096
 
 PAPER_RTT_US = 2 * 6.54
-"""Round trip across a T1 on the paper's testbed: twice the latency of a write of 2 bytes (section 5.2.1)."""
+"""The paper's round-trip time across a T1, us: twice the latency of a write of 2 bytes (section 5.2.1)."""
 PAPER_BYPASS_US = 50.0
-"""The longest time that "a few tens of microseconds" (section 2.1) can mean."""
+"""The limit, us, that mrclab uses for the paper's "a few tens of microseconds" (section 2.1)."""
 PAPER_TENS_US = 100.0
-"""The longest time that "tens of microseconds" can mean: the limit for nine of ten faults."""
+"""The limit, us, that mrclab uses for "tens of microseconds". Nine of ten faults must be below it."""
 BMV2_HOP_US = 150.0
-"""The time that a BMv2 switch adds to a round trip for each hop: 44 us on an idle machine, and its queues."""
+"""The time that a BMv2 switch adds to a round trip: 44 us on an idle machine, and more for its queues."""
 HOPS = 6
-"""Switches on the way across a T1 and back."""
+"""The number of switches that a packet and its answer pass on a path over a T1: T0, T1, T0 and back."""
 BYPASS_SOURCE = (
     "paper, section 2.1: a failed path is bypassed within a few tens of us, here 50; as many round trips "
     "if the round trip is longer than that of section 5.2.1, 13.1 us"
@@ -37,7 +37,7 @@ BYPASS_SOURCE = (
 
 
 def fabric_of(result: Result, transport: str) -> Fabric:
-    """Return the fabric that a transport ran on: the scenario's, in one plane if the transport uses one."""
+    """Return the fabric that a transport ran on: the scenario's, or its version with one plane."""
     parameters = result["parameters"]
     asked, where = parameters["topology"], parameters.get("topology_where")
     if isinstance(asked, dict):
@@ -52,7 +52,7 @@ def _fabric(asked: str, where: str | None, in_one_plane: bool) -> Fabric:
 
 
 def placement_of(result: Result, fabric: Fabric, repetition: int = 0) -> Placement:
-    """Return the senders and receivers of a repetition, in pairs."""
+    """Return the hosts of a repetition's ranks, and the pairs of ranks that send to each other."""
     workload = dict(result["parameters"]["workload"])
     kind = workload.pop("kind")
     return place(kind, workload, fabric, int(result.get("seed", 1)) + repetition)
@@ -64,7 +64,7 @@ def nic_mbps(fabric: Fabric) -> float:
 
 
 def payload_mbps(result: Result, transport: str) -> float:
-    """Return the payload that full packets of MRC back to back on all of a NIC's links carry, Mbit/s."""
+    """Return the largest payload rate of MRC over all links of a NIC, Mbit/s: full packets without gaps."""
     options = transport_of(result, transport).get("options", {})
     payload_bytes = int(options.get("mtu_bytes", PAYLOAD_BYTES))
     frame_bytes = payload_bytes + FRAME_OVERHEAD_BYTES + bool(options.get("timestamps")) * TIMESTAMP_BYTES
@@ -72,8 +72,10 @@ def payload_mbps(result: Result, transport: str) -> float:
 
 
 def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the payload that the workload can have at most: the rate of its senders' and receivers' links,
-    or the rate that its flows ask for."""
+    """Return the largest payload rate of the workload, Mbit/s.
+
+    The senders' links, the receivers' links and the rates set for its flows limit this rate.
+    """
     fabric = fabric_of(result, transport)
     placement = placement_of(result, fabric, repetition)
     share = payload_mbps(result, transport) / nic_mbps(fabric)
@@ -83,15 +85,15 @@ def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
 
 
 def packets_a_second(fabric: Fabric, mbps: float) -> float:
-    """Return the full packets in a rate of payload."""
+    """Return the packets per second of a payload rate, if all packets are full."""
     return mbps * 1e6 / 8 / PAYLOAD_BYTES
 
 
 def rtt_us(result: Result, transport: str) -> float:
-    """Return the round trip: measured before the faults, but no longer than that of the idle network.
+    """Return the round-trip time, us: the one measured before the faults, or the idle network's if shorter.
 
-    A queue that the run itself fills makes no limit wider. The idle network's is by the topology, with the
-    time that software hosts and switches add.
+    The idle network's round-trip time is computed. Limits are multiples of the round-trip time, so queues of
+    the run must not make it longer.
     """
     found = [t["rtt_us"] for t in trials_of(result, transport) if t.get("rtt_us")]
     idle_us = idle_network_rtt_us(result, transport)
@@ -99,7 +101,7 @@ def rtt_us(result: Result, transport: str) -> float:
 
 
 def idle_network_rtt_us(result: Result, transport: str) -> float:
-    """Return the round trip of the idle network by the topology and the target, us."""
+    """Return the round-trip time of the idle network, us, computed from the topology and the target."""
     fabric = fabric_of(result, transport)
     propagation_us = 2 * float(result["parameters"].get("propagation_ns", 0)) / 1e3
     target = result.get("target")
@@ -109,16 +111,16 @@ def idle_network_rtt_us(result: Result, transport: str) -> float:
 
 
 def bypass_limit_us(round_trip_us: float, paper_us: float = PAPER_BYPASS_US) -> float:
-    """Return how long the paper gives a sender to detect and bypass a failed path, at this round trip."""
+    """Return the time limit for bypassing a failed path, us. It is longer if round trips are longer."""
     return paper_us * max(1.0, round_trip_us / PAPER_RTT_US)
 
 
 def capacity_mbps(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> float:
-    """Return the rate between two NICs, Mbit/s, of a sender with equal planes, with some places broken.
+    """Return the possible rate between two NICs, Mbit/s, if the places ``broken`` have failed.
 
-    A plane carries no more than either NIC's port and the paths that are left, each at its slowest link. A
-    plane without a path is out of service; the others get equal shares, so the slowest of them sets the rate
-    of each (paper, section 4).
+    The rate of a plane is limited by the two NICs' ports and by the working paths. A plane without a working
+    path is not used. The sender gives all other planes equal shares, so each gets the rate of the slowest
+    plane (paper, section 4).
     """
     faults = [FaultRecord("blackhole", where, 0, 0) for where in broken]
     planes: dict[int, list[Path]] = {}
@@ -137,7 +139,7 @@ def _plane_bps(fabric: Fabric, paths: Sequence[Path]) -> int:
     first, last = (rate(paths[0].links[end]) for end in (0, -1))
     inner = 0
     for t1 in {path.t1 for path in paths}:
-        # Paths over one T1 share its links to the T0s; in three tiers several do, one for each T2.
+        # All paths over this T1 share its links to the T0s, so these links limit the sum of the paths' rates.
         over = [path.links for path in paths if path.t1 == t1]
         cores = sum(min((rate(name) for name in links[2:-2]), default=first) for links in over)
         inner += min([cores, *(rate(name) for name in (over[0][1], over[0][-2]) if len(over[0]) > 2)])
@@ -145,20 +147,20 @@ def _plane_bps(fabric: Fabric, paths: Sequence[Path]) -> int:
 
 
 def expected_share(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> float:
-    """Return the share of the fault-free capacity that is left."""
+    """Return the capacity between two NICs with ``broken`` places, divided by the fault-free capacity."""
     return capacity_mbps(fabric, src, dst, broken) / capacity_mbps(fabric, src, dst, ())
 
 
 def nic_mbps_of(result: Result, transport: str) -> float:
-    """Return the rate of all links of a NIC together, Mbit/s; if NICs differ, of the fastest."""
+    """Return the rate of all links of a NIC together, Mbit/s. If NICs differ, use the fastest NIC."""
     fabric = fabric_of(result, transport)
     return max(link_bps(fabric, host.name) for host in fabric.hosts) / 1e6
 
 
 def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the rate of all senders' links or of all receivers', whichever is less, Mbit/s.
+    """Return the rate of all senders' links or of all receivers' links, Mbit/s: the smaller of the two.
 
-    Infinite for a workload with unknown ranks.
+    Return infinity if the result does not give the kind of its workload.
     """
     if "kind" not in result["parameters"]["workload"]:
         return float("inf")
@@ -170,7 +172,7 @@ def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
 
 
 def bus_factor(result: Result) -> float:
-    """Return how many times its buffer each rank of a collective sends; 0 if the workload is none."""
+    """Return the bytes that a rank sends in a collective, divided by its buffer; 0 for other workloads."""
     factor = BUS_FACTOR.get(str(result["parameters"]["workload"].get("kind")))
     if factor is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Checks and verdicts: a claim holds, it does not hold, or the run leaves it undecided."""
+"""Checks and verdicts. A claim holds, does not hold, or stays undecided."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition: its criterion, the finding, whether it holds (None: this run does not show it).
+    """One condition: ``asked`` is the criterion, ``found`` is the measured value in words.
 
-    ``source`` is the criterion's origin: the paper's number, or theory at this scale.
+    ``holds`` is None if this run does not show it. ``source`` is the criterion's origin: paper or theory.
     """
 
     asked: str
@@ -19,10 +19,10 @@ class Check:
     holds: bool | None
     source: str = ""
     decided_by: float | None = None
-    """An estimate of how many times as many values would decide it, if its interval straddles the limit."""
+    """If the interval includes the limit: the factor by which the number of values must grow to decide it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json."""
+        """Return the check in JSON types, for result.json."""
         found: dict[str, Any] = {"asked": self.asked, "found": self.found, "holds": self.holds}
         if self.decided_by is not None:
             found["decided_by"] = self.decided_by
@@ -31,20 +31,20 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a claim holds: all checks must. One that is not shown leaves the claim open.
+    """The verdict on a claim. The claim holds if all checks hold. It is open if ``holds`` of a check is None.
 
-    ``notes`` give reasons why a claim may not hold at this scale; the verdict has them if it does not hold.
+    ``notes`` are reasons why the claim may fail at this scale. They are printed only if it does not hold.
     """
 
     checks: tuple[Check, ...]
     paper: str = ""
     notes: tuple[str, ...] = field(default=())
     invalid: str = ""
-    """Why the run shows nothing, for or against the claim; empty: it is valid."""
+    """The reason why the run proves nothing, neither for nor against the claim. Empty for a valid run."""
 
     @property
     def holds(self) -> bool | None:
-        """The verdict: True, False, or None if it is open."""
+        """True if the claim holds, False if it does not, None if it is open."""
         if self.invalid:
             return None
         if any(check.holds is False for check in self.checks):
@@ -53,8 +53,7 @@ class Verdict:
 
     @property
     def decided_by(self) -> float | None:
-        """How many times as many values would decide the claim; None if it is decided, or lacks evidence of
-        another kind."""
+        """The factor by which the number of values must grow to decide the claim; None if that is unknown."""
         open_checks = [check for check in self.checks if check.holds is None]
         counts = [check.decided_by for check in open_checks if check.decided_by is not None]
         if self.holds is not None or self.invalid or len(counts) < len(open_checks):
@@ -62,7 +61,7 @@ class Verdict:
         return max(counts, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json: ``because`` is one line with all findings."""
+        """Return the verdict in JSON types, for result.json. ``because`` is one line with the findings."""
         failing = [c for c in self.checks if c.holds is False] or [c for c in self.checks if c.holds is None]
         found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
         because = [self.invalid] if self.invalid else found
@@ -78,5 +77,5 @@ class Verdict:
 
 
 def all_hold(checks: Sequence[Check], *notes: str) -> Verdict:
-    """Return a verdict of these checks."""
+    """Return the verdict that has these checks and notes."""
     return Verdict(tuple(checks), notes=notes)

@@ -1,1 +1,1 @@
-"""The output of a run for people and tools: result.json, the terminal table, plots and pages."""
+"""The output of a run: result.json, the table in the terminal, pictures and HTML pages."""

@@ -1,6 +1,6 @@
-"""The contents of result.json (form ``mrclab.result/2``) from all repetitions, and run.json.
+"""Build the contents of result.json (form ``mrclab.result/2``) from all repetitions, and write run.json.
 
-run.json is the request of a run, from its start on. With its repetitions it gives a result at any time.
+run.json has the scenario. If a run ends early, a result is built from run.json and the repetitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mrclab.linux.errors import InputError
 
 OK = "ok"
 MOST_VALUES = 1000
-"""Of a metric in one repetition that ``samples`` holds; of more, evenly spaced order statistics."""
+"""The largest number of values of a metric that result.json has for one repetition (see `thinned`)."""
 
 METHOD = {
     "clock": "CLOCK_MONOTONIC, which all hosts of the machine share; captures' stamps are moved to it",
@@ -68,11 +68,10 @@ METHOD = {
 
 @dataclass(frozen=True)
 class Run:
-    """The request of a run, and the machine that it ran on.
+    """The scenario of a run, and the machine on which it ran.
 
-    ``parameters`` is the scenario in JSON types (``description``, ``topology``, ``topology_where``,
-    ``workload``, ``faults``, ``repetitions``, ...; times in ns, rates in bps, units in the names); ``figure``
-    names the judge of its claim; ``command`` repeats the run.
+    ``parameters`` is the scenario in JSON types: ``topology``, ``workload``, ``faults`` and so on, with times
+    in ns and rates in bps. ``figure`` names the claim's judge. ``command`` repeats the run.
     """
 
     scenario: str
@@ -93,11 +92,10 @@ def build(
     finished: datetime | None = None,
     unfinished: str | None = None,
 ) -> dict[str, Any]:
-    """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged if
-    the run has a ``figure``; ``finished`` defaults to now.
+    """Return the contents of result.json, with a verdict if the run has a figure or expectations.
 
-    ``unfinished`` is the reason why a run was ended early: then one transport with a repetition is enough,
-    and there is no verdict.
+    The keys of ``repetitions`` are names of transports. ``finished`` is the end time, by default now. If a
+    run was ended early, ``unfinished`` is the reason. Then the result lacks transports without repetitions.
     """
     ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
     found = {t.name: _transport(t, repetitions[t.name]) for t in ran}
@@ -134,7 +132,7 @@ def build(
         "method": dict(METHOD),
     }
     if unfinished is None and (run.figure or run.parameters.get("expect")):
-        # These import modules that few results need.
+        # Imported only here, because the judges import many modules and most results need no judge.
         from mrclab.experiments.judging.judge import judge, judge_expectations
 
         result["verdict"] = judge(run.figure or "", result, judge_expectations(result))
@@ -142,7 +140,7 @@ def build(
 
 
 def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the validity of the whole from that of each part; one part alone needs no name."""
+    """Join the validities of several parts of a run. If there are several, each line begins with its part."""
 
     def lines(key: str) -> list[str]:
         if len(parts) == 1:
@@ -155,7 +153,7 @@ def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def time_summary(trials: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """Return the summary of one of the times of some trials, such as ``recovered_us``."""
+    """Return the summary of a time such as ``recovered_us``, over all given trials."""
     values = [float(trial[name]) for trial in trials if trial.get(name) is not None]
     not_felt = sum(trial["felt"] is False for trial in trials)
     error = name.replace("_since_loss", "").replace("_us", "_error_us")
@@ -240,7 +238,7 @@ def _sample(repetition: Repetition) -> dict[str, Any]:
 
 
 def thinned(values: Sequence[float]) -> list[float]:
-    """Return a sample's values, or of very many evenly spaced order statistics, in six digits."""
+    """Return the values with six digits. If there are too many, sort them and keep evenly spaced ones."""
     if len(values) <= MOST_VALUES:
         return [float(f"{v:.6g}") for v in values]
     ordered = sorted(values)
@@ -254,18 +252,18 @@ _FORM = TypeAdapter(Run)
 
 
 def save_run(directory: Path, run: Run) -> Path:
-    """Write DIR/run.json, whole or not at all, and return its path."""
+    """Write DIR/run.json and return its path. If writing fails, an older file stays unchanged."""
     return write_whole(directory / NAME, json.dumps(asdict(run), indent=1) + "\n")
 
 
 def load_run(directory: Path) -> Run:
-    """Read DIR/run.json. Raise InputError if there is none, or it is something else."""
+    """Read DIR/run.json. Raise InputError if the file is missing or has another form."""
     missing = f"no run in '{directory}': give the directory of a run"
     return read_form(_FORM, directory / NAME, "run", missing)
 
 
 def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
-    """Return the findings of a run's repetitions so far, by transport. Raise InputError."""
+    """Return the finished repetitions of a run, by transport. Raise InputError if a file is damaged."""
     found: dict[str, list[Repetition]] = {}
     for transport in run.transports:
         for number in range(int(run.parameters["repetitions"])):
@@ -278,7 +276,7 @@ def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
 def save_unfinished(
     directory: Path, run: Run, repetitions: Mapping[str, Sequence[Repetition]], why: str
 ) -> dict[str, Any] | None:
-    """Write the result of a run that was ended, and return it; None if nothing was measured."""
+    """Write and return the result of a run that was ended early. Return None if it has no repetition."""
     if not any(repetitions.values()):
         return None
     result = build(run, repetitions, unfinished=why)
@@ -287,9 +285,9 @@ def save_unfinished(
 
 
 def rebuild(directory: Path) -> None:
-    """Write the result of a run that was killed before it could; do nothing if there is one.
+    """Write the result of a run that was killed before it wrote one. Do nothing if there is a result.
 
-    Raise InputError if it measured nothing.
+    Raise InputError if the run has no finished repetition.
     """
     if (directory / RESULT).exists() or not (directory / NAME).exists():
         return

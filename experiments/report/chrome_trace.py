@@ -1,8 +1,8 @@
 """A run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: faults, queue pairs, EVs.
 
-The format is Chrome's JSON Trace Event Format: slices ("X") and instants ("i") on tracks, each a thread of a
-process. A process here is a transport's repetition at one host, or its faults; a thread is a place that was
-broken, or an EV of a queue pair. Times are in microseconds from the first fault or event of the repetition.
+The format is Chrome's JSON Trace Event Format. It has slices ("X") and instants ("i") on tracks, and each
+track is a thread of a process. Here, a process is one host in one repetition, or the faults of a repetition.
+A thread is a broken place, or an EV of a queue pair. Times are us from the repetition's first fault or event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLANES = ("PlaneDown", "PlaneUp")
 
 
 class _Tracks:
-    """Numbers for the names of processes and threads, and the records that give the viewer these names."""
+    """The numbers of processes and threads in a trace, and the records that contain their names."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -37,7 +37,7 @@ class _Tracks:
         self._threads: dict[tuple[int, str], int] = {}
 
     def place(self, process: str, thread: str) -> dict[str, int]:
-        """Return the numbers of a track."""
+        """Return the numbers of a track, its process and its thread. New names get new numbers."""
         pid = self._processes.get(process)
         if pid is None:
             pid = self._processes[process] = len(self._processes) + 1
@@ -56,7 +56,7 @@ def _named(what: str, name: str, **place: int) -> Record:
 def trace_of(directory: Path) -> dict[str, Any]:
     """Return the trace of a run's result directory, as a JSON object.
 
-    Raise InputError if it has no event logs and no faults, or one that cannot be read.
+    Raise InputError if the directory has no event logs and no faults, or if a file cannot be read.
     """
     tracks = _Tracks()
     records: list[Record] = []

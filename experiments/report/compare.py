@@ -1,4 +1,4 @@
-"""Results side by side, each with the first: times and metrics of each transport, ratio and effect size."""
+"""Compare results with a first result: times and metrics of each transport, their ratio and effect size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mrclab.experiments.result.statistics import Difference, difference
 from mrclab.linux.errors import InputError
 
 OF_TRIALS = ("rtt_us", "packets_per_s")
-"""Compared in addition to the times: the values of each trial on which times depend."""
+"""Values of each trial that are compared, too, because the times of a fault depend on them."""
 LEGEND = (
     "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "
     "intervals by bootstrap, none of fewer than six values"
@@ -25,7 +25,7 @@ LEGEND = (
 
 
 def values(result: Mapping[str, Any], transport: str, metric: str) -> list[float]:
-    """Return the values of a time or a metric of a transport, of all repetitions together."""
+    """Return all values of a time or a metric in one list, from all repetitions of a transport."""
     if metric in (*TIMES, *OF_TRIALS):
         return [
             float(trial[metric])
@@ -37,13 +37,13 @@ def values(result: Mapping[str, Any], transport: str, metric: str) -> list[float
 
 
 def effect(a: Mapping[str, Any], b: Mapping[str, Any], transport: str, metric: str) -> Difference:
-    """Return how a metric of a transport differs in the second result."""
+    """Return the difference of a metric between result ``a`` and result ``b``, for one transport."""
     return difference(values(a, transport, metric), values(b, transport, metric))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A metric of a transport in two results: medians ``a`` and ``b`` in the metric's own unit."""
+    """A metric of a transport in two results: number of values, medians ``a`` and ``b``, and difference."""
 
     transport: str
     metric: str
@@ -57,7 +57,7 @@ class Row:
 def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
     """Return a row for each metric of each transport that both results have.
 
-    Raise InputError if they share no transport, or no metric.
+    Raise InputError if the results have no common transport, or no common metric.
     """
     common = [name for name in a["transports"] if name in b["transports"]]
     if not common:
@@ -100,9 +100,9 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
 
 
 def render_columns(runs: Mapping[str, Mapping[str, Any]]) -> RenderableType:
-    """Return a table of several results, a column each, by letter: medians, and the ratio to the first.
+    """Return a table of medians with a column for each result, and their ratios to the first result.
 
-    Metrics that a result lacks stay empty. Raise InputError if two results share no transport, or no metric.
+    The keys of ``runs`` are the letters of the columns. Raise the errors of `compared`.
     """
     first, *others = runs
     for letter in others:
@@ -144,9 +144,9 @@ def _ratio(value: float | None, of: float | None) -> float | None:
 
 
 def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the comparison of results, by letter, with the first of them, in JSON types.
+    """Return the comparison of all results with the first result, in JSON types.
 
-    Raise the errors of `compared`.
+    The keys of ``runs`` are letters that name the results. Raise the errors of `compared`.
     """
     letters = list(runs)
     return {
@@ -203,7 +203,7 @@ def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | N
 
 
 def head(letter: str, result: Mapping[str, Any]) -> Text:
-    """Return one line on a result: its subject, and whether it is valid."""
+    """Return one line about a result: its scenario, its fabric, and whether it is valid."""
     text = Text(f"{letter}: ", style="bold")
     where = f"{result['topology']}, target {result['target'] or 'none'}"
     text.append(f"{result['scenario']} on {where}, seed {result['seed']}: ", style="not bold")
@@ -217,7 +217,7 @@ def head(letter: str, result: Mapping[str, Any]) -> Text:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "") -> list[Text]:
-    """Return the parameters in which two runs differ: a ratio means little without them."""
+    """Return a line with the parameters in which two runs differ. They may explain a difference."""
     ours, theirs = _flat(a["parameters"]), _flat(b["parameters"])
     keys = [k for k in ours if k in theirs and ours[k] != theirs[k] and k != "target"]
     if not keys:

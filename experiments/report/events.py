@@ -1,4 +1,4 @@
-"""Events over time: the rows of the event browser, and the map of each EV's state."""
+"""Events over time: the rows of the page's event browser, and a picture of each EV's state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_LABELS = 32
 
 
 def draw_ev_map(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return the picture of a result's first repetitions with retired EVs; nothing without any."""
+    """Draw for each transport its first repetition with retired EVs. Return nothing if no EV was retired."""
     shown = {name: events for name, found in result["transports"].items() if (events := _first(found))}
     if not shown:
         return {}
@@ -54,16 +54,16 @@ def _first(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def ev_words(ev: int, routing: str) -> str:
-    """Return an EV's plane and T1; its number if the routing is not by segment lists, which name both."""
+    """Return a name for an EV: with SRv6 routing its plane and T1, otherwise its number."""
     plane, uplink = ev_fields(ev)
     return f"plane {plane}, T1 {uplink}" if routing == "srv6" else f"EV {ev:#x}"
 
 
 def share_retired(events: Mapping[str, Any], edges_us: Floats, routing: str) -> dict[str, Floats]:
-    """Return, by the EVs' words, in which share of the queue pairs the EV is out of use in each bin.
+    """Return for each EV the share of queue pairs, in each time bin, that do not use it. Keys are EV names.
 
-    Queue pairs are those that lost, retired, replaced or restored anything. A retired EV is out until it is
-    restored; one that replaces another is in use from then on.
+    Only queue pairs with losses or with retired or restored EVs count. A retired EV is out of use until it is
+    restored, or until it replaces another EV.
     """
     pairs = {(int(row[1]), int(row[2])) for kind in ("lost", *STATES) for row in events[kind]}
     out: dict[str, Floats] = defaultdict(lambda: np.zeros(len(edges_us) - 1))
@@ -75,7 +75,7 @@ def share_retired(events: Mapping[str, Any], edges_us: Floats, routing: str) -> 
 
 
 def _spans(events: Mapping[str, Any]) -> dict[tuple[int, int, int], list[tuple[float, float]]]:
-    """Return from when to when (us) each EV of each rank's queue pair was out of use."""
+    """Return when each EV was out of use: (rank, queue pair, EV) to a list of (beginning, end) in us."""
     changes: list[tuple[float, bool, tuple[int, int, int]]] = []
     for kind in STATES:
         changes += [(row[0], kind == "retired", _key(row)) for row in events[kind]]
@@ -113,9 +113,9 @@ KINDS = {
     "retired": "EVs retired",
     "restored": "EVs restored",
 }
-"""The kinds of events, with the words of the filter."""
+"""The kinds of events, and their names in the filter of the event browser."""
 TOGETHER_US = 1000.0
-"""Losses of one EV that follow one another within this time share a row."""
+"""If the time between two losses of one EV is at most this, us, they share a row."""
 MOST_ROWS = 400
 PICTURES = {
     "fault": ("recovery", "delivered", "training-loss"),
@@ -124,12 +124,12 @@ PICTURES = {
     "retired": ("ev-map", "ev-activity"),
     "restored": ("ev-map", "ev-activity"),
 }
-"""Pictures that may show an event, the best first."""
+"""For each kind of event, the pictures that can show it. The best picture comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One row of the browser."""
+    """One row of the event browser: an event, or several losses."""
 
     at_us: float
     kind: str
@@ -139,7 +139,7 @@ class EventRow:
 
 
 def event_rows(result: Mapping[str, Any]) -> tuple[list[EventRow], int]:
-    """Return the rows of all transports in order of repetition and time, and how many more there are."""
+    """Return at most ``MOST_ROWS`` rows in order of repetition and time, and the number of the other rows."""
     found = [
         row
         for name, part in result["transports"].items()

@@ -1,4 +1,4 @@
-"""The statistics of lossless links, in a table and in sentences; empty for results whose links drop."""
+"""The statistics of lossless links as a table and as sentences. They are empty if links drop packets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from mrclab.experiments.result.numbers import amount, figure
 
 MOST_LINKS = 5
-"""So many links of each transport are in the table."""
+"""The table has at most this number of links for each transport."""
 _STOPPED = {"pfc": "were paused", "credit": "were out of credits"}
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """Return a sentence or two for each transport over lossless links."""
+    """Return a short text for each transport that ran over lossless links."""
     return [
         f"{name}: {_sentence(found['flow_control'])}"
         for name, found in result["transports"].items()
@@ -22,7 +22,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
 
 
 def _sentence(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the totals of all repetitions together."""
+    """Return a text about the stopped links in all repetitions of a transport."""
     mode = parts[0]["mode"]
     ports = [port for part in parts for port in part["ports"] if port["stopped_us"]]
     if not ports:
@@ -50,7 +50,7 @@ def _sentence(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return the links of each transport that were stopped longest, as mean over its repetitions."""
+    """Return table rows for the links that were stopped longest in each transport."""
     rows = []
     for name, found in result["transports"].items():
         parts = found.get("flow_control") or ()

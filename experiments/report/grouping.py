@@ -1,4 +1,4 @@
-"""Reasons and notes that many repetitions share, in a line each."""
+"""Join equal reasons and notes of many repetitions into one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _NUMBER = re.compile(r"(?<![\w-])\d[\d,]*(?:\.\d+)?")
-"""Not those in names, such as p0-t0-1: a name is no quantity."""
+"""Numbers in a text, but not digits in names such as p0-t0-1."""
 _REPETITION = re.compile(r"repetition (\d+): ")
 
 
@@ -17,15 +17,15 @@ class _Group:
     worst: str
     size: float
     where: dict[str, list[str]] = field(default_factory=dict)
-    """Transport to its repetitions, as far as they are named."""
+    """From the transport's name to the numbers of its repetitions."""
     count: int = 0
 
 
 def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each kind of reason: of lines that differ in numbers only, the worst and its places.
+    """Join lines that differ only in numbers: keep the worst line, and add all transports and repetitions.
 
-    ``lines`` are those of a result's validity, with the transport and the repetition in front if there are
-    several: ``mrc: repetition 1: in 1 of 1 trials the CPUs were 99% busy``.
+    ``lines`` are a result's reasons or notes. If there are several transports or repetitions, a line begins
+    with their names: ``mrc: repetition 1: in 1 of 1 trials the CPUs were 99% busy``.
     """
     groups: dict[str, _Group] = {}
     for line in lines:
@@ -48,7 +48,7 @@ def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
 
 
 def _transport_of(line: str, transports: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the transport that a line begins with, if any, and the rest of it."""
+    """Return the transport at the beginning of a line ("" if there is none) and the rest of the line."""
     for name in transports:
         if line.startswith(f"{name}: "):
             return name, line[len(name) + 2 :]

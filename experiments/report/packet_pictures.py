@@ -1,6 +1,6 @@
-"""The pictures of a spray, packet by packet: one recovery, the rate around the faults, paths in use, spreads.
+"""The pictures of a spray's packets: one recovery, the rate around faults, EVs in use, delivery times.
 
-Their data are in the result (`mrclab.experiments.measure.pictures`), of the first repetition that has any.
+They show the first repetition with data for pictures (`mrclab.experiments.measure.pictures`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LABELS = {
     "rerouted": "rerouted (last onto a broken path)",
     "recovered": "recovered",
 }
-_MOST_LABELS = 40  # of rows that are named one by one
+_MOST_LABELS = 40  # with more rows, only planes are labelled
 
 
 def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return the figures for which a result has the data, by name."""
+    """Return all pictures for which a result has data, by name."""
     found: dict[str, Figure] = {}
     for transport, part in result["transports"].items():
         for data in part["pictures"][:1]:
@@ -68,14 +68,14 @@ def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _trial(result: Mapping[str, Any], transport: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the trial that the pictures are of."""
+    """Return the trial that the pictures show."""
     number = data.get("packets", {}).get("trial")
     ours = (transport, data["repetition"], number)
     return next((t for t in result["trials"] if (t["transport"], t["repetition"], t["trial"]) == ours), None)
 
 
 def draw_recovery(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw one trial as a time-sequence diagram: every packet as it left and as it came in, PSN over time."""
+    """Draw one trial as a time-sequence diagram: when each packet (PSN) was sent and when it arrived."""
     figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
 
@@ -111,9 +111,9 @@ def _place(trial: Mapping[str, Any]) -> str:
 
 
 def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw the payload delivered around the fault, added up: by all paths above, by the broken ones below.
+    """Draw the payload bytes delivered so far, around the fault: on all paths, and on the broken paths.
 
-    A dashed line goes on at the rate of before. Means over the trials with their interval of 95 %.
+    Curves are means over the trials, with 95 % intervals. Dashed lines continue the rate before the fault.
     """
     panels = [
         (data[name], label, colour)
@@ -126,7 +126,7 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
     for axes, (curve, label, colour) in zip(stacked, panels, strict=True):
         scale, unit = (1e6, "MB") if max(curve["high"]) >= 1e6 else (1e3, "kB")
         mean, low, high = (np.array(curve[key]) / scale for key in ("mean", "low", "high"))
-        # The line meets the mean at the fault: from there on a distance between them is the fault's.
+        # The dashed line meets the curve at the fault. A later distance between them is the fault's effect.
         at_fault = float(np.interp(0, t_us, mean))
         ideal = at_fault + curve["per_us"] * t_us / scale
         axes.plot(t_us, ideal, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label="rate of before")
@@ -156,9 +156,9 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
 
 
 def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw the smoothed rates around the fault, of the broken paths and of all others, of an older result.
+    """Draw the smoothed delivery rates around the fault, for results in older forms.
 
-    Still older ones have one rate in Mbit/s for both.
+    Older results have two rates, for broken paths and for other paths. The oldest have one rate for all.
     """
     figure = new_figure()
     axes = figure.subplots()
@@ -196,7 +196,7 @@ def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> 
 
 
 def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw which EVs a trial used, a row each, grouped by plane: packets sent, the cut, times out of use."""
+    """Draw a row for each EV in a trial: packets sent, whether the path was broken, times out of use."""
     rows = data["rows"]
     figure = new_figure(7.2, min(1.8 + 0.16 * max(len(rows), 8), 9.0))
     axes = figure.subplots()
@@ -208,7 +208,7 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
         ]
         many = len(marks) > 2000
         axes.add_collection(LineCollection(marks, colors=colour, linewidths=line, rasterized=many))
-    # A packet that was lost is one of thousands: a cross stays visible however many rows there are.
+    # Markers of a fixed size keep the few lost packets visible, even if the rows are very narrow.
     for key, mark, colour in (("resent", "^", GREEN), ("lost", "x", RED)):
         x = [data["from_ms"] + (column + 0.5) * width for _, column, _ in data[key]]
         few = len(data[key]) <= 200
@@ -241,7 +241,7 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
 
 
 def _label_planes(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
-    """Name the EVs if there is room for it, and the planes in any case."""
+    """Label each row with its EV's path if there is room. Otherwise label only the planes."""
     planes: dict[int, list[int]] = {}
     for row, path in enumerate(rows):
         planes.setdefault(path["plane"], []).append(row)
@@ -258,11 +258,11 @@ def _label_planes(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
 
 
 def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
-    """Draw how many packets arrived so many places late: the price of spraying, paid by direct placement."""
+    """Draw the share of packets that were overtaken by at least x other packets."""
     figure = new_figure(7.2, 3.4)
     axes = figure.subplots()
     curve = data["reordering"]
-    # The share of packets with at least x holds from the value before x up to x itself.
+    # y is the share of packets with a value of at least x. It is constant up to each x and drops after x.
     axes.step(curve["x"], curve["share"], where="pre", color=BLUE, linewidth=1.6)
     axes.set_yscale("log")
     axes.set_xscale("symlog", linthresh=1)
@@ -277,7 +277,7 @@ def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
 
 
 def draw_delivery(data: Mapping[str, Any], title: str) -> Figure:
-    """Draw how long packets took, of those sent without a fault and of those sent while one lasted."""
+    """Draw the delivery times of packets sent without a fault, and of packets sent during a fault."""
     figure = new_figure(7.2, 3.4)
     axes = figure.subplots()
     labels = {"no_fault": ("no fault", GREY), "fault": ("while a fault lasts", ORANGE)}

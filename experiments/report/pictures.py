@@ -1,6 +1,6 @@
-"""The pictures of a result: bytes around the faults, spreads of times, queues over time.
+"""The pictures of a result: delivered data around faults, distributions of times, queues over time.
 
-Every picture is written twice, as SVG for a page and as PNG for a quick look. Colours are of the Okabe-Ito
+Every picture is written twice, as SVG for a page and as PNG for a quick look. Colours are from the Okabe-Ito
 palette, which colour-blind readers can distinguish.
 """
 
@@ -43,13 +43,13 @@ MOST_LABELS = 32
 
 
 def queues_of(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the readings of a transport's first repetition that has any."""
+    """Return the queue lengths of a transport's first repetition with such data."""
     rows = (row["queues"] for row in found.get("details", ()) if row.get("queues", {}).get("wait_ns"))
     return next(rows, None)
 
 
 def draw_queues(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return the picture of a result's queues, if it has readings."""
+    """Return the picture of a result's queues over time, if the run measured queues."""
     readings = {n: q for n, found in result["transports"].items() if (q := queues_of(found)) is not None}
     if not readings:
         return {}
@@ -81,7 +81,7 @@ def _queue_panel(axes: Axes, name: str, found: Mapping[str, Any], scale: Normali
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 SPREAD = (*TIMES, "gap_us", "latency_us", "step_us", "stalled_us")
-"""The times whose distributions are drawn, in this order, if there are any."""
+"""The times whose distributions are drawn, in this order. Times without values are skipped."""
 _NAMES = {
     "first_loss_us": "time until the first packet was lost",
     "detected_us": "time until a path was retired, or a route changed",
@@ -95,15 +95,15 @@ _NAMES = {
 }
 _POINTS = 2000
 SHOWN_BIN_US = 20_000.0
-"""The width of bins of delivered bytes: longer than several bursts and a scheduler's delays."""
+"""The width of the drawn bins, so long that bursts and delays of the scheduler do not show."""
 FEWEST_BINS = 100
-"""Bins in a short run, which are narrower then."""
+"""The number of bins in a short run, in which bins are narrower."""
 
 
 def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: int = 1) -> tuple[str, ...]:
-    """Draw the pictures for which a result has data into its directory, and return their names.
+    """Draw all pictures for which a result has data into its directory, and return their names.
 
-    If several processes share the pictures, ``parts`` is their number and ``part``, from 0 on, is this one's.
+    If several processes share the work, ``parts`` is their number and ``part`` (from 0) is the own number.
     """
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}
@@ -128,18 +128,18 @@ def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: i
             drawn["busbw"] = draw_bandwidth(transports, sizes)
         for name, figure in list(drawn.items())[part::parts]:
             figure.savefig(directory / f"{name}.svg", metadata={"Date": None}, transparent=True)
-            figure.set_layout_engine("none")  # its places are found: to find them again takes as long
+            figure.set_layout_engine("none")  # keep the layout of the SVG: computing it again would be slow
             figure.savefig(directory / f"{name}.png", dpi=150)
     return tuple(drawn)
 
 
 def style_of(place: int) -> dict[str, Any]:
-    """Return colour and dashes of the n-th transport, the same in every picture."""
+    """Return the line style of the transport with the number ``place``: the same in every picture."""
     return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": _DASHES[place // 3 % len(_DASHES)]}
 
 
 def draw_delivered(result: Mapping[str, Any]) -> Figure:
-    """Draw delivered payload over the run, a panel a transport: each repetition thin, their mean thick."""
+    """Draw the delivered payload over time: a panel for each transport, a line for each repetition."""
     transports = result["transports"]
     figure = new_figure(7.2, 1.4 + 1.35 * len(transports))
     panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
@@ -161,7 +161,7 @@ def _run(result: Mapping[str, Any]) -> str:
 
 
 def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the standstills of a transport, by repetition, if it has any."""
+    """Return the standstills, in which no data moved, for each repetition of a transport that has any."""
     rows = found.get("details", ())
     return [
         {"repetition": row["repetition"], **row["standstills"]}
@@ -171,14 +171,14 @@ def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shown_bins(series: Mapping[str, Any]) -> int:
-    """Return how many bins of a series are drawn as one: 20 ms together, or less of a short run."""
+    """Return how many bins of a series are drawn as one bin of about 20 ms (less in a short run)."""
     bin_us = float(series["bin_us"])
     length_us = bin_us * len(series["bytes"])
     return max(1, round(min(SHOWN_BIN_US, length_us / FEWEST_BINS) / bin_us))
 
 
 def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> float:
-    """Draw the repetitions of a transport, and return the width of the bins, us."""
+    """Draw the repetitions of a transport, and return the width of the drawn bins, us."""
     rates = []
     bin_us = 0.0
     for series in found["series"]:
@@ -223,14 +223,14 @@ def _fault_span_ms(fault: Mapping[str, Any]) -> tuple[float, float | None]:
 
 
 def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]], title: str = "") -> Figure:
-    """Draw the share of values (us) up to x for each transport, or each time, on a logarithmic axis."""
+    """Draw distributions of times (us): the share of values up to x, a curve for each key of ``spread``."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
     long = max((value for those in spread.values() for value in those), default=0) >= LONG_US
     scale, unit = (1e3, "ms") if long else (1.0, "\N{MICRO SIGN}s")
     spread = {name: [value / scale for value in those] for name, those in spread.items()}
     positive = [value for those in spread.values() for value in those if value > 0]
-    # A time of zero has no place on a logarithmic axis: values that are too small stand at the left edge.
+    # A logarithmic axis has no zero, so values that are too small are drawn at the left edge.
     left = max(10.0 ** np.floor(np.log10(min(positive))), 0.1 / scale) if positive else 1.0
     for place, (name, those) in enumerate(spread.items()):
         if not those:
@@ -242,7 +242,7 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]], title: str 
         words = name.removesuffix("_us").replace("_", " ") if name in TIMES else name
         label = f"{words}: median {number(float(np.median(those)))} {unit}, n {len(those)}"
         style = style_of(place)
-        if name in TIMES:  # two of them may be equal: each shows between the dashes of the other
+        if name in TIMES:  # different dashes, so that both curves are visible if two times are equal
             style["linestyle"] = _DASHES[place % len(_DASHES)]
         axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, linewidth=1.7, **style)
     below = any(value < left for those in spread.values() for value in those)
@@ -261,13 +261,13 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]], title: str 
 
 
 def sizes_of(transports: Mapping[str, Any]) -> list[str]:
-    """Return the message sizes of a swept collective, smallest first, as the metrics' names have them."""
+    """Return the message sizes of a collective as they are in the metrics' names, in the measured order."""
     names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
     return [name.partition("@")[2] for name in names if name.startswith("busbw_gbps@")]
 
 
 def draw_bandwidth(transports: Mapping[str, Any], sizes: Sequence[str]) -> Figure:
-    """Draw bus bandwidth by message size: the median with its interval."""
+    """Draw the bus bandwidth over the message size: medians with their intervals."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
     for place, (name, found) in enumerate(transports.items()):

@@ -1,4 +1,4 @@
-"""The terminal's view of a result: one table for all scenarios, made from result.json alone."""
+"""The text that the terminal shows for a result: tables, notes and the verdict, made from result.json."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from mrclab.experiments.spec.model import SIMULATED
 from mrclab.experiments.spec.program_workload import units_of
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
-"""Metrics that only pages show."""
+"""Metrics that are on HTML pages but not in the terminal."""
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0
-"""Nobody will measure so many times as many values."""
+"""If more values than this factor are needed to decide a claim, the text proposes no number."""
 MANY = 40
-"""Trials: more than this are only summed up. result.json has them all."""
+"""With more trials than this, the terminal shows only their summary. result.json has all trials."""
 MOST_LINES = 5
 LEGEND = (
     "after a fault: first loss, the first packet lost; detected, a path retired or a route changed; "
@@ -43,9 +43,9 @@ LEGEND = (
 
 
 def render_result(result: Mapping[str, Any]) -> RenderableType:
-    """Return the trials (of one transport, if they are few), all metrics, and the verdict.
+    """Return the whole text: trials (of a single transport, if there are few), all metrics, and the verdict.
 
-    Narrow enough for a terminal of 80 columns.
+    It fits a terminal of 80 columns.
     """
     parts: list[RenderableType] = [Text(title(result), style="italic")]
     if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
@@ -61,7 +61,7 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
 
 
 def title(result: Mapping[str, Any]) -> str:
-    """Return one line on the run."""
+    """Return one line about the run: scenario, topology, target, transports, faults and seed."""
     transports = len(result["transports"])
     many = f"{transports} transports, " if transports > 1 else ""
     trials = f"{faults_text(result)}, " if result["trials"] else ""
@@ -70,7 +70,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return how many faults count, and how many were requested and made if that differs."""
+    """Return the number of counted faults as text, and the numbers requested and made if they differ."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:
@@ -83,12 +83,12 @@ def faults_text(result: Mapping[str, Any]) -> str:
 
 
 def asked_for(result: Mapping[str, Any]) -> int:
-    """Return the requested number of faults in sequence of a run; 0 if it has none."""
+    """Return the requested number of sequential faults of a run. It is 0 if the run has none."""
     asked = result["parameters"]
     try:
         each = sum(entry.get("trials") or 0 for entry in asked.get("faults") or ())
         return int(each * asked.get("repetitions", 1) * len(asked.get("transports") or [0]))
-    except (AttributeError, TypeError):  # a form of before
+    except (AttributeError, TypeError):  # the parameters have an older form
         return 0
 
 
@@ -120,7 +120,7 @@ def _trials(result: Mapping[str, Any]) -> Table:
 
 
 def _training(result: Mapping[str, Any]) -> list[Table]:
-    """Return two tables: how fast it trained, and the job's course under a watchdog."""
+    """Return two tables: the speed of the training, and the effect of a watchdog that ends stalled jobs."""
     speed, watched = narrow_table(), narrow_table()
     for table in (speed, watched):
         table.add_column("training", no_wrap=True)
@@ -140,7 +140,7 @@ def _training(result: Mapping[str, Any]) -> list[Table]:
 
 
 def metrics_table(result: Mapping[str, Any]) -> Table:
-    """Return a part for each metric with a row for each transport."""
+    """Return a table with a section for each metric and a row for each transport."""
     transports = result["transports"]
     names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
     units = units_of(result["parameters"].get("workload", {}))
@@ -177,7 +177,7 @@ def _cells(row: Mapping[str, Any], scale: float) -> list[str]:
 
 
 def reasons(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each reason why faults that were felt lack a time, with its transports."""
+    """Return a line for each reason why felt faults lack a time. The line names the transports."""
     found: dict[str, dict[str, list[str]]] = {}
     counts: dict[str, int] = {}
     for trial in result["trials"]:
@@ -201,7 +201,7 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times are not from captures, with the rule used instead."""
+    """Return a line for each transport whose times do not come from captures, with the rule used instead."""
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):
@@ -210,9 +210,9 @@ def rules(result: Mapping[str, Any]) -> list[Text]:
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """Return the median recovery of a result of one transport in a sentence; empty if it timed none.
+    """Return a sentence with the median recovery time, for a valid result of one transport with faults.
 
-    Empty if it is not valid, too: such figures are not to be quoted.
+    For other results, return an empty text.
     """
     row, trials = result["summary"]["recovered_us"], result["trials"]
     if len(result["transports"]) > 1 or not trials or not result["valid"]:
@@ -232,7 +232,7 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def verdict(result: Mapping[str, Any]) -> Text:
-    """Return the recovery, the claim, the validity of the figures, and all failures."""
+    """Return the last part of the text: recovery, claim, validity of the figures, and all failures."""
     text = Text()
     if line := sentence(result) or headline(result):
         text.append(f"{line}\n", style="bold" if result["valid"] else "dim")
@@ -268,8 +268,7 @@ def verdict(result: Mapping[str, Any]) -> Text:
 
 
 def program_failures(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each way in which a program failed, and in how many repetitions; of other workloads
-    none."""
+    """Return a line for each kind of failure of a workload's programs, with the number of repetitions."""
     if result["parameters"].get("workload", {}).get("kind") != "program":
         return []
     samples = [sample for found in result["transports"].values() for sample in found["samples"]]
@@ -278,7 +277,7 @@ def program_failures(result: Mapping[str, Any]) -> list[str]:
 
 
 def not_finished(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each transport with repetitions that ended before their work was done."""
+    """Return a line for each transport with repetitions that failed before their work was done."""
     lines = []
     for name, transport in result["transports"].items():
         samples = transport["samples"]
@@ -290,7 +289,7 @@ def not_finished(result: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict: one word or two, the colour that stands for it, and why."""
+    """A verdict in words, the colour for it, and the reason."""
 
     word: str
     colour: str
@@ -298,7 +297,7 @@ class Judged:
 
 
 def check_word(check: Mapping[str, Any], valid: bool = True) -> tuple[str, str]:
-    """Return the word for a check and its colour; of a run that is not valid none holds or fails."""
+    """Return the word for a check and its colour. In a run that is not valid, no check holds or fails."""
     if not valid:
         return NOT_VALID, "unknown"
     if check["holds"] is not None:
@@ -307,7 +306,7 @@ def check_word(check: Mapping[str, Any], valid: bool = True) -> tuple[str, str]:
 
 
 def judged(result: Mapping[str, Any]) -> Judged | None:
-    """Return the verdict of a result; None if nothing judged it."""
+    """Return the verdict of a result. Return None if the result was not judged."""
     verdict = result.get("verdict")
     if not verdict:
         return None
@@ -323,7 +322,7 @@ def judged(result: Mapping[str, Any]) -> Judged | None:
 
 
 def _more(result: Mapping[str, Any], times: float) -> str:
-    """Return how many trials or repetitions decide a claim, and the option that sets them."""
+    """Return a sentence with the number of trials or repetitions that would decide an open claim."""
     if times >= MOST_TIMES:
         return "The value lies so close to the limit that more repetitions will hardly decide it."
     asked = result["parameters"]
@@ -334,7 +333,7 @@ def _more(result: Mapping[str, Any], times: float) -> str:
 
 
 def expected(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each of the scenario's own expectations."""
+    """Return a line for each of the scenario's own expectations, with its verdict."""
     checks = (result.get("verdict") or {}).get("checks", ())
     return [
         f"expected {check['asked']}: {check_word(check, result['valid'])[0]}, {check['found']}"
@@ -344,14 +343,14 @@ def expected(result: Mapping[str, Any]) -> list[str]:
 
 
 def why_valid(result: Mapping[str, Any]) -> str:
-    """Return why a run is valid: in virtual time no machine has to keep up."""
+    """Return the reason why a run is valid. On live targets, one condition is that the machine kept up."""
     if result["target"] == SIMULATED:
         return "all evidence is there; virtual time does not depend on the machine"
     return "the machine kept up, and all evidence is there"
 
 
 def failed(result: Mapping[str, Any]) -> Sequence[str]:
-    """Return a line for each check of endpoints against captures that failed."""
+    """Return a line for each failed check that compares reports of endpoints with captures."""
     found: dict[str, list[str]] = {}
     for trial in result["trials"]:
         for check in trial.get("checks", ()):

@@ -1,4 +1,4 @@
-"""A result's training in a table and a sentence; empty for results without any."""
+"""A result's training as a table and a sentence. Both are empty for results without a training."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ CONTROL = "control"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The training over one transport, in all its repetitions."""
+    """A summary of the training over one transport, in all its repetitions."""
 
     transport: str
     repetitions: int
     step_us: float
-    """The median of all steps, of all repetitions."""
+    """The median time of a step, over all steps of all repetitions."""
     longest_stall_us: float
-    """The longest of all."""
+    """The longest stall in all repetitions."""
     stalled_share: float
-    """Of the time, the median of the repetitions, as are the next two."""
+    """The stalled share of the time. This value and the next two are medians of the repetitions."""
     crashes: float
     lost_steps: float
     ended: int
-    """How many repetitions came to their end."""
+    """The number of repetitions that finished all steps."""
     same_bits: bool | None
-    """Whether all repetitions have the parameters of one process, bit for bit; None: unknown."""
+    """True if all trained parameters equal those of one process without network. None if unknown."""
     slow_step_us: float
-    """The 99th percentile of all steps."""
+    """The 99th percentile of the times of all steps."""
     steps_per_s: float
-    """The median of the repetitions, over the time from the first step's begin to the last one's end."""
+    """Steps per second from the first step's beginning to the last step's end: median of the repetitions."""
     tokens_per_s: float | None
-    """The same, of what all ranks learn from: characters."""
+    """Tokens (here: characters) per second that all ranks together learn from."""
     toll: Toll | None
-    """The cost of one of the faults, the median of the repetitions; None if no faults were made."""
+    """The cost of one fault: median of the repetitions. None if no faults were made."""
 
 
 def trainings(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the training records of each repetition of a transport."""
+    """Return the records of the training, one for each repetition of a transport."""
     return [details["training"] for details in found["details"] if "training" in details]
 
 
 def has_training(result: Mapping[str, Any]) -> bool:
-    """Return True if a transport of the result trained something."""
+    """Return True if the result has a training."""
     return any(trainings(found) for found in result["transports"].values())
 
 
@@ -88,13 +88,13 @@ def _steps_per_s(training: Mapping[str, Any]) -> float:
 
 
 def _tokens_per_step(parameters: Mapping[str, Any]) -> int:
-    """Return the characters that all ranks learn from in a step; 0 if the result does not say."""
+    """Return the number of characters that all ranks learn from in a step, or 0 if it is unknown."""
     workload = parameters["workload"]
     return int(workload.get("batch", 0) * workload.get("context", 0) * workload.get("ranks", 0))
 
 
 def _toll(result: Mapping[str, Any], found: Mapping[str, Any]) -> Toll | None:
-    """Return the cost of a fault, the median of the repetitions with faults; None if there are none."""
+    """Return the cost of one fault: median of the repetitions with faults. None if there are none."""
     timeout_us = result["parameters"]["workload"]["collective_timeout_ns"] / 1e3
     stalls, crashes = [], []
     for details in found["details"]:
@@ -119,7 +119,7 @@ def _same_bits(ours: list[Mapping[str, Any]]) -> bool | None:
 
 
 def speed_cells(row: Row) -> list[str]:
-    """Return a row's speed as text: steps/s, tokens/s, goodput, a step's median and p99, longest stall."""
+    """Return the table cells of the speed: steps/s, tokens/s, goodput, step p50 and p99, longest stall."""
     return [
         figure(row.steps_per_s),
         figure(row.tokens_per_s),
@@ -131,7 +131,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the effect of a watchdog as text: ends, lost steps, goodput over a life, and the bits."""
+    """Return the table cells about a watchdog: how often it ends the job, lost steps, goodput, bits."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),
@@ -141,7 +141,7 @@ def watchdog_cells(row: Row) -> list[str]:
 
 
 def sentence(result: Mapping[str, Any]) -> str:
-    """Return the faults' effect on the training over each transport; empty without a training."""
+    """Return a sentence about the faults' effect on the training over each transport."""
     found = rows_of(result)
     rows = [row for row in found if row.transport != CONTROL]
     if not rows:
@@ -173,5 +173,5 @@ def _part(row: Row, timeout: str) -> str:
 
 
 def times(count: float) -> str:
-    """Return how many times, in words if they are few."""
+    """Return a count as text: once, twice, or for instance ``5 times``."""
     return {1.0: "once", 2.0: "twice"}.get(count) or f"{figure(count)} times"

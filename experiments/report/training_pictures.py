@@ -15,18 +15,18 @@ from mrclab.experiments.result.palette import RED, new_figure
 
 Floats = npt.NDArray[np.float64]
 SMOOTHED = 9
-"""Steps over which losses are averaged: batches differ by more than the loss falls in a step."""
+"""The number of steps over which losses are averaged. Without this, noise would hide the trend."""
 
 
 def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
-    """Draw the pictures that the data allow; ``styles`` are the lines of the transports, by name."""
+    """Draw the pictures of the training, if there is one. ``styles`` are line styles by transport."""
     if not any(any(t["losses"] for t in trainings(found)) for found in result["transports"].values()):
         return {}
     return {"training-loss": _losses(result, styles), "training-steps": _steps(result, styles)}
 
 
 def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw the loss over steps, over time, and under the watchdog if that would have ended a job."""
+    """Draw the loss over steps and over time, and over time with a watchdog if it would have ended a job."""
     firsts = {name: found[0] for name, t in result["transports"].items() if (found := trainings(t))}
     watched = any(training["under_watchdog"]["crashes"] for training in firsts.values())
     figure = new_figure(7.2, 6.6 if watched else 4.6)
@@ -49,7 +49,7 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
 
 
 def _over_steps(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw the losses by the number of the step, over a wide line of the control."""
+    """Draw the losses over steps. A wide grey line below them is the control."""
     if CONTROL in firsts:
         losses = firsts[CONTROL]["losses"]
         axes.plot(
@@ -73,14 +73,14 @@ def _under_watchdog(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, M
 
 
 def smoothed(losses: Floats) -> Floats:
-    """Return the mean of the losses around each step; at the ends of as many as there are."""
+    """Return for each step the mean of the losses around it. At both ends, fewer losses are averaged."""
     half = SMOOTHED // 2
     ends = range(len(losses))
     return np.array([losses[max(0, at - half) : at + half + 1].mean() for at in ends], np.float64)
 
 
 def _in_pieces(course: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    """Return times (s) and losses of a course, with a gap from each crash until the job is back."""
+    """Return times (s) and losses for a plot. The line has a gap from each crash until the job runs again."""
     at_us = np.array(course["end_us"], float)
     crashes_us = np.array([crash["at_us"] for crash in course["crashes"]])
     places = np.searchsorted(at_us, crashes_us)
@@ -88,7 +88,7 @@ def _in_pieces(course: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw how long each step took, by its number, a panel a transport."""
+    """Draw the time of each step, with a panel for each transport."""
     transports = {name: found for name, found in result["transports"].items() if trainings(found)}
     figure = new_figure(7.2, 1.2 + 1.05 * len(transports))
     panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
@@ -116,7 +116,7 @@ def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -
 
 
 def _mark_faults(axes: Any, result: Mapping[str, Any]) -> None:
-    """Mark time and kind of the faults in the first repetition of the first transport that met any."""
+    """Mark the faults in the first repetition of the first transport that has faults."""
     for found in result["transports"].values():
         faults = [fault for fault in found["faults"] if fault["repetition"] == 0]
         low, named = 0.0, 0
@@ -127,7 +127,7 @@ def _mark_faults(axes: Any, result: Mapping[str, Any]) -> None:
             end_s = axes.get_xlim()[1] if until_ns is None else begin_s + (until_ns - middle_ns) / 1e9
             axes.axvspan(begin_s, end_s, color=RED, alpha=0.12, linewidth=0)
             if number and fault["kind"] == faults[number - 1]["kind"] and begin_s < low:
-                continue  # a flap is many faults: its name is there already
+                continue  # this fault belongs to a flap, whose name is in the picture already
             low = max(end_s, begin_s + 0.1 * (axes.get_xlim()[1] - axes.get_xlim()[0]))
             place = axes.get_xaxis_transform()
             high = 0.97 - 0.1 * (named % 3)

@@ -1,6 +1,6 @@
-"""All files that show a result (pictures, page, table of trials), and one page over many runs.
+"""Write the files that show a result (pictures, page, table of trials), and an index page of many runs.
 
-They are made from result.json alone.
+All files are made from result.json alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mrclab.topologies import Fabric, build_fabric, load_fabric
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run in the index: ``link`` leads to its page, relative to the index."""
+    """A run in the index page. ``link`` is the path of the run's page, relative to the index."""
 
     link: str
     name: str
@@ -39,7 +39,7 @@ class Row:
 
 
 def row_of(result: Mapping[str, Any], link: str) -> Row:
-    """Return a run's row, from its result."""
+    """Return a run's row in the index page."""
     judged = judgement(result)
     return Row(
         link=link,
@@ -56,7 +56,7 @@ def row_of(result: Mapping[str, Any], link: str) -> Row:
 
 
 def index_page(rows: Sequence[Row], heading: str) -> str:
-    """Return the page."""
+    """Return the HTML of the index page."""
     context = {"rows": [asdict(row) for row in rows], "heading": heading, "doubtful": False}
     return render("index.html", context)
 
@@ -69,10 +69,10 @@ LAST = ("rule",)
 def write_all(
     out: Path, draw: Callable[[Path, Mapping[str, Any]], object] | None = None
 ) -> tuple[Path, Path]:
-    """Draw the pictures, and write report.html and trials.csv into a result's directory; return their paths.
+    """Draw the pictures, and write report.html and trials.csv into a result's directory. Return both paths.
 
-    ``draw`` draws them in another way than `draw_all`, into the same directory. Raise InputError if the
-    directory holds no result, or cannot be written.
+    ``draw`` is a function to use in place of `draw_all`. Raise InputError if the directory has no result, or
+    if it cannot be written.
     """
     result = load_result(out)
     page, table = out / PAGE, out / TABLE
@@ -83,7 +83,7 @@ def write_all(
 
 
 def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -> Path:
-    """Write to ``out`` an index over runs whose pages have been written. Raise InputError."""
+    """Write an index page of several runs to ``out``. Raise InputError if a result cannot be read."""
     rows = []
     for directory in directories:
         link = os.path.relpath(directory / PAGE, out.parent)
@@ -93,9 +93,9 @@ def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -
 
 
 def write_trials(path: Path, trials: Sequence[Mapping[str, Any]]) -> None:
-    """Write the trials as CSV: a line each, nested keys joined by a dot; lists are left to result.json.
+    """Write the trials as CSV, one line for each trial. Nested keys are joined by dots. Lists are skipped.
 
-    The columns that name a trial come first, and its rule, a sentence, last.
+    The columns that name a trial come first. The column ``rule``, which has long text, comes last.
     """
     flat = [_flat(trial) for trial in trials]
     every = dict.fromkeys(name for row in flat for name in row)
@@ -119,7 +119,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _fabric(result: Mapping[str, Any]) -> Fabric | None:
-    """Return the run's fabric, if its topology is still available."""
+    """Return the run's fabric, or None if its topology is not available any more."""
     try:
         asked = result["parameters"]
         text, where = asked["topology"], asked.get("topology_where")

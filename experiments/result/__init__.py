@@ -1,1 +1,1 @@
-"""A result: its form, its file, its statistics, and how its numbers and pictures look."""
+"""A run's result: the form of result.json, its file, statistics, and the look of numbers and pictures."""

@@ -1,4 +1,4 @@
-"""The JSON files of a run, result.json first: written whole or not at all, and read again."""
+"""Write and read the JSON files of a run, such as result.json. A reader never finds a half-written file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mrclab.linux.errors import DAMAGE, InputError, reason
 from mrclab.linux.regular_files import read_regular
 
 LARGEST_FORM_BYTES = 256 << 20
-"""Of a file that is read back."""
+"""The largest file that `read_form` reads."""
 FormT = TypeVar("FormT")
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file, whole or not at all, and return its path. Two processes may write it at a time."""
+    """Write a file in one step, and return its path. Two processes may do this at the same time."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     draft.write_text(text, encoding="utf-8", newline="\n")
     os.replace(draft, path)
@@ -28,10 +28,9 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> FormT:
-    """Read a file in a form; ``what`` names it in messages, such as ``run``.
+    """Read a JSON file of a given form. ``what`` is its name in error messages, such as ``run``.
 
-    Raise InputError with the text ``missing`` if there is no file, and with the place of the error if it has
-    another form.
+    Raise InputError: with the text ``missing`` if there is no file, with the wrong key if the form differs.
     """
     try:
         return form.validate_json(read_regular(path, LARGEST_FORM_BYTES))
@@ -44,7 +43,7 @@ def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> 
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first error: its place and its message."""
+    """Return the first error of a validation as one line: the key's path and the message."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])
@@ -52,20 +51,20 @@ def one_line(error: ValidationError) -> str:
 
 NAME = "result.json"
 LARGEST_BYTES = 256 << 20
-"""A result of thousands of trials has some ten megabytes; reading one takes several times its size."""
+"""The largest result.json that is read. A result of thousands of trials has some 10 MB."""
 
 
 def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
-    """Write DIR/result.json, whole or not at all, and return its path."""
+    """Write DIR/result.json in one step, and return its path."""
     return write_whole(directory / NAME, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 def load_result(directory: Path | str) -> dict[str, Any]:
-    """Read the result of a directory (or that file itself), in form ``mrclab.result/2``.
+    """Read result.json (form ``mrclab.result/2``), from the path of its directory or of the file.
 
-    Raise InputError if there is no result.
+    Raise InputError if there is no result, or if it is damaged.
     """
-    from mrclab.experiments.result.model import SCHEMA, Result  # slow to import
+    from mrclab.experiments.result.model import SCHEMA, Result  # imported only here, because it is slow
 
     path = Path(directory)
     if path.is_dir():
@@ -91,7 +90,7 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
 @contextmanager
 def refused_if_damaged(path: Path) -> Iterator[None]:
-    """Raise InputError for any error of the ``with`` body, which reads or shows a damaged result."""
+    """Raise InputError in place of any error in the ``with`` body that a damaged result causes."""
     try:
         yield
     except InputError as error:

@@ -1,7 +1,7 @@
-"""The form of result.json as typed models: its JSON schema is made from them, and tests hold results to it.
+"""The form of result.json as typed models, from which its JSON schema is made.
 
-Every scenario gives this form. Times have their unit in their name; stamps are CLOCK_MONOTONIC ns. A missing
-time is null, with a reason next to it.
+Results of all scenarios have this form. Names of times end with the unit. Time stamps are CLOCK_MONOTONIC
+ns. A missing time is null, and a field with the reason is next to it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA = "mrclab.result/2"
 TIMES = ("first_loss_us", "detected_us", "rerouted_us", "recovered_us", "recovered_since_loss_us")
-"""The times of a fault, in the order in which they are shown."""
+"""The names of a fault's times, in the order of tables and pages."""
 EXPECTED = "the scenario's expectations"
-"""The source of checks that a scenario itself asks for."""
+"""The ``source`` of checks that come from the scenario's own expectations."""
 
 
 class Model(BaseModel):
-    """A part of a result: no key but those named."""
+    """The base class of all parts of a result. Unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Fault(Model):
-    """One fault: each pair of stamps is around one call; null where it was never repaired."""
+    """One fault, with time stamps before and after the calls that make it and repair it (null if never)."""
 
     kind: str
     where: str
@@ -35,7 +35,7 @@ class Fault(Model):
     direction: str = "both"
     params: dict[str, Any] = Field(default_factory=dict)
     at_us: float | None = None
-    """Since the start of the measurement."""
+    """The time of the fault since the start of the measurement."""
 
 
 class Gaps(Model):
@@ -49,7 +49,7 @@ class Gaps(Model):
 
 
 class TrialCheck(Model):
-    """A claim of an endpoint held against the captures; null: there was nothing to check."""
+    """A comparison of an endpoint's reports with the captures. ``ok`` is null if there are no reports."""
 
     name: str
     ok: bool | None
@@ -57,7 +57,7 @@ class TrialCheck(Model):
 
 
 class Trial(Model):
-    """One fault of one repetition of one transport. ``felt`` is null where it cannot be said."""
+    """One fault in one repetition of one transport. ``felt`` is null if it is unknown."""
 
     transport: str
     repetition: int
@@ -87,11 +87,11 @@ class Trial(Model):
     rtt_p99_us: float | None = None
     rtt_samples: int | None = None
     in_flight_us: float | None = None
-    """The assumed longest time of a packet on its way."""
+    """The longest time, by assumption, that a packet is on its way."""
     packets_per_s: int | None = None
-    """The rate at which data packets were sent, on which the wait for the first loss depends."""
+    """The rate of data packets. The time from the fault to the first loss depends on it."""
     unnoticed_us: float | None = None
-    """The longest stop of an endpoint that does not set the trial aside: its times may be too long by it."""
+    """The longest tolerated stop of an endpoint process. The trial's times may be too long by this time."""
     packets_sent: int | None = None
     lost_packets: int | None
     lost_in_flight: int | None = None
@@ -104,17 +104,19 @@ class Trial(Model):
     paths_used: int | None = None
     broken_paths: int | None = None
     gap_us: float | None = None
-    """The longest time between two messages of a flow from the fault on, the maximum over all flows."""
+    """The longest time between two messages of a flow after the fault: the maximum over all flows."""
     app_gap_us: Gaps | None = None
     standstill_us: float | None = None
-    """The longest time between fault and recovery in which no data frame left or came in."""
+    """The longest time between fault and recovery without any data frame sent or received."""
     set_aside_because: str | None = None
     checks: list[TrialCheck] = Field(default_factory=list)
 
 
 class Summary(Model):
-    """A metric or a time over all repetitions. Of times also how many faults have none, and why: they were
-    ``not_felt``, or the time is ``missing``."""
+    """The statistics of a metric or a time over all repetitions.
+
+    For a time, ``not_felt`` and ``missing`` count the faults that have no such time.
+    """
 
     n: int = Field(ge=0)
     not_felt: int | None = None
@@ -132,7 +134,7 @@ class Summary(Model):
 
 
 class Times(Model):
-    """The times of the first transport's faults."""
+    """The summaries of the first transport's times."""
 
     first_loss_us: Summary
     detected_us: Summary
@@ -142,7 +144,7 @@ class Times(Model):
 
 
 class Validity(Model):
-    """Why figures are not to be trusted, and what a reader should know."""
+    """The reasons why the figures are not valid (none for a valid run), and other notes for the reader."""
 
     reasons: list[str]
     notes: list[str]
@@ -151,7 +153,7 @@ class Validity(Model):
 
 
 class Sample(Model):
-    """One repetition: the values of its metrics (of many, evenly spaced order statistics)."""
+    """One repetition with the values of its metrics. Of very many values, evenly spaced ones are kept."""
 
     repetition: int
     valid: bool
@@ -165,7 +167,7 @@ class Sample(Model):
 
 
 class Aside(Model):
-    """A repetition that was made again: what it found, and why that does not count."""
+    """A repetition that was set aside and repeated: the reasons, and the values that do not count."""
 
     repetition: int
     reasons: list[str]
@@ -173,7 +175,7 @@ class Aside(Model):
 
 
 class Series(Model):
-    """What was delivered, and what was lost, in each bin of a repetition."""
+    """Delivered bytes and lost packets in each time bin of a repetition."""
 
     repetition: int
     start_us: float
@@ -183,7 +185,7 @@ class Series(Model):
 
 
 class Links(Model):
-    """What each metered link carried in each bin of a repetition."""
+    """The bytes that each measured link carried, in each time bin of a repetition."""
 
     repetition: int
     start_us: float
@@ -192,61 +194,63 @@ class Links(Model):
 
 
 class PathEvents(Model):
-    """What senders did with their paths in a repetition: of each event its time (us since the measurement's
-    start), rank, queue pair and EV, and of ``replaced`` the new EV."""
+    """Events of EVs in a repetition: (time, rank, queue pair, EV). ``replaced`` has the new EV as well.
+
+    Times are us since the start of the measurement.
+    """
 
     repetition: int
     lost: list[list[float]] = Field(default_factory=list)
-    """Without the packets that a switch trimmed."""
+    """Lost packets, without packets that a switch trimmed."""
     retired: list[list[float]] = Field(default_factory=list)
     replaced: list[list[float]] = Field(default_factory=list)
     restored: list[list[float]] = Field(default_factory=list)
     skipped: dict[str, int] = Field(default_factory=dict)
-    """How many times each EV was."""
+    """For each EV, how many times the rotation skipped it."""
     left_out: int = 0
-    """Events beyond the first 5000 of a kind."""
+    """The number of events that are not in the lists, because only the first 5000 of each kind are."""
 
 
 class StoppedPort(Model):
-    """What the sending end of a lossless link did in a repetition: ``NEAR>FAR`` is its name."""
+    """The sending end of a lossless link, in one repetition. ``port`` is the link's name, ``NEAR>FAR``."""
 
     port: str
     stops: int
-    """How often the far end stopped it: by a pause, or as no credits were left."""
+    """How often the far end stopped the sender, by a pause or because no credits were left."""
     stopped_us: float
     depth: int
-    """The most links in a row that were stopped up to this one, counted from the one nearest to the cause."""
+    """The largest number of stopped links in a row, from the link nearest to the cause up to this link."""
     blocked_packets: int
-    """Packets that waited here while it was stopped, though the port behind it was free for them."""
+    """The packets that waited for this stopped link although their next port was free."""
     blocked_us: float
-    """How long they did, added up."""
+    """The sum of the waiting times of these packets."""
     queue_bytes: int
-    """The longest queue in front of it."""
+    """The longest queue in front of this link."""
 
 
 class FlowControl(Model):
-    """What lossless links did in a repetition, while it was measured."""
+    """Statistics of the lossless links in the measured part of a repetition."""
 
     repetition: int
     mode: Literal["pfc", "credit"]
     links: int
-    """How many there are, each direction for itself."""
+    """The number of links. Each direction counts as one."""
     length_us: float
     bin_us: float
     stopped_us: list[float]
-    """How long links were stopped in each bin, all together."""
+    """For each time bin, the sum of the times in which links were stopped."""
     ports: list[StoppedPort]
-    """Links that stopped or had a queue; the one that stopped longest comes first."""
+    """The links that were stopped or had a queue. The link with the longest stops comes first."""
 
 
 class RepetitionFault(Fault):
-    """A fault of a repetition, whether it was measured or not."""
+    """A fault in a repetition. Unlike a `Trial`, it has no measured times."""
 
     repetition: int
 
 
 class Transport(Model):
-    """What one transport did."""
+    """The settings, measurements and faults of one transport."""
 
     meaning: str
     kind: str
@@ -256,7 +260,7 @@ class Transport(Model):
     loss: float = 0.0
     detection_ns: int | None = None
     lossless: str = ""
-    """How links avoided drops: pfc, credit; empty: they dropped packets that did not fit."""
+    """How links avoided drops: ``pfc`` or ``credit``. If empty, full buffers dropped packets."""
     valid: bool
     validity: Validity
     integrity: str
@@ -275,29 +279,29 @@ class Transport(Model):
 
 
 class ClaimCheck(Model):
-    """One condition of a claim; null: the run does not show it. ``source`` says where the limit is from."""
+    """One condition of a claim. ``holds`` is null if the run does not show it. ``source`` is its origin."""
 
     asked: str
     found: str
     holds: bool | None
     decided_by: float | None = None
-    """An estimate of how many times as many values would decide it, if its interval straddles the limit."""
+    """If the interval includes the limit: the factor by which the number of values must grow to decide it."""
     source: str = ""
 
 
 class Verdict(Model):
-    """Does the claim hold? Null: the run does not show it."""
+    """The verdict on a claim. ``holds`` is null if the run does not show it."""
 
     holds: bool | None
     because: str
     decided_by: float | None = None
-    """How many times as many repetitions or trials would decide a claim that is open: an estimate."""
+    """If the claim is open: the estimated factor by which repetitions or trials must grow to decide it."""
     paper: str
     checks: list[ClaimCheck]
 
 
 class Result(Model):
-    """The whole of result.json."""
+    """The complete contents of result.json."""
 
     schema_: Literal["mrclab.result/2"] = Field(alias="schema")
     scenario: str
@@ -309,7 +313,7 @@ class Result(Model):
     command: list[str] = Field(default_factory=list)
     finished: str
     unfinished: str | None = None
-    """Why the run was ended early: the result has the measurements until then."""
+    """If the run ended early: the reason. The result then has the measurements up to this time."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

@@ -1,4 +1,4 @@
-"""How numbers are written, on the terminal, on pages and in pictures alike."""
+"""Write numbers as text, in the same way in the terminal, on pages and in pictures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 UNITS = {"us": "\N{MICRO SIGN}s", "ms": "ms", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
 LONG_US = 100_000
-"""If a metric has times from here on, it is shown in milliseconds."""
+"""If a metric has a value of at least this time, its values are shown in milliseconds."""
 
 
 def figure(value: float | None) -> str:
-    """Return a number with three digits or more: ``0.124``, ``41.3``, ``1,234``; a dash for none."""
+    """Return a number with at least three digits, such as ``0.124``, ``41.3``, ``1,234``; a dash for None."""
     if value is None:
         return "-"
     if value == 0 or abs(value) >= 99.95:
@@ -19,7 +19,7 @@ def figure(value: float | None) -> str:
 
 
 def us(value: float | None) -> str:
-    """Return microseconds in significant digits: ``3.42``, ``1,234``; a dash for none."""
+    """Return a time in microseconds as text, such as ``3.42`` or ``1,234``; a dash for None."""
     if value is None:
         return "-"
     if value < 9.995:
@@ -28,14 +28,14 @@ def us(value: float | None) -> str:
 
 
 def interval(bounds: Sequence[float] | None, scale: float = 1.0) -> str:
-    """Return both ends of an interval, or a dash."""
+    """Return both ends of an interval, divided by ``scale``; a dash for None."""
     return f"{figure(bounds[0] / scale)}-{figure(bounds[1] / scale)}" if bounds else "-"
 
 
 def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
     """Return the divisor that makes a metric's values short, and its name with the new unit.
 
-    Microseconds become milliseconds if there are some 100 ms among them.
+    Microseconds become milliseconds if a value is 100 ms or more.
     """
     base, at, size = metric.partition("@")
     if base.endswith("_us") and max((v for v in values if v is not None), default=0) >= LONG_US:
@@ -44,7 +44,7 @@ def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
 
 
 def unit_of(metric: str) -> str:
-    """Return the unit of a metric as it is written, by its name's suffix; empty if it has none."""
+    """Return the unit that the end of a metric's name stands for. It is empty if the metric has no unit."""
     return UNITS.get(metric.partition("@")[0].rpartition("_")[2], "")
 
 
@@ -57,7 +57,7 @@ def words_of(metric: str) -> str:
 
 
 def amount(value: float | None, metric: str) -> str:
-    """Return a value with its unit; times in the unit that makes them short."""
+    """Return a value with its unit. A time is in us, ms or s, so that its number is short."""
     unit = unit_of(metric)
     if value is None or unit != UNITS["us"]:
         return f"{figure(value)} {unit}".strip()

@@ -1,4 +1,4 @@
-"""Colours, type and axes that all pictures share."""
+"""Colours, font sizes and axes, the same for all pictures."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ STYLE: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "svg.hashsalt": "mrclab",  # the same result gives the same SVG
+    "svg.hashsalt": "mrclab",  # without this, ids in the SVG would be random
 }
 
 
 def new_figure(width: float = 7.2, height: float = 4.0) -> Figure:
-    """Return an empty figure of that size in inches."""
+    """Return an empty figure. Width and height are in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 class PlainLog(LogFormatter):
-    """The marks of a logarithmic axis, as many as there is room for, written as those of other axes."""
+    """The labels of the minor ticks of a logarithmic axis: plain numbers, at ticks that have room for one."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return the text of the mark at ``x``; empty for one that is not written."""
+        """Return the label of the tick at ``x``, or "" if there is no room for it."""
         return thousands(x) if super().__call__(x, pos) else ""
 
 
 def plain_log(axis: Axis) -> None:
-    """Write the marks of a logarithmic axis as ``200`` and ``1,000``, not as powers."""
+    """Label the ticks of a logarithmic axis with ``200`` and ``1,000`` instead of powers of ten."""
     axis.set_major_formatter(FuncFormatter(thousands))
     axis.set_minor_formatter(PlainLog())
 
 
 def thousands(value: float, _place: int = 0) -> str:
-    """Return a mark of an axis, written out: ``10,000``, ``0.1``."""
+    """Return the label of an axis's tick, such as ``10,000`` or ``0.1``."""
     text = f"{value:,.0f}" if abs(value) >= 1 or value == 0 else f"{value:g}"
     return text.replace("-", "\N{MINUS SIGN}")

@@ -1,11 +1,10 @@
 """Summaries of samples, 95 % intervals of means, ratios, shares and counts, and the size of a difference.
 
-Two kinds of samples need two kinds of intervals. Values of one repetition (messages, steps) are many: theirs
-come from the bootstrap. Repetitions are few, and the bootstrap of few values is too narrow: theirs come
-from Student's t. Everything random is seeded: equal samples give equal intervals.
+A repetition has many values (messages, steps), and their intervals come from the bootstrap. Repetitions are
+few. For few values, bootstrap intervals are too narrow, so these intervals come from Student's t. All random
+numbers are seeded: equal samples give equal intervals.
 
-`scipy.stats` gives the same numbers, but every run would spend a second on importing it, so this module has
-the few functions that are needed.
+This module has its own functions, because importing `scipy.stats` takes a second.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from scipy.special import betaincinv, stdtrit
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 MIN_FOR_INTERVAL = 6
-"""The smallest and the largest of six values enclose the median in 97 % of samples; of five, in 94 %."""
+"""An interval needs six values: their range includes the true median in 97 % of samples (of five: 94 %)."""
 
 MAX_FOR_EFFECT = 2000
-LARGEST_BATCH = 4_000_000  # numbers drawn at once
+LARGEST_BATCH = 4_000_000  # at most this many random numbers are in memory at a time
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of one metric. Intervals are of the median and the mean, 95 %, None below six values."""
+    """The statistics of one metric, with 95 % intervals. Below six values, the intervals are None."""
 
     n: int
     mean: float | None = None
@@ -45,7 +44,7 @@ class Summary:
     ci95_mean: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json."""
+        """Return the summary in JSON types, for result.json."""
         return asdict(self)
 
 
@@ -72,9 +71,9 @@ def summarise(values: Sequence[float] | Floats, seed: int = 1) -> Summary:
 def bootstrap(
     values: Sequence[float] | Floats, of: str = "median", seed: int = 1
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of the median or the mean. None below six values.
+    """Return the 95 % interval of the median or the mean, or None below six values.
 
-    The percentile bootstrap: Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13.
+    Method: percentile bootstrap. [Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13]
     """
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
@@ -97,21 +96,21 @@ def _interval(samples: tuple[Floats, ...], statistic: Callable[..., Any], seed: 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of sample ``b`` from sample ``a``."""
+    """The difference between sample ``b`` and sample ``a``."""
 
     ratio: float | None
-    """Median of b over median of a."""
+    """The median of b, divided by the median of a."""
     ci95_ratio: tuple[float, float] | None
     cliffs_delta: float | None
-    """From -1 (every b below every a) over 0 to 1 (every b above): an effect size without assumptions on
-    distributions (Cliff, Psychological Bulletin 114, 1993). None for fewer than six values."""
+    """Cliff's delta, from -1 (every b is below every a) to 1 (every b is above every a). It needs no assumed
+    distribution (Cliff, Psychological Bulletin 114, 1993). None below six values."""
     size: str
-    """`negligible`, `small`, `medium`, `large`, by the usual bounds 0.147, 0.33, 0.474; `unknown` of fewer
-    than six values."""
+    """The size of Cliff's delta: `negligible`, `small`, `medium` or `large`, by the usual bounds 0.147, 0.33
+    and 0.474. It is `unknown` below six values."""
 
 
 def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: int = 1) -> Difference:
-    """Compare two samples."""
+    """Compare two samples, which may have different sizes."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if not len(first) or not len(second):
         return Difference(None, None, None, "unknown")
@@ -124,7 +123,7 @@ def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: i
 
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
-    """Return the chance that a value of b is above one of a, less the chance that it is below."""
+    """Return the probability that a value of b is above one of a, minus the probability that it is below."""
     ordered = np.sort(a)
     below = np.searchsorted(ordered, b, "left").sum()
     above = (len(a) - np.searchsorted(ordered, b, "right")).sum()
@@ -133,7 +132,7 @@ def cliffs_delta(a: Floats, b: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its 95 % interval; ``n`` is the number of its values, or trials."""
+    """An estimate with its 95 % interval. ``n`` is the number of values, trials or events in the sample."""
 
     value: float
     low: float
@@ -142,7 +141,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
-    """Return the mean of a few independent values with Student's t interval. None below six values."""
+    """Return the mean of a few independent values with Student's t interval, or None below six values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
@@ -151,16 +150,16 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
 
 
 def median_interval(values: Sequence[float] | Floats, seed: int = 1) -> Interval | None:
-    """Return the median of many independent values with its bootstrap interval. None below six values."""
+    """Return the median of many independent values with a bootstrap interval, or None below six values."""
     found = bootstrap(values, "median", seed)
     return None if found is None else Interval(float(np.median(values)), *found, len(values))
 
 
 def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Floats) -> Interval | None:
-    """Return the mean of ``above`` over that of ``below``, two independent samples of positive values.
+    """Return the mean of ``above``, divided by the mean of ``below``, for two independent samples.
 
-    The interval is Welch's (Biometrika 34, 1947) of the logarithm, whose variance is by the delta method.
-    None below six values in either sample, or if one has a value that is not positive.
+    The interval is Welch's (Biometrika 34, 1947) for the ratio's logarithm, with variance by the delta
+    method. Return None if a sample has fewer than six values, or a value that is not positive.
     """
     a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not ((a > 0).all() and (b > 0).all()):
@@ -174,7 +173,7 @@ def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Flo
 
 
 def share_interval(hits: int, of: int) -> Interval | None:
-    """Return the share of trials that were hits, with Clopper and Pearson's interval. None without trials."""
+    """Return the share ``hits / of`` with Clopper and Pearson's interval. Return None if ``of`` is 0."""
     if not of:
         return None
     tail = (1 - CONFIDENCE) / 2
@@ -186,10 +185,10 @@ def share_interval(hits: int, of: int) -> Interval | None:
 def rate_ratio_interval(
     above: int, below: int, time_above: float = 1.0, time_below: float = 1.0
 ) -> Interval | None:
-    """Return the ratio of two rates of rare events, each counted over a time; None if nothing happened.
+    """Return the ratio of two rates of rare events, or None if there was no event.
 
-    Counts of Poisson processes: given their sum, the first is binomial, and the interval is exact
-    (Przyborowski, Wilenski, Biometrika 31, 1940). Without an event in the second the upper end is infinite.
+    The counts ``above`` and ``below`` are of Poisson processes. The interval is exact (Przyborowski,
+    Wilenski, Biometrika 31, 1940). If ``below`` is 0, the upper end is infinite.
     """
     share = share_interval(above, above + below)
     if share is None or min(time_above, time_below) <= 0:
@@ -204,15 +203,15 @@ def rate_ratio_interval(
 def quantile_ratio_interval(
     above: Sequence[float] | Floats, below: Sequence[float] | Floats, q: float, seed: int = 1
 ) -> Interval | None:
-    """Return the ratio of a quantile of two samples with its percentile bootstrap interval.
+    """Return a quantile of ``above``, divided by the same quantile of ``below``, with a bootstrap interval.
 
-    ``q`` is from 0 to 1. None below six values, or if one of ``below`` is not positive.
+    ``q`` is 0 to 1. Return None if a sample has fewer than six values, or ``below`` one that is not positive.
     """
     return _ratio_of(above, below, _quantile(q), seed)
 
 
 def interval_of(values: Sequence[float] | Floats, statistic: str, seed: int = 1) -> Interval | None:
-    """Return ``p50``, ``p90``, ``p99`` or ``mean``, with its bootstrap interval. None below six values."""
+    """Return ``p50``, ``p90``, ``p99`` or ``mean`` with its bootstrap interval, or None below six values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
@@ -223,9 +222,9 @@ def interval_of(values: Sequence[float] | Floats, statistic: str, seed: int = 1)
 def interval_of_ratio(
     above: Sequence[float] | Floats, below: Sequence[float] | Floats, statistic: str, seed: int = 1
 ) -> Interval | None:
-    """Return the ratio of a statistic of two samples with its bootstrap interval.
+    """Return the ratio of a statistic of two samples, ``above / below``, with its bootstrap interval.
 
-    None below six values in either, or if one of ``below`` is not positive.
+    Return None if a sample has fewer than six values, or if a value of ``below`` is not positive.
     """
     return _ratio_of(above, below, _STATISTICS[statistic], seed)
 
@@ -270,7 +269,7 @@ def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:
 
 
 def _ratio_interval(a: Floats, b: Floats, seed: int) -> tuple[float, float] | None:
-    """Return the interval of the ratio of medians; None if a is not positive throughout."""
+    """Return the interval of the ratio of medians. Return None if a value of ``a`` is not positive."""
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not (a > 0).all():
         return None
     rng = np.random.default_rng(seed)
@@ -286,5 +285,5 @@ def _size(delta: float) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Round to six digits: nothing here is more precise."""
+    """Round to six digits. No measured value is more precise."""
     return float(f"{value:.6g}")

@@ -1,1 +1,1 @@
-"""The definition of an experiment: scenarios read from YAML and checked, before anything is touched."""
+"""Scenarios: YAML files that define experiments. They are read and checked before an experiment starts."""

@@ -1,11 +1,11 @@
-"""What a scenario claims: the judge of its figure, by name, and its own expectations.
+"""The claim of a scenario: the name of a judge, and the scenario's own expectations.
 
-A judge is a shipped one, ``module:judge``, or a package's entry point of the group ``mrclab.figures``.
-``module:judge`` is looked for where Python looks, and in the current directory. An expectation is such as
-``recovered_us.p50[mine] < 0.8 * [mrc]``:
+A judge is a function that returns a verdict on a result. Its name is a shipped figure's name,
+``module:judge``, or an entry point of the group ``mrclab.figures``. The module is searched on Python's path
+and in the current directory. An example of an expectation is ``recovered_us.p50[mine] < 0.8 * [mrc]``:
 
     EXPECTATION = QUANTITY RELATION (NUMBER | [NUMBER *] QUANTITY)
-    QUANTITY    = METRIC.STATISTIC[TRANSPORT]     on the right, METRIC.STATISTIC may be left out: the same
+    QUANTITY    = METRIC.STATISTIC[TRANSPORT]     right: [TRANSPORT] alone means the left METRIC.STATISTIC
     RELATION    = < | <= | > | >=
     STATISTIC   = p50 | p90 | p99 | mean
 """
@@ -31,11 +31,11 @@ MODULES: Mapping[str, str] = {
     **dict.fromkeys(("fig18", "fig21", "fig22", "lossless"), "incast"),
     **dict.fromkeys(("fig20", "queue_pairs", "bandwidth", "latency"), "goodput_and_latency"),
 }
-"""The shipped figures, each with the module of experiments/figures that judges it."""
+"""The shipped figures. The value is the module of experiments/figures that judges the figure."""
 
 
 def require_figure(figure: str) -> None:
-    """Raise InputError if there is no such judge. Shipped ones are not imported."""
+    """Raise InputError if a figure has no judge. Modules of shipped judges are not imported."""
     known = sorted(MODULES)
     if figure in known or own_judge(figure) is not None:
         return
@@ -45,9 +45,9 @@ def require_figure(figure: str) -> None:
 
 
 def own_judge(figure: str) -> Callable[[Mapping[str, Any]], Any] | None:
-    """Return the judge outside of the tree that ``figure`` names, None if the name has no such form.
+    """Return the user's own judge, named by module:judge or an entry point. Return None for any other name.
 
-    Raise InputError if its module cannot be imported, or has no such function.
+    Raise InputError if the judge's module cannot be imported, or has no such function.
     """
     try:
         found = find_object(figure, GROUP)
@@ -73,7 +73,7 @@ EXAMPLE: Final = "recovered_us.p50[mine] < 0.8 * [mrc]"
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A statistic of a metric of one transport."""
+    """One side of an expectation: a statistic of a metric, for one transport."""
 
     metric: str
     statistic: str
@@ -85,7 +85,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """``left`` is to be at most, or at least, ``number``, or ``number`` times ``right``."""
+    """An expectation: ``left`` must be at most (or at least) ``number``, or ``number`` times ``right``."""
 
     text: str
     left: Quantity
@@ -95,7 +95,7 @@ class Expectation:
 
 
 def parse_expectation(text: str, transports: Container[str]) -> Expectation:
-    """Return the expectation in a line. Raise ValueError, in one line, if it cannot be read."""
+    """Return the expectation in a line of text. Raise ValueError if the line is wrong."""
     found = _FORM.fullmatch(text.strip())
     if found is None or found["metric"] is None:
         raise ValueError(f"'{text}' cannot be read: it takes a form such as {EXAMPLE}")

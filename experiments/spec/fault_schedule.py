@@ -1,7 +1,7 @@
-"""From the entries of ``faults`` to a schedule: each fault's place, beginning and end.
+"""Make a schedule from the entries of a scenario's ``faults``: each fault's place, beginning and end.
 
-Pure: places and random faults follow from the seed, times are nanoseconds after the measurement starts. A
-fabric in one plane meets the same places, in plane 0.
+The seed alone determines the places and the random faults. Times are nanoseconds after the measurement
+starts. On a fabric with one plane, a fault in any plane is made at the same place in plane 0.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ ROUTED_KINDS = tuple(kind.name for kind in ALL_KINDS.values() if kind.routed)
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One fault to make; ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0).
+    """One fault to make. ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0).
 
-    ``until_ns`` None: it is undone at the end of the repetition. ``entry`` is the index of its entry.
+    If ``until_ns`` is None, the fault lasts until the repetition ends. ``entry`` is its index in ``faults``.
     """
 
     kind: str
@@ -59,14 +59,15 @@ class PlannedFault:
 
 
 def places_of(fabric: Fabric, kind: str) -> list[str]:
-    """Return all places of a fabric that a kind of fault can break, in the fabric's order."""
+    """Return the names of all places that this kind of fault can break, in the fabric's order."""
     return all_places(fabric, ALL_KINDS[kind].place)
 
 
 def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
-    """Return the places that an entry's ``where`` names; ``used`` are the links that the traffic can take.
+    """Return the places that an entry's ``where`` names. ``used`` are the links that the traffic can take.
 
-    ``random`` is any link between switches of ``used`` (of all, without any), or any upper end of one.
+    ``random`` names all links between switches in ``used``. If ``used`` is empty, it names all such links of
+    the fabric. For a kind of fault that breaks switches, it names the upper switches of these links.
     """
     found: list[str] = []
     place, candidates = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)
@@ -88,9 +89,9 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
 
 
 def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: Sequence[str] = ()) -> None:
-    """Raise InputError on an entry whose ``where`` names nothing in the fabric.
+    """Raise InputError if the ``where`` of an entry names no place of the fabric.
 
-    With ``used``, raise it also if no named link is one of these.
+    If ``used`` is given, also raise it if an entry names links and none of these links is in ``used``.
     """
     for number, spec in enumerate(specs):
         if isinstance(spec, RandomFaults):
@@ -122,8 +123,7 @@ def _check_drain(spec: Drain, fabric: Fabric, key: str, where: str) -> None:
 
 
 def drained_links(spec: Drain, fabric: Fabric) -> tuple[str, ...]:
-    """Return the links that hosts leave alone during a drain: the named ones, and all of the named
-    switches."""
+    """Return the links that hosts avoid during a drain: the named links, and all links of named switches."""
     return tuple(
         link.name
         for link in fabric.links
@@ -133,7 +133,7 @@ def drained_links(spec: Drain, fabric: Fabric) -> tuple[str, ...]:
 
 
 def denylists(specs: Sequence[FaultSpec], fabric: Fabric) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Return the links that hosts leave alone, from each time on at which that changes, in time's order."""
+    """Return (time, links that hosts avoid from then on) for each change by drains, in order of time."""
     drains = [spec for spec in specs if isinstance(spec, Drain)]
     changes = {spec.at_ns for spec in drains}
     changes |= {spec.at_ns + spec.duration_ns for spec in drains if spec.duration_ns}
@@ -157,9 +157,9 @@ def _lasts(spec: Drain, at_ns: int) -> bool:
 def check_makeable(
     specs: Sequence[FaultSpec], transports: Sequence[Transport], fabric: Fabric, target: str, where: str
 ) -> None:
-    """Raise InputError on an entry that the fabric of one of the transports cannot make.
+    """Raise InputError if a fault cannot be made on the fabric of one of the transports.
 
-    Routers can be broken in fewer ways than our switches; BMv2's own interfaces must not go down.
+    Linux routers support fewer kinds of faults than P4 switches. BMv2's interfaces must not go down.
     """
     routed = next((t.name for t in transports if t.routing == "frr"), None)
     switched = any(t.routing != "frr" for t in transports)
@@ -192,7 +192,7 @@ def check_makeable(
 
 
 def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> tuple[str, ...]:
-    """Return the kinds of fault that make an entry's faults."""
+    """Return the kinds of faults that an entry can cause: a flap, for instance, is a series of blackholes."""
     if isinstance(spec, RandomFaults):
         return tuple(kind.name for kind in ALL_KINDS.values() if kind.random is not None)
     phases = ALL_KINDS[spec.kind].phases
@@ -202,10 +202,10 @@ def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> tuple[str, .
 def schedule(
     specs: Sequence[FaultSpec], fabric: Fabric, seed: int, length_ns: int, used: Sequence[str] = ()
 ) -> tuple[PlannedFault, ...]:
-    """Return all timed faults of a repetition, in time's order; the other entries are left out.
+    """Return all timed faults of a repetition, in order of time. Skip the entries of other forms.
 
-    ``length_ns`` is the workload's known length: faults that repeat without a count stop there. ``used`` are
-    the links that the workload's traffic can take.
+    ``length_ns`` is the length of the workload. Faults that repeat without a count stop at ``length_ns``.
+    ``used`` are the links that the workload's traffic can take.
     """
     planned: list[PlannedFault] = []
     for number, spec in enumerate(specs):
@@ -236,12 +236,12 @@ def _planned(fault: Fault, at_ns: int, until_ns: int | None, entry: int) -> Plan
 
 
 def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
-    """Return each fault that an entry's start stands for, without its place, with its beginning and end."""
+    """Return the faults of an entry that begins at ``start``: (fault without place, beginning, end)."""
     until = start + spec.duration_ns if spec.duration_ns else None
     fault, phases = spec.fault(), ALL_KINDS[spec.kind].phases
     if phases is None or until is None:
         return [(fault, start, until)]
-    if boots_again(spec.kind):  # the entry's duration takes the place of the time down
+    if boots_again(spec.kind):  # the switch is down for the entry's duration
         return [(phase_fault(fault, phase), start, until) for phase in phases(fault)]
     assert repeats(spec.kind)
     return [
@@ -255,9 +255,9 @@ def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
 def trials_of(
     spec: SequentialFaults, number: int, fabric: Fabric, seed: int, used: Sequence[str]
 ) -> tuple[PlannedFault, ...]:
-    """Return the faults of a sequential entry, which is ``number`` in the list; times count from each start.
+    """Return the faults of a sequential entry. The times of each fault count from its own start.
 
-    The places are shuffled by seed, and again when all have been used.
+    The seed gives a random order of the places. When all have been used, a new random order follows.
     """
     places = matching(spec, fabric, used)
     chooser = random.Random(seed)
@@ -276,16 +276,16 @@ def _starts(spec: TimedFault, length_ns: int) -> list[int]:
 
 
 def place_in_one_plane(place: str) -> str:
-    """Return the name of a place, or a pattern, with every plane read as plane 0."""
+    """Return the name or pattern of a place, with plane 0 instead of any other plane."""
     place = re.sub(r"\bp(\d+|\*|\?|\[[^\]]*\])-t", "p0-t", place)
     place = re.sub(r"^p(\d+|\*|\?|\[[^\]]*\])$", "p0", place)
     return re.sub(r"^(h[^:]*)-eth.*$", r"\1-eth0", place)
 
 
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
-    """Return the faults of a scenario as a transport meets them: none if it is a control.
+    """Return the faults that a transport meets in a scenario. A control (a run without faults) meets none.
 
-    Faults for transports over planes only (or in one plane only) are left out for the others.
+    An entry with ``over: planes`` or ``over: one-plane`` applies only to transports of that kind.
     """
     if not transport.faults:
         return ()
@@ -295,7 +295,7 @@ def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultS
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:
-    """Return the same faults for a fabric of one plane; places that are then the same are broken once."""
+    """Return the same faults for a fabric of one plane. Places that become equal are broken once."""
     return tuple(spec if isinstance(spec, RandomFaults) else _in_one_plane(spec) for spec in specs)
 
 
@@ -309,20 +309,20 @@ KINDS = tuple(
     for kind in ALL_KINDS.values()
     if kind.random is not None
 )
-"""Kind of fault, its weight, and its possible ratios."""
+"""The kinds of random faults: (name, weight in the random choice, possible values of ``ratio``)."""
 CUTTING = tuple(
     name for name, _, _ in KINDS if not ALL_KINDS[name].lets_through and "ratio" not in ALL_KINDS[name].takes
 )
-"""Kinds after which no frame passes the place."""
+"""The kinds of random faults that stop every frame at their place."""
 
 
 def random_faults(
     fabric: Fabric, hosts: Sequence[str], faults: RandomFaults, seed: int, length_ns: int, entry: int = 0
 ) -> Iterator[PlannedFault]:
-    """Yield all faults, in order of time; the last one is undone at ``length_ns``. Equal seeds: equal faults.
+    """Yield random faults in order of time. All end by ``length_ns``. Equal seeds give equal faults.
 
-    They break links between these hosts, and the hosts' own ports. A fault that would leave two of the hosts
-    without any whole path lasts no longer than ``cut_off_ns``.
+    The faults break links on paths between ``hosts``, and the hosts' NIC ports. If a fault would leave two of
+    the hosts without a working path, it lasts at most ``cut_off_ns``.
     """
     chooser = random.Random(seed)
     paths = [[set(p.links) for p in fabric.paths(a, b)] for a, b in combinations(hosts, 2)]
@@ -359,14 +359,15 @@ def random_faults(
         yield planned
 
 
-# Decimals, because logarithms and powers of floats differ in the last bit from one C library to another.
+# Random times are computed with Decimal, so that a seed gives the same times on every machine. For floats,
+# logarithms and powers differ in the last bit between C libraries.
 
 
 def _exponential_ns(mean_ns: int, chooser: random.Random) -> int:
-    """Draw from the exponential distribution."""
+    """Return a random time from the exponential distribution."""
     return round(-mean_ns * Decimal(1 - chooser.random()).ln())
 
 
 def _log_uniform_ns(least_ns: int, most_ns: int, chooser: random.Random) -> int:
-    """Draw a time between two; its logarithm is distributed uniformly."""
+    """Return a random time between two limits. Its logarithm is distributed uniformly."""
     return round(least_ns * (Decimal(most_ns) / least_ns) ** Decimal(chooser.random()))

@@ -1,6 +1,6 @@
-"""The entries of a scenario's ``faults``: timed, in sequence, drawn at random, or a drain.
+"""The entries of a scenario's ``faults``. There are four forms: timed, in sequence, random, and drains.
 
-``mrclab.experiments.spec.fault_schedule`` makes a schedule from them.
+``mrclab.experiments.spec.fault_schedule`` makes a schedule from the entries.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, w
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000
-"""On live targets, how long before the measurement the search for the busiest link begins; half of it is
-counted."""
+"""Live targets begin to search for the busiest link this long before the measurement."""
 AnyTime = Annotated[int, Time()]
 
 
@@ -39,12 +38,12 @@ Kind = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", 
 
 
 def repeats(kind: str) -> bool:
-    """Return True if a kind comes and goes in periods."""
+    """Return True if this kind of fault starts and ends again in every period, as a flap does."""
     return ALL_KINDS[kind].phases is not None and "period_ns" in ALL_KINDS[kind].takes
 
 
 def boots_again(kind: str) -> bool:
-    """Return True if a kind ends by itself after its time down."""
+    """Return True if this kind of fault ends by itself after a time, as the reboot of a switch does."""
     return ALL_KINDS[kind].phases is not None and not repeats(kind)
 
 
@@ -58,7 +57,7 @@ _WHERE = {
 
 
 class _PlacedFault(YamlModel):
-    """The keys of a fault at a named place, made at any time."""
+    """The keys that timed faults and faults in sequence have in common: what breaks, where, and how."""
 
     kind: Kind = Field(description="what breaks (docs/faults.md)")
     where: Annotated[
@@ -98,12 +97,12 @@ class _PlacedFault(YamlModel):
         return self
 
     def fault(self, where: str = "") -> Fault:
-        """Return the fault at a place."""
+        """Return this entry's fault at the place ``where``."""
         return Fault(self.kind, where, **{name: getattr(self, name) for name in PARAMETERS})
 
 
 class TimedFault(_PlacedFault):
-    """Faults at given times of the measurement, once or again and again."""
+    """Faults at given times of the measurement, once or repeatedly."""
 
     pick: Annotated[int, WholeNumber(0, 100_000)] = Field(
         0, description="how many of the places to draw each time, by seed; 0: all"
@@ -132,7 +131,7 @@ class TimedFault(_PlacedFault):
 
 
 class SequentialFaults(_PlacedFault):
-    """Faults one after another: the next one begins when all paths are in use again."""
+    """Faults one after another. The next fault begins after all paths are in use again."""
 
     trials: Annotated[int, WholeNumber(1, 100_000)] = Field(description="how many faults")
     hold_ns: Annotated[int, Time(1_000)] = Field(
@@ -150,7 +149,7 @@ class SequentialFaults(_PlacedFault):
 
 
 class RandomFaults(YamlModel):
-    """Faults of several kinds on links and NIC ports, drawn at random for the whole run."""
+    """Random faults of several kinds on links and NIC ports, during the whole run."""
 
     kind: Literal["random"]
     every_ns: Annotated[int, Time(10**3)] = Field(
@@ -179,7 +178,7 @@ class RandomFaults(YamlModel):
 
 
 class Drain(YamlModel):
-    """Maintenance, which breaks nothing: hosts leave switches or links alone for a time, as told."""
+    """Maintenance of switches or links: hosts avoid them for a time, and nothing breaks."""
 
     kind: Literal["drain"]
     where: Annotated[

@@ -1,4 +1,4 @@
-"""Workloads that play a graph of operations: traces, training steps, matrices, random flows, several jobs."""
+"""Workloads that run a graph of operations: traces, training steps, matrices, random flows, several jobs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from mrclab.topologies.yaml_model import Number, Size, Time, WholeNumber, YamlMo
 
 
 class WorkloadModel(YamlModel):
-    """A workload of any kind, and its keys."""
+    """The base class of all workloads."""
 
     kind: str
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return all keys but the kind, by field name."""
+        """Return the fields except ``kind``: name and value."""
         return self.model_dump(exclude={"kind"})
 
     @property
     def lasts_ns(self) -> int | None:
-        """Return how long the workload sends; None: until it is done, or until the faults are over."""
+        """Return how long the workload sends. None means: until its work is done or the faults are over."""
         return getattr(self, "duration_ns", None) or None
 
 
@@ -53,7 +53,7 @@ Algorithms = Annotated[
 
 
 class Graph(WorkloadModel):
-    """A graph of operations, played once a step."""
+    """The base class of workloads that run a graph of operations once in each step."""
 
     steps: Annotated[int, WholeNumber(1, 10_000)] = Field(
         1, description="number of times that the graph is played"
@@ -70,7 +70,7 @@ class Graph(WorkloadModel):
     algorithms: Algorithms
 
     def source(self, fabric: Fabric, seed: int) -> str:
-        """Return the graph's source, for `mrclab.hosts.workloads.sources.source_of`."""
+        """Return the text from which `mrclab.hosts.workloads.sources.source_of` builds the graph."""
         raise NotImplementedError
 
     @field_validator("algorithms")
@@ -100,7 +100,7 @@ class TraceReplay(Graph):
 
 
 class Llm(Graph):
-    """A training step of a small language model: data, tensor, pipeline and expert parallel."""
+    """A training step of a small language model with data, tensor, pipeline and expert parallelism."""
 
     kind: Literal["llm"]
     data: Annotated[int, WholeNumber(1, 1024)] = Field(4, description="data-parallel ranks")
@@ -123,7 +123,7 @@ class Llm(Graph):
 
     @property
     def step(self) -> LlmStep:
-        """Return the model and how it is divided. Raise InputError if that does not come out even."""
+        """Return the model and its division among ranks. Raise InputError if it cannot be divided evenly."""
         return LlmStep(**{item.name: getattr(self, item.name) for item in fields(LlmStep)})
 
     def source(self, fabric: Fabric, seed: int) -> str:
@@ -132,7 +132,7 @@ class Llm(Graph):
 
 
 class Ddp(Graph):
-    """A data-parallel step as PyTorch's DDP makes it: buckets of gradients, summed during backward."""
+    """A data-parallel step like that of PyTorch's DDP: it sums buckets of gradients in the backward pass."""
 
     kind: Literal["ddp"]
     ranks: Annotated[int, WholeNumber(2, 1024)] = Field(4, description="how many ranks take part")
@@ -156,7 +156,7 @@ class Ddp(Graph):
 
     @property
     def step(self) -> DdpStep:
-        """Return the model, its buckets and the times."""
+        """Return the model, the sizes of its buckets, and the computing times."""
         return DdpStep(**{item.name: getattr(self, item.name) for item in fields(DdpStep)})
 
     def source(self, fabric: Fabric, seed: int) -> str:
@@ -165,7 +165,7 @@ class Ddp(Graph):
 
 
 class Matrix(Graph):
-    """A traffic matrix of htsim."""
+    """A traffic matrix in the file format of the simulator htsim."""
 
     kind: Literal["matrix"]
     path: str = Field(description="htsim's file (.cm); node i is the i-th host")
@@ -176,7 +176,7 @@ class Matrix(Graph):
 
 
 class RecordedProgram(Graph):
-    """A program's requests of its NIC: a recording of mrclab exec --record (docs/programs.md)."""
+    """A recording of a program's requests to its NIC, made by mrclab exec --record (docs/programs.md)."""
 
     kind: Literal["recorded"]
     placement: Literal["packed", "spread"] = Field(
@@ -198,7 +198,7 @@ class RecordedProgram(Graph):
 
 
 class RandomArrivals(Graph):
-    """Random flows at a load: Poisson arrivals at every host, to any other host."""
+    """Random flows with a given load: every host starts flows to random other hosts (Poisson arrivals)."""
 
     kind: Literal["arrivals"]
     load: Annotated[float, Number(0.001, 1)] = Field(0.5, description="share of a NIC's rate, in the mean")
@@ -212,7 +212,7 @@ class RandomArrivals(Graph):
 
     @property
     def lasts_ns(self) -> int | None:
-        """Return None: until the last flow is over."""
+        """Return None: the workload ends with its last flow."""
         return None
 
     def source(self, fabric: Fabric, seed: int) -> str:
@@ -224,7 +224,7 @@ class RandomArrivals(Graph):
 
 
 class OneCollective(Graph):
-    """One collective operation, by any of its algorithms."""
+    """One collective operation, such as an all-reduce. The key ``algorithms`` chooses its algorithm."""
 
     kind: Literal["collective"]
     operation: Literal[
@@ -250,7 +250,7 @@ class OneCollective(Graph):
 
 
 class Tenants(Graph):
-    """Several jobs on one fabric, which begin each step together."""
+    """Several jobs on one fabric. All begin each step at the same time."""
 
     kind: Literal["tenants"]
     jobs: Annotated[
@@ -270,7 +270,7 @@ class Tenants(Graph):
 
     def source(self, fabric: Fabric, seed: int) -> str:
         """See Graph."""
-        # A recorded workload has mappings here.
+        # If the workload was read from a result.json, its jobs are mappings instead of Graph objects.
         jobs = {name: job if isinstance(job, Graph) else _recorded(job) for name, job in self.jobs.items()}
         return tenants_source({name: job.source(fabric, seed) for name, job in jobs.items()})
 
@@ -291,4 +291,4 @@ GRAPH_KINDS: dict[str, type[Graph]] = {
 }
 GRAPHS = tuple(GRAPH_KINDS)
 FLOW_GRAPHS = ("matrix", "recorded", "arrivals")
-"""Graphs whose sends are flows that are measured one by one."""
+"""The kinds of graphs in which each send is a flow. Each flow is measured separately."""

@@ -1,4 +1,4 @@
-"""A scenario: one model for every experiment, from which come its checks, JSON schema and tables of keys."""
+"""The model of a scenario: its keys and their checks. The JSON schema and the tables of keys come from it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, w
 Target = Literal["auto", "ebpf", "bmv2", "sim"]
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2", "sim")
 SIMULATED: Target = "sim"
-"""The target that runs in virtual time: no switch runs anywhere."""
+"""The name of the target that runs in the simulator, in virtual time."""
 
 
 class Measure(YamlModel):
-    """What is measured besides the faults' times."""
+    """Measurements in addition to the times of faults."""
 
     series_ns: Annotated[int, Time(1_000)] = Field(
         1_000_000, alias="series", description="width of the bins of the delivered bytes"
@@ -63,7 +63,7 @@ class Measure(YamlModel):
 
 
 class Virtual(YamlModel):
-    """What hosts and links are like in virtual time (target sim), beyond what the topology says."""
+    """Properties of hosts and links in virtual time (target sim) that the topology does not have."""
 
     processing_ns: Annotated[int, Time(high=10**9)] = Field(
         200,
@@ -79,7 +79,7 @@ class Virtual(YamlModel):
 
 
 USUAL_VIRTUAL = Virtual.model_validate({})
-"""The properties of hosts and links if a scenario sets none."""
+"""The properties of hosts and links if a scenario does not set ``virtual``."""
 
 
 def _as_lines(value: Any) -> Any:
@@ -91,9 +91,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _entries(value: Any) -> Any:
-    """Return a list of transports' names as a mapping without anything that differs.
+    """Return the value of ``transports`` as a mapping from names to entries.
 
-    In a mapping `false` leaves a transport out.
+    A list of names becomes a mapping with empty entries. Names with the entry `false` are removed.
     """
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return {name: {} for name in value}
@@ -103,7 +103,7 @@ def _entries(value: Any) -> Any:
 
 
 class Scenario(YamlModel):
-    """An experiment, complete: nothing is left to default once this exists."""
+    """A complete experiment: every key has a value, given by the file or by default."""
 
     what: ClassVar[str] = "a scenario"
 
@@ -260,31 +260,31 @@ class Scenario(YamlModel):
 
     @cached_property
     def transports(self) -> tuple[Transport, ...]:
-        """Return the transports, in the order of the file."""
+        """Return the transports in the order of the scenario's file."""
         return tuple(entry.transport(name) for name, entry in self.entries.items())
 
     @property
     def live_warmup_ns(self) -> int:
-        """The warm-up on a live target: long enough to find the busiest link under full traffic."""
+        """The warm-up on a live target. It is long enough to find the busiest link, if a fault needs it."""
         wanted = any(isinstance(fault, TimedFault) and BUSIEST in fault.where for fault in self.faults)
         return max(self.warmup_ns, 2 * BUSIEST_NS) if wanted else self.warmup_ns
 
     @property
     def sequences(self) -> tuple[SequentialFaults, ...]:
-        """Return the entries whose faults come one after another."""
+        """Return the entries of ``faults`` whose faults happen one after another."""
         return tuple(fault for fault in self.faults if isinstance(fault, SequentialFaults))
 
     @property
     def steps(self) -> int:
-        """Return how many steps a run of this has: trials if there are some, else repetitions."""
+        """Return the number of steps of a run: all trials, or all repetitions if there are no trials."""
         each = sum(entry.trials for entry in self.sequences) or 1
         return each * self.repetitions * len(self.transports)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scenario in JSON types, as it goes into result.json."""
+        """Return the scenario in JSON types, for result.json."""
         out = self.model_dump(mode="json", exclude={"entries"})
         out["transports"] = [transport.to_dict() for transport in self.transports]
-        # Runs from before these keys existed keep their meaning.
+        # Leave out the default values of newer keys, so that the result has the same form as older results.
         if not self.expect:
             del out["expect"]
         if self.virtual == USUAL_VIRTUAL:
@@ -298,7 +298,7 @@ class Scenario(YamlModel):
         return out
 
     def fabric(self) -> Fabric:
-        """Return the fabric as the scenario has it, before a transport uses one plane. Raise InputError."""
+        """Return the scenario's fabric with all of its planes. Raise InputError if the topology is wrong."""
         if isinstance(self.topology, str):
             fabric = load_fabric(self.topology)
         else:
@@ -317,7 +317,7 @@ class Scenario(YamlModel):
             raise InputError(f"{error}", where=f"scenario {self.name}") from None
 
     def check_against(self, fabric: Fabric) -> None:
-        """Raise InputError if the scenario names parts that the fabric lacks."""
+        """Raise InputError if the scenario does not fit the fabric, for instance if a host is unknown."""
         where = f"scenario {self.name}"
         if self.target == SIMULATED:
             require_simulated(self.workload.kind, self.transports)

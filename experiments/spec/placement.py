@@ -1,7 +1,4 @@
-"""From a workload to ranks and streams on hosts: who takes part, and the links to measure.
-
-Pure.
-"""
+"""Assign the ranks and streams of a workload to hosts, and find the links that their traffic can take."""
 
 from __future__ import annotations
 
@@ -24,18 +21,18 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The ranks' ``hosts``, in order, and the job that they do, for ``mrclab.hosts.collectives.rank``."""
+    """The placement of a workload. ``hosts`` has the host of each rank, ``job`` names the ranks' job."""
 
     hosts: tuple[str, ...]
     job: str
     params: Mapping[str, Any]
     pairs: tuple[tuple[int, int], ...]
-    """The ranks that send to one another."""
+    """Pairs of ranks (sender, receiver)."""
     length_ns: int | None
-    """How long the measurement goes on; None: until it is done."""
+    """How long the measurement lasts. None means: until the job is done."""
 
     def links_used(self, fabric: Fabric) -> frozenset[str]:
-        """Return the links on any path that data of a pair can take."""
+        """Return all links on the paths between the hosts of the sender-receiver pairs."""
         used: set[str] = set()
         for a, b in {(self.hosts[a], self.hosts[b]) for a, b in self.pairs}:
             for path in fabric.paths(a, b) if a != b else ():
@@ -43,7 +40,7 @@ class Placement:
         return frozenset(used)
 
     def ranks_by_host(self) -> dict[str, list[int]]:
-        """Return the ranks of each host that takes part, in order."""
+        """Return the ranks of each participating host, in order."""
         found: dict[str, list[int]] = {}
         for rank, host in enumerate(self.hosts):
             found.setdefault(host, []).append(rank)
@@ -69,7 +66,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         hosts = in_turns(fabric)[: params["hosts"]]
         return Placement(hosts, kind, params, _all_pairs(hosts), params["duration_ns"])
     if kind in (*COLLECTIVES, "training", "transformer"):
-        # Neighbours on a ring of ranks share a host as far as they can, and the ring enters each host once.
+        # The ranks of one host have consecutive numbers, so a ring over all ranks enters each host only once.
         each = params.get("ranks_per_host", 1)
         seats = tuple(host for host in in_turns(fabric) for _ in range(each))
         hosts = seats[: params["ranks"] or None]
@@ -85,11 +82,11 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
     from mrclab.hosts.collectives.message_jobs import (
-        Flow,  # it imports numpy, and scenarios are read without that
+        Flow,  # imported only here, because its module imports numpy, which is slow
     )
 
     hosts, pairs = _flows(kind, params, fabric, seed)
-    second, every_ns = kind == "join", params.get("join_every_ns", 0)  # earlier results do not have it
+    second, every_ns = kind == "join", params.get("join_every_ns", 0)  # older results lack this key
     flows = [
         asdict(
             Flow(
@@ -109,7 +106,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
 
 
 def _programs(params: Mapping[str, Any], fabric: Fabric) -> Placement:
-    """Place programs on their hosts. Raise InputError for a host that the fabric lacks."""
+    """Place programs on their hosts. Raise InputError if the fabric has no host of this name."""
     hosts, pairs = program_hosts(params)
     known = [host.name for host in fabric.hosts]
     for name in hosts:
@@ -122,7 +119,7 @@ def _programs(params: Mapping[str, Any], fabric: Fabric) -> Placement:
 
 def _graph(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
     """Place the ranks of a graph. Raise InputError if the fabric has too few hosts."""
-    from mrclab.hosts.workloads.player import plan_of  # it imports numpy, see below
+    from mrclab.hosts.workloads.player import plan_of  # imported only here, because it needs slow numpy
 
     each = params["ranks_per_host"]
     job = {
@@ -149,7 +146,7 @@ def _all_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
 
 
 def in_turns(fabric: Fabric) -> tuple[str, ...]:
-    """All hosts, the first of each rack, then the second of each: neighbours are in different racks."""
+    """Return all hosts: the first host of every rack, then the second host of every rack, and so on."""
     racks: dict[int, list[str]] = {}
     for host in fabric.hosts:
         racks.setdefault(host.rack, []).append(host.name)
@@ -182,14 +179,14 @@ def _flows(
         return _join(params, fabric), ((0, 1), (2, 3))
     if kind == "permutation":
         hosts = in_turns(fabric)[: params["ranks"] or None]
-        if params.get("one_way", False):  # earlier results do not have it
+        if params.get("one_way", False):  # older results lack this key
             return hosts, tuple(_one_way(hosts, fabric, seed))
         return hosts, tuple(_derangement(len(hosts), fabric, hosts, seed))
     return _incast(params, fabric)
 
 
 def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
-    """Return the ends of the first flow and of the second: four hosts."""
+    """Return four hosts: source and destination of the first flow, then of the second flow."""
     first = _ends(params, fabric)
     names = [host.name for host in fabric.hosts]
     for key in ("second_src", "second_dst"):
@@ -202,7 +199,7 @@ def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
 
 
 def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[int, int]]:
-    """Return flows from the hosts of the first half, by rack, to those of the other half, one each."""
+    """Return flows from the first half of the hosts, sorted by rack, to the second half, one per host."""
     order = sorted(range(len(hosts)), key=lambda place: (fabric.host(hosts[place]).rack, place))
     half = len(order) // 2
     receivers = random.Random(seed).sample(order[len(order) - half :], half)
@@ -210,7 +207,7 @@ def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[in
 
 
 def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:
-    """Each host sends to one and receives from one, in another rack if possible."""
+    """Return random flows: each host sends to one host and receives from one, in another rack if possible."""
     chooser = random.Random(seed)
     best: list[int] = []
     fewest = size + 1
@@ -223,7 +220,7 @@ def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -
             best, fewest = order, same
         if fewest == 0:
             break
-    if any(i == j for i, j in enumerate(best)):  # by chance alone; a rotation always works
+    if any(i == j for i, j in enumerate(best)):  # no random order was good: send to the next host instead
         best = [(i + 1) % size for i in range(size)]
     return list(enumerate(best))
 
@@ -233,7 +230,7 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
     dst = params["dst"] if params["dst"] != AUTO else _first_of(fabric, max(h.rack for h in fabric.hosts), ())
     rack = fabric.host(dst).rack
     others = [name for name in names if name != dst]
-    # From other racks first: the paper shows an incast through the fabric.
+    # Senders in other racks come first in the list, because the paper's incast crosses the T1s.
     others.sort(key=lambda name: fabric.host(name).rack == rack)
     victim_to = next((name for name in others if fabric.host(name).rack == rack), None)
     if params["victim"]:
@@ -242,7 +239,7 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
         others.remove(victim_to)
         if len(others) < 2:
             raise InputError(f"workload.victim: {fabric.name} has too few hosts for one more flow")
-        # From another rack, too, so that it shares links with the incast.
+        # The victim flow starts in another rack, if possible, so that it shares links with the incast.
         far = [name for name in others if fabric.host(name).rack != rack]
         victim_from = (far or others)[-1]
         others.remove(victim_from)
@@ -258,9 +255,9 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
 
 
 def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:
-    """Return the T0-T1 links whose names fit a pattern; none for no pattern.
+    """Return the T0-T1 links whose names match ``pattern``, or no links if ``pattern`` is empty.
 
-    Raise InputError if none fits.
+    Raise InputError if no name matches.
     """
     if not pattern:
         return ()
@@ -278,7 +275,7 @@ MIN_STREAM_BPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class MeshStream:
-    """One direction of one queue pair: ``src`` writes to ``dst``. ``qps`` are its numbers at both ends."""
+    """One direction of one queue pair: ``src`` writes to ``dst``. ``qps`` are the QP numbers at both ends."""
 
     src: str
     dst: str
@@ -287,15 +284,15 @@ class MeshStream:
 
     @property
     def name(self) -> str:
-        """Return such as ``h0>h4 qp 2``."""
+        """Return a name such as ``h0>h4 qp 2``."""
         return f"{self.src}>{self.dst} qp {self.qps[0]}"
 
 
 def mesh_streams(mesh: Mesh, hosts: Sequence[str], seed: int) -> list[MeshStream]:
-    """Return both directions of all queue pairs. A host numbers its queue pairs in this order.
+    """Return the streams of all queue pairs, in both directions. Each host numbers its queue pairs in order.
 
-    The streams that a host receives share the memory that one stream may have. Raise InputError if the rate
-    is too low for so many streams, or the messages are too long.
+    The streams that one host receives share ``REGION_BYTES`` of memory. Raise InputError if the rate of each
+    stream is too low, or if a message does not fit into a stream's share of the memory.
     """
     count = len(hosts) * (len(hosts) - 1) * mesh.qps
     rate = mesh.rate_bps // count

@@ -1,4 +1,4 @@
-"""The plan of a scenario's run, in words: ``mrclab run SCENARIO --dry-run``."""
+"""The plan of a scenario's run as text, for ``mrclab run SCENARIO --dry-run``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_FAULTS = 20
 
 
 def plan_text(scenario: Scenario) -> str:
-    """Return the plan, a line each. Raise InputError if the scenario does not fit its fabric."""
+    """Return the plan as lines of text. Raise InputError if the scenario does not fit its fabric."""
     lines = [f"{scenario.name}: {scenario.description}"]
     if scenario.claim:
         lines.append(f"claim: {scenario.claim}")

@@ -1,4 +1,4 @@
-"""The entries of a scenario's ``profiles``: an operator's changes of EV profiles, at given times."""
+"""The entries of a scenario's ``profiles``: changes of the NICs' sets of EVs at given times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 class ProfileChange(YamlModel):
-    """One change, on the NICs of some hosts."""
+    """One change of the EV profiles (the sets of EVs) on the NICs of some hosts."""
 
     do: Literal["deny", "allow", "replace"] = Field(description="deny EVs, allow them again, or replace one")
     at_ns: Annotated[int, Time()] = Field(0, alias="at", description="after the measurement starts")
@@ -45,12 +45,12 @@ class ProfileChange(YamlModel):
         return self
 
     def request(self) -> dict[str, Any]:
-        """Return the request that a NIC takes."""
+        """Return this change as a request to a NIC."""
         if self.do == "replace":
             return {"do": "replace", "old": self.evs[0], "new": self.evs[1], "all": True}
         which = {"ports": list(self.ports)} if self.ports else {"evs": list(self.evs)}
         return {"do": "set", "state": "DENIED" if self.do == "deny" else "GOOD", **which}
 
     def hosts_of(self, hosts: Iterable[str]) -> list[str]:
-        """Return the hosts that it changes."""
+        """Return the hosts whose NICs are changed."""
         return [host for host in hosts if fnmatchcase(host, self.hosts)]

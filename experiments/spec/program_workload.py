@@ -1,4 +1,4 @@
-"""The workload `program`: programs on hosts, what counts as their success, and metrics from their output."""
+"""The workload `program`: programs on hosts, their expected exit codes, and metrics from their output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) el
 
 
 class ProgramMetric(YamlModel):
-    """Values in the output of a program."""
+    """A metric whose values are found in the output of a program."""
 
     pattern: str = Field(
         max_length=500,
@@ -57,7 +57,7 @@ class ProgramMetric(YamlModel):
 
 
 class OneProgram(YamlModel):
-    """One program on one host."""
+    """One program on one host, an item of ``programs``."""
 
     host: str = Field(description="where it runs")
     run: Words = Field(description="the program with its arguments: a line, or a list of words; no shell")
@@ -78,7 +78,7 @@ class OneProgram(YamlModel):
 
 
 class Program(WorkloadModel):
-    """Programs that know nothing of mrclab, such as ib_write_bw, over the NICs of their hosts."""
+    """Programs that were not made for mrclab, such as ib_write_bw. They use the NICs of their hosts."""
 
     kind: Literal["program"]
     programs: Annotated[
@@ -109,12 +109,12 @@ class Program(WorkloadModel):
 
 
 def words_of(program: Program) -> str:
-    """Return the programs in a line: their hosts and commands."""
+    """Return the hosts and commands of the programs in one line of text."""
     return ", ".join(f"{each.host}: {shlex.join(each.run)}" for each in program.programs)
 
 
 def program_hosts(params: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """Return the hosts of programs, and the pairs of which the first may send to the second."""
+    """Return the hosts of the programs, and all pairs (sender, receiver) as indices of these hosts."""
     hosts = tuple(dict.fromkeys(str(program["host"]) for program in params["programs"]))
     senders = params["senders"] or hosts
     pairs = [(a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b and hosts[a] in senders]
@@ -122,7 +122,7 @@ def program_hosts(params: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tup
 
 
 def units_of(workload: Mapping[str, Any]) -> dict[str, str]:
-    """Return the units of the metrics that a workload's programs report; empty for other workloads."""
+    """Return the unit of each metric of the workload's programs. It is empty for other workloads."""
     return {
         name: str(metric["unit"])
         for program in workload.get("programs", ())

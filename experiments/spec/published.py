@@ -1,6 +1,6 @@
-"""The published forms of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
+"""The JSON schema of a scenario, and the tables of a scenario's keys in docs/scenarios.md.
 
-``mrclab schema scenario`` prints the schema, ``python -m mrclab.experiments.spec.published`` writes the
+``mrclab schema scenario`` prints the schema. ``python -m mrclab.experiments.spec.published`` writes the
 tables.
 """
 
@@ -33,13 +33,13 @@ TABLES: dict[str, type[YamlModel]] = {
     **{f"fault {form}": model for form, model in FORMS.items()},
     **{f"workload {kind}": model for kind, model in KINDS.items()},
 }
-"""Models by the name that docs/scenarios.md gives their tables."""
+"""The model of each table, by the table's name in docs/scenarios.md."""
 
 _MARK = re.compile(r"(<!-- keys of (?P<name>[a-z -]+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
 
 
 def scenario_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a scenario's file."""
+    """Return the JSON schema (draft 2020-12) of a scenario file."""
     schema = Scenario.model_json_schema(by_alias=True, mode="validation")
     entry = {"$ref": "#/$defs/TransportEntry"}
     transports = schema["properties"]["transports"]
@@ -66,7 +66,7 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def key_table(model: type[YamlModel]) -> str:
-    """Return the keys of a model as a Markdown table: key, value if it is not given, meaning."""
+    """Return a Markdown table of a model's keys: key, default value, meaning."""
     rows = ["| key | if not given | meaning |", "|---|---|---|"]
     return "\n".join([*rows, *_rows(model)]) + "\n"
 
@@ -111,17 +111,17 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return a Markdown page with the tables of keys between its marks made again. Raise KeyError."""
+    """Return a Markdown page with new tables between its marks. Raise KeyError if a mark is unknown."""
     return _MARK.sub(lambda m: f"{m[1]}{key_table(TABLES[m['name']])}{m[3]}", page)
 
 
 def page_path() -> Path:
-    """Return the path of the page with the tables in a checkout."""
+    """Return the path of docs/scenarios.md in a checkout."""
     return Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 
 
 def main() -> None:
-    """Write the tables."""
+    """Write the tables into docs/scenarios.md."""
     page_path().write_text(
         with_tables(page_path().read_text(encoding="utf-8")), encoding="utf-8", newline="\n"
     )

@@ -1,9 +1,9 @@
-"""Read a scenario from short YAML: variants, overrides, and mistakes in one line.
+"""Read a scenario from YAML, with its variants for topologies and targets and the command line's settings.
 
-A scenario may differ by topology (``topologies: {wide: {warmup: 1 s}}``) and by the target it runs on
-(``targets: {bmv2: {workload: {rate: 20 Mbit/s}}}``), in whose part ``topologies`` may differ again. The
-command line may set any key (``--set workload.rate="50 Mbit/s"``, ``--set faults.0.hold="50 ms"``). Every
-mistake is one line that names the file, the line and the key.
+A scenario can have other values for a topology (``topologies: {wide: {warmup: 1 s}}``) and for a target
+(``targets: {bmv2: {workload: {rate: 20 Mbit/s}}}``). The part for a target can contain ``topologies``, too.
+The command line can set any key (``--set workload.rate="50 Mbit/s"``, ``--set faults.0.hold="50 ms"``). An
+error message is one line that names the file, the line and the key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mrclab.topologies.yaml_model import validated
 
 
 def parse_setting(setting: str) -> YamlDocument:
-    """Return ``workload.rate=50 Mbit/s`` as a document to lay over a scenario. Raise InputError."""
+    """Return a setting such as ``workload.rate=50 Mbit/s`` as a document. Raise InputError if it is wrong."""
     key, equals, text = setting.partition("=")
     where = f"--set {key.strip()}"
     keys = tuple(part.strip() for part in key.split("."))
@@ -39,12 +39,12 @@ def parse_setting(setting: str) -> YamlDocument:
 
 
 def nest(keys: Sequence[str], value: Any, where: str) -> YamlDocument:
-    """Return a document that has ``value`` under the keys, one inside the other; ``where`` is its source."""
+    """Return a document with ``value`` at the nested ``keys``. Error messages name ``where`` as source."""
     return YamlDocument({}, where, {(): Place(where)}).with_value(tuple(keys), value, where)
 
 
 def parse_overrides(settings: Sequence[str], **options: str | int | None) -> list[YamlDocument]:
-    """Return the KEY=VALUE of ``--set``, then the options given by name: in the order in which they apply."""
+    """Return the settings of ``--set`` and then the named options as documents, in the order of merging."""
     overrides = [parse_setting(setting) for setting in settings]
     return overrides + [
         nest((key,), value, f"--{key}") for key, value in options.items() if value is not None
@@ -52,7 +52,7 @@ def parse_overrides(settings: Sequence[str], **options: str | int | None) -> lis
 
 
 def part_of(document: YamlDocument, path: KeyPath) -> YamlDocument:
-    """Return the mapping at ``path`` as a separate document. Raise InputError if it is none."""
+    """Return the mapping at ``path`` as a separate document. Raise InputError if the value is no mapping."""
     data: Any = document.data
     for key in path:
         data = data[key]
@@ -71,10 +71,10 @@ def without(document: YamlDocument, keys: Sequence[str]) -> YamlDocument:
 
 
 def merge(base: YamlDocument, over: YamlDocument) -> YamlDocument:
-    """Return ``base`` with ``over`` laid on top, mapping by mapping.
+    """Return ``base`` with the values of ``over`` in place of its own. Nested mappings are merged.
 
-    A mapping over a list changes the items whose numbers are its keys (``faults: {0: {at: 1 s}}``). Raise
-    InputError on a number that the list does not have.
+    If ``base`` has a list and ``over`` a mapping, the mapping's keys are indices of the list
+    (``faults: {0: {at: 1 s}}``). Raise InputError if the list has no such index.
     """
     places = dict(base.places)
     data = _merged(base.data, over.data, (), (), over, places)
@@ -84,7 +84,7 @@ def merge(base: YamlDocument, over: YamlDocument) -> YamlDocument:
 def _merged(
     old: Any, new: Any, path: KeyPath, over_path: KeyPath, over: YamlDocument, places: dict[KeyPath, Place]
 ) -> Any:
-    """Return ``new`` laid over ``old``, which is at ``path``; ``places`` follow."""
+    """Return the value ``old`` at ``path``, merged with ``new``. Update the values' lines in ``places``."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         merged = dict(old)
         for key, value in new.items():
@@ -120,11 +120,11 @@ def load_scenario(
     program: str | None = None,
     settings: Sequence[str] = (),
 ) -> Scenario:
-    """Return the scenario of a shipped name or of a YAML file, with the command line's overrides on top.
+    """Return the scenario of a shipped name or of a YAML file, changed by the command line's settings.
 
-    ``settings`` are the KEY=VALUE of ``--set``. Direct arguments (``topology`` to ``program``) win over them,
-    they win over the part for the target, that over the part for the topology, and that over the rest of the
-    file. ``trials`` are those of the sequential faults, or repetitions if there are none. Raise InputError.
+    If a key is set in several places, the first of these counts: the arguments ``topology`` to ``program``;
+    ``settings``, the KEY=VALUE of ``--set``; the file's part for the target; its part for the topology; the
+    rest of the file. ``trials`` sets the number of sequential faults or, without any, of repetitions.
     """
     text, where = SCENARIOS.text(name_or_file)
     overrides = parse_overrides(settings, topology=topology, target=target, seed=seed, program=program)
@@ -136,9 +136,9 @@ def load_scenario(
 def parse_scenario(
     text: str, where: str, overrides: Sequence[YamlDocument] = (), *, trials: int | None = None
 ) -> Scenario:
-    """Return the scenario of a YAML text; ``overrides`` are laid over it, the last one on top.
+    """Return the scenario of a YAML text, merged with ``overrides`` in their order.
 
-    Raise InputError.
+    Raise InputError if the scenario is wrong.
     """
     document = read_yaml(text, where)
     base = without(document, tuple(_VARIANTS))
@@ -167,7 +167,7 @@ def parse_scenario(
                     whole = merge(whole, piece)
                 unused = [of for place, of in inner if place not in chosen["topologies"]]
                 others += [merge(merge(base, part), of) for of in unused]
-                if given:  # by who wins over the part
+                if given:  # the command line chose the topology, so the part must not replace it
                     whole = whole.with_value(("topology",), topology, variants)
             else:
                 others += [merge(merge(base, part), of) for _, of in inner] or [merge(base, part)]
@@ -176,7 +176,7 @@ def parse_scenario(
     if trials is not None:
         whole = _with_trials(whole, trials)
     found = validated(Scenario, whole)
-    for other in others:  # a mistake in a part shows even if the part is not used
+    for other in others:  # report mistakes also in parts for other topologies and targets
         validated(Scenario, other)
     if found.slower != 1:
         found = slowed(found.model_copy(update={"slower": 1.0}), found.slower)
@@ -184,7 +184,7 @@ def parse_scenario(
 
 
 def _has_part(document: YamlDocument, target: str) -> bool:
-    """Return whether a scenario has a part for a target."""
+    """Return True if a scenario has a part for this target."""
     parts = document.data.get("targets")
     return isinstance(parts, dict) and target in parts
 
@@ -202,7 +202,7 @@ def _parts(document: YamlDocument, variants: str) -> list[tuple[str, YamlDocumen
 
 
 def _with_trials(document: YamlDocument, trials: int) -> YamlDocument:
-    """Set the trials of the sequential faults, or the repetitions if there are none."""
+    """Set the number of sequential faults, or of repetitions if there are no sequential faults."""
     entries = document.data.get("faults")
     sequences = [
         number

@@ -1,4 +1,4 @@
-"""The scenarios that come with mrclab, by name. This module imports little: a typo is found at once."""
+"""The scenarios that come with mrclab. This module imports little, so a wrong name is reported fast."""
 
 from __future__ import annotations
 

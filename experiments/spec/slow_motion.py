@@ -1,8 +1,8 @@
 """Slow motion: an experiment with all rates divided by one number, and all times multiplied by it.
 
-A machine that cannot send as fast as a scenario asks may show the same experiment more slowly: as many
-packets, queues as long, paths as full. The host's own time is the only one that stays as it is. Criteria are
-ratios to the rates and round trips of the result, so they mean the same.
+If a machine is too slow for the rates of a scenario, slow motion gives an equal experiment. The number of
+packets, the queue lengths and the link loads stay the same. Only the hosts' processing is not slowed down.
+Criteria compare values with rates and round trips of the same result, so they need no change.
 """
 
 from __future__ import annotations
@@ -26,17 +26,14 @@ Model = TypeVar("Model", bound=BaseModel)
 
 EXCEPTIONS = "except"
 DOUBLING = ("ack_timeout_exponent", "timeout_exponent")
-"""Options of endpoints that are the logarithm of a time."""
+"""Options of endpoints that are the exponent of a time: if such an option grows by 1, the time doubles."""
 INNER = ("dcqcn",)
-"""Options of endpoints that have times and rates of their own."""
+"""Options of endpoints that are groups of options, some of which are times and rates."""
 BY_TOPOLOGY = ("line_rate_bps",)
 
 
 def slowed(scenario: Scenario, times: float) -> Scenario:
-    """Return a scenario that runs this many ``times`` slower.
-
-    Detection times of routing protocols stay: they are compared with seconds.
-    """
+    """Return the scenario ``times`` times slower. Only detection times of routing protocols stay the same."""
     if times == 1:
         return scenario
     changes: dict[str, Any] = _scaled(scenario, times) | {
@@ -48,12 +45,12 @@ def slowed(scenario: Scenario, times: float) -> Scenario:
         "entries": {name: _entry(scenario, name, times) for name in scenario.entries},
     }
     found = scenario.model_copy(update=changes)
-    found.__dict__.pop("transports", None)  # cached, of the entries before
+    found.__dict__.pop("transports", None)  # remove the cached transports of the old entries
     return found
 
 
 def _scaled(model: BaseModel, times: float) -> dict[str, Any]:
-    """Return the times (ns) and rates (bit/s) of a model, scaled."""
+    """Return the times (ns) of a model, multiplied by ``times``, and its rates (bit/s), divided by it."""
     values = {name: getattr(model, name) for name in type(model).model_fields}
     return _numbers(values, times)
 
@@ -73,7 +70,7 @@ def _copy(model: Model, times: float) -> Model:
 
 
 def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
-    """Return a transport's entry with the times of its endpoints, also those that nobody set."""
+    """Return a transport's entry with slower times and rates of its endpoints, including the default ones."""
     entry = scenario.entries[name]
     transport = entry.transport(name)
     usual = _defaults(scenario, transport)
@@ -86,7 +83,7 @@ def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
 
 
 def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
-    """Return the times and rates of a transport's endpoints. On longer wires, they follow from options."""
+    """Return the default times and rates of endpoints, or nothing if a propagation delay changes them."""
     if transport.core.config is None or scenario.propagation_ns:
         return {}
     fabric = scenario.fabric()
@@ -100,14 +97,14 @@ def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
 
 
 def _set_ones(config: Any) -> dict[str, Any]:
-    """Return the fields of a configuration that are numbers above 0; 0 and None mean a default there."""
+    """Return the times, rates and exponents of a configuration. Skip 0 and None, which mean a default."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     numbers = {k: v for k, v in values.items() if isinstance(v, int | float) and v}
     return {k: v for k, v in numbers.items() if k in DOUBLING or k.endswith(("_ns", "_bps"))}
 
 
 def _topology(asked: str | dict[str, Any], fabric: Fabric, times: float) -> dict[str, Any]:
-    """Return a whole topology with slower links."""
+    """Return a complete topology in which the rate of every link is divided by ``times``."""
     document = read_yaml(*TOPOLOGIES.text(asked)).data if isinstance(asked, str) else asked
     links = dict(document.get("links") or {})
     for link in fabric.links:
@@ -122,7 +119,7 @@ def _topology(asked: str | dict[str, Any], fabric: Fabric, times: float) -> dict
 
 
 def _slower(entry: Mapping[str, Any], times: float) -> dict[str, Any]:
-    """Return the entry of a link, or of a kind of links, with its rate divided."""
+    """Return the entry of a link, or of a kind of links, with its rate divided by ``times``."""
     rate = {"rate": _text(rate_bps(entry["rate"]) / times)} if "rate" in entry else {}
     return {**entry, **rate}
 

@@ -1,4 +1,4 @@
-"""A scenario's entry for a transport: which one of the table it takes, and what differs."""
+"""The entries of a scenario's ``transports``: a name from the table of transports, and changed settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
 
 class TransportEntry(YamlModel):
-    """What a scenario says about one transport: which one it uses, and what differs."""
+    """One entry of ``transports``: a transport's name and the settings that differ from its usual ones."""
 
     use: str = Field("", description="the transport's name, where it has another one here")
     options: dict[str, Any] = Field(
@@ -66,7 +66,7 @@ class TransportEntry(YamlModel):
         return self
 
     def transport(self, name: str) -> Transport:
-        """Return the transport of this entry, which the scenario calls ``name``. Raise ValueError."""
+        """Return this entry's transport, called ``name``. Raise ValueError if the settings do not fit it."""
         base = find_transport(self.use or name)
         routing = self.routing or base.routing
         if routing not in base.core.routings:
@@ -96,7 +96,7 @@ class TransportEntry(YamlModel):
         )
 
     def _lossless(self, base: Transport) -> LosslessMode:
-        """Return how links avoid drops. Raise ValueError."""
+        """Return how links avoid drops, or "" if they drop. Raise ValueError if the settings do not fit."""
         if self.lossless == "drops":
             found: LosslessMode = ""
         else:
@@ -109,11 +109,11 @@ class TransportEntry(YamlModel):
 
 
 LIVE_ONLY = ("mesh",)
-"""Workloads that are separate programs on live hosts."""
+"""Workloads that the simulator cannot run."""
 
 
 def require_simulated(kind: str, transports: Iterable[Transport]) -> None:
-    """Raise InputError for a kind of workload, or a transport, that virtual time does not have."""
+    """Raise InputError if the simulator does not support the kind of workload or a transport."""
     if kind == "program":
         raise InputError(
             "a program runs on a live target only: record it there (mrclab exec --record FILE) and replay "
@@ -127,7 +127,7 @@ def require_simulated(kind: str, transports: Iterable[Transport]) -> None:
 
 
 def require_simulated_transport(transport: Transport) -> None:
-    """Raise InputError for a transport that only a kernel has."""
+    """Raise InputError if the transport needs the Linux kernel's TCP or routers."""
     if not transport.core.has_nic or transport.routing == "frr":
         raise InputError(
             f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim, "

@@ -1,7 +1,7 @@
-"""The workloads that a scenario may name: one model a kind.
+"""The workloads that a scenario can name: one model for each kind.
 
-Spray and mesh are streams that agents send (mrclab.hosts.agent); in all others rank processes work
-(mrclab.hosts.collectives).
+In a spray or a mesh, the hosts' agents send streams (mrclab.hosts.agent). In all other kinds, rank processes
+send (mrclab.hosts.collectives).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Stream(_Flow):
 
 
 class Bidirectional(_Flow):
-    """Two flows between ``src`` and ``dst``, one each way."""
+    """Two flows between ``src`` and ``dst``, one in each direction."""
 
     kind: Literal["bidirectional"]
 
 
 class Join(_Flow):
-    """A flow, and a second one between other hosts that begins later."""
+    """A flow, and a second flow between other hosts that begins later."""
 
     kind: Literal["join"]
     second_src: str = Field("", description="the host that the second flow comes from")
@@ -80,7 +80,7 @@ class Join(_Flow):
 
 
 class RequestResponse(WorkloadModel):
-    """A request from ``src``, an answer from ``dst``, the next request."""
+    """``src`` sends a request and waits for the answer of ``dst`` before it sends the next request."""
 
     kind: Literal["request-response"]
     src: Src = AUTO
@@ -91,7 +91,7 @@ class RequestResponse(WorkloadModel):
 
 
 class Permutation(WorkloadModel):
-    """Every host sends to one other and receives from one."""
+    """Every host sends to one other host and receives from one other host."""
 
     kind: Literal["permutation"]
     ranks: Annotated[int, WholeNumber(0, 1024)] = Field(
@@ -109,7 +109,7 @@ class Permutation(WorkloadModel):
 
 
 class Incast(WorkloadModel):
-    """Many hosts send to one."""
+    """Many hosts send to one host at the same time."""
 
     kind: Literal["incast"]
     dst: Dst = AUTO
@@ -184,13 +184,13 @@ class AllGather(_Collective):
 
 
 class AllToAll(_Collective):
-    """Every rank sends to every other."""
+    """Every rank sends data to every other rank."""
 
     kind: Literal["all-to-all"]
 
 
 class Training(_Job):
-    """Steps of computing and an all-reduce of gradients, as in synchronous training."""
+    """Steps as in synchronous training: each step computes, then all-reduces the gradients."""
 
     kind: Literal["training"]
     size_bytes: Annotated[int, Size(low=4, high=1 << 30)] = Field(
@@ -203,7 +203,7 @@ class Training(_Job):
 
 
 class Transformer(WorkloadModel):
-    """Training of a small transformer, data-parallel: the gradients of all ranks are summed in each step."""
+    """Data-parallel training of a small transformer: each step sums the gradients of all ranks."""
 
     kind: Literal["transformer"]
     ranks: Annotated[int, WholeNumber(0, 64)] = Field(
@@ -247,7 +247,7 @@ class Transformer(WorkloadModel):
 
 
 class Spray(WorkloadModel):
-    """A steady, paced stream of WRITEs with immediate data that one NIC sprays over all paths."""
+    """A stream of WRITEs with immediate data at a constant rate, which one NIC sprays over all paths."""
 
     kind: Literal["spray"]
     src: Src = AUTO
@@ -281,7 +281,7 @@ class Spray(WorkloadModel):
 
 
 class Mesh(WorkloadModel):
-    """Streams between all pairs of some hosts, both ways; every byte is accounted for."""
+    """Streams in both directions between all pairs of some hosts. Every byte is checked."""
 
     kind: Literal["mesh"]
     hosts: Annotated[int, WholeNumber(2, 64)] = Field(
@@ -354,4 +354,4 @@ KINDS: dict[str, type[YamlModel]] = {
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
 AGENT_KINDS = ("spray", "mesh")
 MRC_KINDS = (*AGENT_KINDS, "program")
-"""Workloads that MRC's NICs carry, and no other transport."""
+"""Workloads that only the transport MRC can carry."""

@@ -1,5 +1,5 @@
-"""The page of a result: one HTML file that needs no network, prints, and explains itself.
+"""The page of a result: one HTML file that needs no network.
 
-``fabric_svg`` draws the fabric with the faults marked, ``inline`` puts pictures into the page, ``content``
-chooses the contents of a page, ``index`` lists many runs.
+``content`` chooses the contents of the page, ``fabric_svg`` draws the fabric and its faults, ``render`` makes
+the HTML, and ``shared`` has the parts that other pages have, too.
 """

@@ -1,4 +1,4 @@
-"""The contents of a result's page: a section appears if its data exist, for any scenario."""
+"""The contents of a result's page. A section is on the page only if the result has data for it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _STATS = {
 
 
 def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | None) -> str:
-    """Return the page, from a result and its directory's pictures; ``fabric`` None draws none."""
+    """Return the HTML page of a result, with the pictures in ``directory`` and, if given, its fabric."""
     transports: Mapping[str, Any] = result["transports"]
     names = [*_CAPTIONS, *(f"cdf-{metric}" for metric in SPREAD if f"cdf-{metric}" not in _CAPTIONS)]
     shown = [
@@ -146,7 +146,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    """Return a transport's options, as a scenario writes them."""
+    """Return a transport's options as text, in the form of a scenario file."""
     return ", ".join(f"{name}: {json.dumps(value)}" for name, value in options.items()).replace('"', "")
 
 
@@ -162,7 +162,7 @@ def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the key figures: of one transport its times, of many one metric of each."""
+    """Return the page's key figures: the times of a single transport, or one metric for each transport."""
     names = {name for found in transports.values() for name, row in found["summary"].items() if row["n"]}
     if len(transports) == 1 and (account := _account(next(iter(transports.values())))):
         return account
@@ -191,7 +191,7 @@ def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _account(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the key figures of a run that is judged by its data: packets sent, faults, losses."""
+    """Return the key figures of a mesh or soak: bytes delivered, streams, faults, packets lost."""
     details = [details for details in found["details"] if details.get("streams")]
     if not details:
         return []
@@ -228,7 +228,7 @@ def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _doing(result: Mapping[str, Any]) -> str:
-    """Return a description of the run, in a sentence or two."""
+    """Return a short description of the run: its workload, and how transports are compared."""
     asked = result["parameters"]
     work = asked.get("workload") or {}
     parts = [str(work["kind"])] if "kind" in work else []
@@ -254,7 +254,7 @@ def _doing(result: Mapping[str, Any]) -> str:
 
 
 def _rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Return the rate that the warm-up settled on, if it was free to."""
+    """Return the rate that the warm-up chose for a spray. Return None if the result has no such rate."""
     for found in result["transports"].values():
         for details in found["details"]:
             if isinstance(stream := details.get("stream"), Mapping):
@@ -318,7 +318,7 @@ def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _training(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each transport that trained."""
+    """Return a table row for each transport with a training."""
     return [
         [row.transport, f"{row.ended} of {row.repetitions}", *speed_cells(row), *watchdog_cells(row)]
         for row in rows_of(result)
@@ -326,7 +326,7 @@ def _training(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _events(result: Mapping[str, Any], pictures: Collection[str]) -> dict[str, Any]:
-    """Return the rows of the event browser, and the words of its filter for the kinds that it has."""
+    """Return the rows of the event browser, and the kinds of events for the browser's filter."""
     rows, more = event_rows(result)
     best = {kind: next((n for n in names if n in pictures), "") for kind, names in PICTURES.items()}
     return {
@@ -347,7 +347,7 @@ def _events(result: Mapping[str, Any], pictures: Collection[str]) -> dict[str, A
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the streams of a mesh: the bytes sent and the bytes that arrived."""
+    """Return table rows for the streams of a mesh: bytes and messages sent and delivered."""
     return [
         {
             "name": str(stream.get("stream", "")),
@@ -362,7 +362,7 @@ def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None) -> str | None:
-    """Return the fabric with the broken places; transports in one plane have another fabric."""
+    """Return a drawing of the fabric with its broken places. Faults of one-plane transports are left out."""
     if fabric is None:
         return None
     here = [found for found in result["transports"].values() if not found["one_plane"]]
@@ -374,7 +374,7 @@ def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str
 def _replay(
     result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return the median recovery in slow motion, and how slow; None if its packets show no path."""
+    """Return an animation of the median recovery, and its slowdown. None if packets' paths are unknown."""
     if fabric is None or main is None or result["transports"][main["transport"]]["one_plane"]:
         return None
     data = result["transports"][main["transport"]]["pictures"][0].get("replay")

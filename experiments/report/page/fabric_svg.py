@@ -1,6 +1,6 @@
-"""The fabric as a drawing, broken places in red; and one recovery played on it.
+"""A drawing of the fabric with its broken places in red, and an animation of one recovery (the replay).
 
-In the replay a dot stands for each packet, along its path's links, in slow motion.
+In the replay, each packet is a dot that moves along the links of its path, in slow motion.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 from mrclab.topologies import Fabric, Link, Path
 
 _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
-"""Of a plane's drawing: the page puts as many in a row as it has room for."""
+"""The width of a plane's drawing, with few nodes and with many."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
 _THREE_TIERS = 74
-"""How much lower all rows are, so that T2s have theirs above them."""
+"""With three tiers, all other rows are lower by this, so that the row of T2s fits above them."""
 _PANEL_HEIGHT = 216
 _NODE = 20
-_MANY = 12  # nodes a row: more of them lose their labels
+_MANY = 12  # rows with more nodes than this have no labels
 
 
 @dataclass(frozen=True)
 class Marks:
     """Marks in the drawing in addition to the fabric.
 
-    ``broken`` counts, for the name of each link or switch, how often it was broken; ``main`` is the one in
-    the page's pictures; ``ends`` are the hosts that sent and received; ``paths`` those in use.
+    ``broken`` has the number of faults for each link or switch by name. ``main`` is the broken place that the
+    page's pictures show. ``ends`` are the sending and receiving hosts, ``paths`` the paths in use.
     """
 
     broken: Mapping[str, int] = field(default_factory=dict)
@@ -39,10 +39,8 @@ class Marks:
 def draw_fabric(fabric: Fabric, marks: Marks, over: Mapping[int, str] | None = None) -> str:
     """Return the fabric as a ``<div>`` with an ``<svg>`` for each plane, and a title for screen readers.
 
-    ``over`` has the SVG elements over a plane, in the coordinates of `place_in`.
-
-    Planes are alike, so of many only those with a broken place are drawn, and the text gives the number of
-    the others.
+    ``over`` has SVG elements that are added to a plane, in the coordinates of `place_in`. If there are many
+    planes, only planes with a broken place are drawn, because all planes are built alike.
     """
     shown = _planes(fabric, marks)
     dense = _widest(fabric) > _MANY
@@ -71,7 +69,7 @@ def _widest(fabric: Fabric) -> int:
 
 
 def _rows(fabric: Fabric) -> dict[str, int]:
-    """Return the height of each row of nodes, from the top."""
+    """Return the y coordinate of each row of nodes. It counts from the top of the drawing."""
     if fabric.pods == 1:
         return _ROWS
     return {"t2": _ROWS["t1"], **{row: y + _THREE_TIERS for row, y in _ROWS.items()}}
@@ -82,7 +80,7 @@ def _height(fabric: Fabric) -> int:
 
 
 def _planes(fabric: Fabric, marks: Marks) -> list[int]:
-    """Return all planes if there are few; else those with a broken place, and the first."""
+    """Return the planes to draw. If there are too many, prefer planes with a broken place."""
     most = 4 if _widest(fabric) <= _MANY else 1
     if fabric.planes <= most:
         return list(range(fabric.planes))
@@ -171,16 +169,16 @@ def _node(name: str, tier: str, at: tuple[float, float], width: float, marks: Ma
 
 
 CYCLE_S = 12.0
-"""How long the replay takes until it begins again."""
+"""The length of the replay's cycle, after which it begins again."""
 _LEAST_SHARE = 0.004
-"""Of the cycle, for a packet's flight: a shorter one could not be seen."""
+"""The shortest time in which a dot moves, as a share of the cycle. A faster dot could not be seen."""
 
 
 def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[str, float] | None:
-    """Return the drawing, and how many times slower it moves than the recovery; None if there is no fabric.
+    """Return the replay as a drawing, and the factor by which it is slower than the recovery was.
 
-    ``data`` is the recovery's entry from `mrclab.experiments.measure.pictures`, ``broken`` the link or
-    switch.
+    ``data`` comes from `mrclab.experiments.measure.pictures`, ``broken`` is the broken link or switch. Return
+    None if the fabric lacks the recovery's hosts.
     """
     source, target = data["ends"]
     names = {host.name for host in fabric.hosts}
@@ -201,7 +199,7 @@ def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[s
 
 
 def _dot(fabric: Fabric, path: Path, begin: float, end: float, lost: bool, again: bool, broken: str) -> str:
-    """Return a packet's dot: it moves from ``begin`` to ``end`` (shares of the cycle); a lost one stops."""
+    """Return a packet's dot, which moves from ``begin`` to ``end`` (shares of the replay's cycle)."""
     nodes = _nodes(fabric, path)
     if lost:
         nodes = _until(fabric, path, nodes, broken)
@@ -232,7 +230,7 @@ def _nodes(fabric: Fabric, path: Path) -> list[str]:
 
 
 def _until(fabric: Fabric, path: Path, nodes: list[str], broken: str) -> list[str]:
-    """Return the part of a path that a lost packet passed: up to the broken place."""
+    """Return the nodes of a path up to the broken place: the part of the path that a lost packet passed."""
     if broken in nodes:
         return nodes[: nodes.index(broken) + 1]
     if broken in path.links:

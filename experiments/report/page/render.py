@@ -1,4 +1,4 @@
-"""Templates to HTML: all data are escaped, except our own pictures, whose ids do not collide."""
+"""Make HTML from templates. All data are escaped, except pictures that mrclab itself has drawn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 
 def drawn(svg: str | None) -> Markup | None:
-    """Mark a picture of ours as not to be escaped."""
+    """Mark a picture that mrclab has drawn as safe HTML, which is not escaped."""
     return None if svg is None else Markup(svg)
 
 
@@ -44,8 +44,8 @@ _METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 def inline_svg(text: str, name: str, says: str) -> str:
     """Return an SVG file's text as an element of an HTML page.
 
-    Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
-    ``says`` is the text for a screen reader. Raise ValueError if the text holds no ``<svg>``.
+    Every id gets the prefix ``name``, so that the ids of two pictures on a page differ. Width and height are
+    left to the page's style. ``says`` is for screen readers. Raise ValueError if the text has no ``<svg>``.
     """
     found = _SVG.search(text)
     if found is None:
@@ -58,7 +58,7 @@ def inline_svg(text: str, name: str, says: str) -> str:
 
 
 def picture(directory: Path, name: str, says: str) -> str | None:
-    """Return the picture ``name``.svg of a run's directory, or None if the run drew none."""
+    """Return the picture ``name``.svg of a run's directory, or None if there is no such file."""
     try:
         text = (directory / f"{name}.svg").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -48,7 +48,7 @@ _OF_FAULTS = (
 
 
 def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
-    """Return whether a page needs a term of the method: its run has the metric, or faults that were timed."""
+    """Return True if a page must explain a term of the method, because its run has such values."""
     if not isinstance(text, str):
         return False
     if key in _OF_FAULTS:
@@ -60,7 +60,7 @@ def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
 
 
 def command_of(result: Mapping[str, Any]) -> str:
-    """Return the command line that repeats a run: the recorded one, or one made from its result."""
+    """Return the command line that repeats a run. If the result has no command line, make one."""
     recorded = result.get("command")
     if isinstance(recorded, list) and recorded:
         return shlex.join(str(word) for word in recorded)
@@ -79,7 +79,7 @@ def command_of(result: Mapping[str, Any]) -> str:
 
 
 def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names and values for the table of the machine, without unknown ones."""
+    """Return names and values for the page's table of the machine. Skip unknown values."""
     memory = system.get("memory_bytes")
     packages = system.get("packages", {})
     git = system.get("git") or {}
@@ -102,7 +102,7 @@ def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on a run's claim in words, its style, the reason, and the paper's values."""
+    """The verdict on a run's claim in words, its CSS class, the reason, and the paper's values."""
 
     verdict: str = ""
     colour: str = "unknown"
@@ -114,12 +114,12 @@ _MICRO = re.compile(r"(?<=[\d\]] )us\b|(?<=tens of )us\b")
 
 
 def micro(text: str) -> str:
-    """Return a text of a terminal as a page writes it: with the sign of microseconds."""
+    """Return a text with the micro sign in place of the ``us`` that the terminal shows."""
     return _MICRO.sub("\N{MICRO SIGN}s", text)
 
 
 def judgement(result: Mapping[str, Any]) -> Judgement:
-    """Return the verdict of a result, empty if nothing judged it."""
+    """Return the verdict of a result. It is empty if the result was not judged."""
     found = judged(result)
     if found is None:
         return Judgement()
