@@ -117,7 +117,6 @@ LIMIT_SOURCE = (
 )
 BYTES_SOURCE = "the program's own arguments: size of a message times their number"
 ENDED_SOURCE = "theory: a reliable transport hides the cut, so the exit code is that of success"
-PROGRAM_KILL_DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"
 TRANSPORT = "mrc"
 
 
@@ -138,7 +137,7 @@ def judge_program_kill(result: Result) -> Verdict:
         none_of("repetitions in which a program failed", failures(result, TRANSPORT), ENDED_SOURCE),
         none_of("repetitions whose completed bytes are not those asked for", wrong, BYTES_SOURCE),
         present("faults that took packets", len(felt), "without one there is nothing to show"),
-        none_of("faults not recovered from", never, PROGRAM_KILL_DELIVERED_SOURCE),
+        none_of("faults not recovered from", never, DELIVERED_SOURCE),
         at_most("recovery over its bound, median", interval_of(shares, "p50"), 1.0, LIMIT_SOURCE),
     ]
     return all_hold(checks)

@@ -227,7 +227,6 @@ def _exposed_us(result: Result, transport: str) -> tuple[list[float], list[float
     return [row[0] for row in whole], [row[-1] for row in whole]
 
 
-STALLS_STALL_US = 1e6
 STALLS_STALL_SOURCE = "OpenAI's post: conventional fabrics take seconds or even tens of seconds"
 
 
@@ -235,7 +234,7 @@ def stalls_or_fails(result: Result, name: str) -> Check:
     """Check that every run of a transport has a step that stalls for at least a second, or fails."""
     stalls = by_repetition(result, name, "stalled_us", max)
     failed, ran = failures(result, name), len(transport_of(result, name).get("samples", ()))
-    neither = ran - failed - sum(stall >= STALLS_STALL_US for stall in stalls) if ran else None
+    neither = ran - failed - sum(stall >= STALL_US for stall in stalls) if ran else None
     asked = f"runs of {name} without a stall of 1 s or a failed job, of {ran}"
     return none_of(asked, neither, STALLS_STALL_SOURCE)
 
@@ -273,7 +272,6 @@ PAPER_TRAINING = (
     "link flaps and reboots of T1s had no effect on training; conventional fabrics stall for seconds to tens "
     "of seconds, or the job fails"
 )
-TRAINING_FELT_SOURCE = "without a fault that took packets there is nothing to show"
 BITS_SOURCE = "theory: additions in a fixed order give the same bits, unless a byte is wrong, missing or late"
 ACK_TIMER_UNIT_US = 1.024
 """The ACK timer, us, is this number times 2 to the power of an exponent. [MRC 1.0, Table 7-1]"""
@@ -291,7 +289,7 @@ def judge_training(result: Result) -> Verdict:
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     stalls = by_repetition(result, "mrc", "stalled_us", max)
     checks = [
-        present("faults that took packets of MRC", felt, TRAINING_FELT_SOURCE),
+        present("faults that took packets of MRC", felt, FELT_SOURCE),
         none_of("jobs that failed with MRC", failures(result, "mrc"), "paper: without effect"),
         none_of(
             "runs of MRC whose parameters are not those without faults, bit for bit",

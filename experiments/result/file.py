@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from mrclab.linux.errors import DAMAGE, InputError, reason
 from mrclab.linux.regular_files import read_regular
 
-LARGEST_FORM_BYTES = 256 << 20
+LARGEST_BYTES = 256 << 20
 """The largest file that `read_form` reads."""
 FormT = TypeVar("FormT")
 
@@ -33,7 +33,7 @@ def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> 
     Raise InputError: with the text ``missing`` if there is no file, with the wrong key if the form differs.
     """
     try:
-        return form.validate_json(read_regular(path, LARGEST_FORM_BYTES))
+        return form.validate_json(read_regular(path, LARGEST_BYTES))
     except FileNotFoundError:
         raise InputError(missing) from None
     except ValidationError as error:
@@ -50,8 +50,6 @@ def one_line(error: ValidationError) -> str:
 
 
 NAME = "result.json"
-LARGEST_BYTES = 256 << 20
-"""The largest result.json that is read. A result of thousands of trials has some 10 MB."""
 
 
 def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
