@@ -1,4 +1,4 @@
-"""The labs that are installed, and what a lab and the outcome of a check are."""
+"""The installed labs, and the data types of a lab and of a check's outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mrclab.linux.errors import InputError
 
 SCHEMA = 1
-"""Of the result in a hand-in."""
+"""The version of the format of ``result.json`` in a hand-in."""
 
 
 class LabSpec(BaseModel):
@@ -39,7 +39,7 @@ class LabSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab: its number, its short name, and its ``lab.yaml``."""
+    """A lab: its number, its short name, and the content of its ``lab.yaml``."""
 
     number: int
     name: str
@@ -47,16 +47,16 @@ class Lab:
 
     @property
     def folder(self) -> str:
-        """Its folder among the labs, such as ``04-spray``."""
+        """The lab's folder in the folder ``labs``, such as ``04-spray``."""
         return f"{self.number:02d}-{self.name}"
 
     @property
     def student_folder(self) -> str:
-        """The student's folder, unless another one is given."""
+        """The name of the student's folder, unless the student gives another one."""
         return f"lab-{self.folder}"
 
     def called(self, word: str) -> bool:
-        """Return true if a word means this lab: ``4``, ``04``, ``spray``, ``04-spray``."""
+        """Return True if a word means this lab: ``4``, ``04``, ``spray`` or ``04-spray``."""
         return word.casefold() in (str(self.number), f"{self.number:02d}", self.name, self.folder)
 
 
@@ -64,8 +64,8 @@ class Lab:
 class Outcome:
     """The outcome of one check.
 
-    ``hint`` is empty if it passed; ``tried`` is false if an earlier one had to pass first. ``measured`` has
-    the results of a part of a score (`mrclab.labs.judge`), by their names.
+    ``hint`` is empty if the check passed. ``tried`` is false if an earlier check had to pass first.
+    ``measured`` has the results of a part of a score (`mrclab.labs.judge`), by their names.
     """
 
     check: str
@@ -76,7 +76,7 @@ class Outcome:
 
 
 def passed(outcomes: Sequence[Outcome]) -> bool:
-    """Return true if there are checks and all passed."""
+    """Return True if there is at least one outcome and all checks passed."""
     return bool(outcomes) and all(outcome.passed for outcome in outcomes)
 
 
@@ -85,8 +85,8 @@ def document(
 ) -> dict[str, Any]:
     """Return the result of a hand-in in JSON's types.
 
-    ``files`` are names with the SHA-256 of their content, ``when`` is a time in ISO 8601, ``student`` the
-    number that drew the variant, "" if none did.
+    ``files`` maps names to the SHA-256 of their content. ``when`` is a time in ISO 8601. ``student`` is the
+    number from which the variant was drawn, or "" if there is no variant.
     """
     return {
         "schema": SCHEMA,
@@ -125,7 +125,7 @@ def _spec(path: Path) -> LabSpec:
 
 
 def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
-    """Return the lab that a word names (``4``, ``spray``). Raise InputError, with all there are."""
+    """Return the lab that a word names (``4``, ``spray``). Raise InputError, which lists all labs."""
     labs = all_labs() if labs is None else labs
     for lab in labs:
         if lab.called(word):
@@ -137,8 +137,8 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
     """Return a folder or file of a lab that only instructors have, such as ``solution``.
 
-    It lies next to the lab in a copy of the source, or in the folder ``labs`` that MRCLAB_LABS names. Raise
-    InputError if it is in neither.
+    In a copy of the source it is in the lab's folder. Otherwise it is in the folder ``labs`` that MRCLAB_LABS
+    names. Raise InputError if it is in neither.
     """
     for labs in (os.environ.get(INSTRUCTORS), root):
         if labs and (Path(labs) / lab.folder / part).exists():

@@ -1,4 +1,4 @@
-"""How the checks of a lab are written.
+"""The framework in which the checks of a lab are written.
 
 A lab's ``check.py`` has a module-level ``CHECKS``:
 
@@ -9,11 +9,11 @@ A lab's ``check.py`` has a module-level ``CHECKS``:
         found = student.load("measures.py").evenness([3, 1])
         require(found == 1.5, "Paths without packets count in the mean, too.")
 
-A check that returns has passed. `Hint` ends it and is shown to the student: it names the idea that is
-missing, and not the line to write.
+A check passes if it returns. If it raises a `Hint`, it fails, and the student sees the hint: the idea that is
+missing, but not the line to write.
 
-The checks run outside the student's process. Functions are called over a pipe (`mrclab.labs.sandbox`) with
-plain data and return plain data, so nothing in a submission can change a check, its values or its outcome.
+The student's code runs in a separate process and is called over a pipe (`mrclab.labs.sandbox`). Arguments and
+results are plain data, so a submission cannot change a check, its values or its outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mrclab.labs.student import Variant, variant_in
 from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
-"""The placeholder in a skeleton's page of answers until the student has written one."""
+"""The placeholder in a page of answers, which the student replaces by an answer."""
 _LEAST_WORDS = 4
 _NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,9})?")
 _LONGEST_HINT = 4000
@@ -41,32 +41,32 @@ _LIMIT_S = 120.0
 
 
 class Hint(Exception):  # noqa: N818
-    """A hint: the next thing for a student to think about."""
+    """A hint that a student sees when a check fails: the next thing to think about."""
 
 
 class NotHere(Exception):  # noqa: N818
-    """A check that cannot be made in a browser, and why."""
+    """Raised by a check that cannot be made in a browser. The text is the reason."""
 
 
 def require(condition: object, hint: str) -> None:
-    """Raise a hint unless something is true."""
+    """Raise a hint unless the condition is true."""
     if not condition:
         raise Hint(hint)
 
 
 class RemoteModule:
-    """A Python file of a student's folder: its functions, called in a process without rights."""
+    """A Python file of a student's folder. Its functions are called in a process without rights."""
 
     def __init__(self, code: RemoteCode, file: str) -> None:
         self._code = code
         self._file = file
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a function of the file; arguments and value are plain data."""
+        """Return a function of the file. Its arguments and its result are plain data."""
         return lambda *args: self._code.function(self._file, name, args)
 
     def with_arrays(self, name: str, *args: Any) -> Any:
-        """Call a function whose arguments that are lists become arrays of numpy."""
+        """Call a function of the file, with every list among the arguments turned into a numpy array."""
         return self._code.function(self._file, name, args, arrays=True)
 
     def value(self, name: str) -> Any:
@@ -74,12 +74,12 @@ class RemoteModule:
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
-        """Make an object of a class of the file, behind an adapter of `mrclab.labs.sandbox.child`."""
+        """Make an object of a class of the file, wrapped in an adapter of `mrclab.labs.sandbox.child`."""
         return self._code.make(self._file, name, adapter, args)
 
 
 class Student:
-    """A student's folder. Nothing in it is run in this process, and no link is followed."""
+    """A student's folder. This process runs none of its code and follows no links in it."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Student:
         variant: Variant | None = None,
         code: type[RemoteCode] = RemoteCode,
     ) -> None:
-        """Take a folder; without ``variant`` its own counts.
+        """Take a folder. Without ``variant``, use the variant that the folder's own number gives.
 
-        ``report`` is called with each limit that the sandbox lacks; ``code`` runs the student's code.
+        ``report`` is called with each limit that the sandbox lacks; ``code`` is the class that runs the code.
         """
         self.folder = folder
         self.variant = variant_in(folder) if variant is None else variant
@@ -98,7 +98,7 @@ class Student:
         self._report: Callable[[str], None] | None = report
 
     def note(self, missing: str) -> None:
-        """Report the limits that the sandbox lacks, once."""
+        """Report the limits that the sandbox lacks on this machine. Only the first call has an effect."""
         report, self._report = self._report, None
         if report is not None:
             report(missing)
@@ -117,7 +117,7 @@ class Student:
         return self.bytes_of(name).decode("utf-8", errors="replace")
 
     def load(self, name: str) -> RemoteModule:
-        """Return a Python file of the folder; its neighbours can be imported in it."""
+        """Return a Python file of the folder. The file can import the other files of the folder."""
         self.bytes_of(name)
         return RemoteModule(self.code, name)
 
@@ -138,7 +138,7 @@ class Student:
     def answered(self, name: str = "answers.md") -> None:
         """Require that every question of a page has an answer.
 
-        A question is a heading ``## 1. ...``; what follows it is the answer.
+        A question is a heading ``## 1. ...``. The text below it is the answer.
         """
         text = self.text(name)
         missing = unanswered(text)
@@ -148,10 +148,10 @@ class Student:
         require(len(set(given)) == len(given), f"{name}: two questions have the same answer.")
 
     def told(self, question: int, what: str, value: float, within: float) -> None:
-        """Require that the answer to a question has a number of the student's own run.
+        """Require that the answer to a question has a number from the student's own run.
 
-        The number may differ from ``value`` by ``within``. The hint says ``what`` the number is, and not its
-        value.
+        The number may differ from ``value`` by ``within``. The hint describes the number by ``what`` and does
+        not give its value.
         """
         answer = answers_of(self.text("answers.md")).get(str(question), "")
         require(
@@ -162,12 +162,12 @@ class Student:
 
 
 def numbers_in(text: str) -> list[float]:
-    """Return the numbers in a text: ``1,234.5`` is one, and so is the 3 of ``3 %``."""
+    """Return the numbers in a text. ``1,234.5`` is one number, and ``3 %`` gives 3."""
     return [float(found.replace(",", "")) for found in _NUMBER.findall(text)]
 
 
 def answers_of(text: str) -> dict[str, str]:
-    """Return the answers of a page by the numbers of its questions, "" for one that has none."""
+    """Return the answers of a page by the numbers of its questions. An unanswered question has ""."""
     found = {}
     for part in text.split("\n## ")[1:]:
         heading, _, body = part.partition("\n")
@@ -176,7 +176,7 @@ def answers_of(text: str) -> dict[str, str]:
 
 
 def unanswered(text: str) -> list[str]:
-    """Return the numbers of a page's questions whose answer has fewer than four different words."""
+    """Return the numbers of the questions whose answers have fewer than four different words."""
     return [
         number
         for number, answer in answers_of(text).items()
@@ -185,12 +185,12 @@ def unanswered(text: str) -> list[str]:
 
 
 Check = Callable[[Student], Mapping[str, float] | None]
-"""A check of a student's work. Parts of a score return results by name (`mrclab.labs.judge`)."""
+"""A check of a student's work. A part of a score returns its results by name (`mrclab.labs.judge`)."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A check with its title. If a ``gate`` fails, the checks after it are not tried."""
+    """A check with its title. If a check with ``gate`` fails, the checks after it are not tried."""
 
     title: str
     run: Check
@@ -198,7 +198,7 @@ class Named:
 
 
 class Checks:
-    """The checks of a lab, in the order in which a student gets to them."""
+    """The checks of a lab, in the order in which they are run."""
 
     def __init__(self) -> None:
         self._checks: list[Named] = []
@@ -220,7 +220,7 @@ class Checks:
 
 
 def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcome:
-    """Run a check and return its outcome; the student's code has ``limit_s`` seconds in all."""
+    """Run a check and return its outcome. The student's code has ``limit_s`` seconds for the whole check."""
     student.code.begin(limit_s)
     try:
         measured = check.run(student) or {}
@@ -241,7 +241,7 @@ def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcom
 def run_all(
     checks: Iterable[Named], student: Student, first: int = 0, limit_s: float = _LIMIT_S
 ) -> Iterator[Outcome]:
-    """Run checks from number ``first`` on; checks after a failed gate are not tried."""
+    """Run the checks from number ``first`` on. After a failed gate, the other checks are not tried."""
     closed = ""
     for number, check in enumerate(checks):
         if number < first:
@@ -256,5 +256,5 @@ def run_all(
 
 
 def not_tried(title: str, before: str) -> Outcome:
-    """Return the outcome of a check whose turn has not come."""
+    """Return the outcome of a check that was not tried because ``before`` has to pass first."""
     return Outcome(title, False, f"not tried: first '{before}'", tried=False)

@@ -1,8 +1,8 @@
-"""The output of right solutions in the pages of the labs, and a check that it is still right.
+"""The output of the solutions that a lab's page shows, and a check that this output is up to date.
 
-A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` has the output of the
-last of these commands in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m
-mrclab.labs.expected [N ...]`` writes the blocks of these labs again, or of all.
+A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` shows the output of the
+last command, run in the folder PART: a ``solution`` or a skeleton (``start``). ``python -m
+mrclab.labs.expected [N ...]`` writes the blocks of these labs again, or of all labs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODULES = {"python": (), "mrclab": ("-m", "mrclab")}
 
 @dataclass(frozen=True)
 class Shown:
-    """A block of a page: the commands, the part of the lab in whose folder they run, and the text."""
+    """A block of a page: the commands, the part of the lab in whose folder they run, and their output."""
 
     lab: Lab
     part: str
@@ -39,7 +39,7 @@ class Shown:
         return f"{self.lab.number}: {self.commands[-1]}"
 
     def made(self) -> str:
-        """Run the commands in a new folder; return the output of the last one. Raise MrclabError."""
+        """Run the commands in a new folder and return the output of the last one. Raise MrclabError."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "work"
             (solution if self.part == "solution" else start)(self.lab, folder)
@@ -49,7 +49,7 @@ class Shown:
 
 
 def shown(lab: Lab) -> tuple[Shown, ...]:
-    """Return the blocks of a lab's page."""
+    """Return the blocks that show an output in a lab's page."""
     return tuple(_shown(lab, match) for match in _BLOCK.finditer(_page(lab).read_text(encoding="utf-8")))
 
 
@@ -78,7 +78,7 @@ def _printed(words: Sequence[str], folder: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the blocks again; return 0."""
+    """Run the commands again and write their output into the blocks. Return 0."""
     for lab in [find(word) for word in words] or all_labs():
         page = _page(lab)
         text = page.read_text(encoding="utf-8")

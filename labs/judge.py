@@ -1,8 +1,8 @@
 """Run a lab's checks, or the parts of its score, on a folder, in a process that may be ended.
 
-A lab with a score has a ``score.py``, written like ``check.py`` (`mrclab.labs.checks`): each part returns its
-results by name, such as ``{"us": 585.2, "lost": 0}``. Lower is better. The sums of the first result rank a
-class, those of the others decide between equal ones.
+A lab with a score has a ``score.py``, written like ``check.py`` (`mrclab.labs.checks`). Each part returns its
+results by name, such as ``{"us": 585.2, "lost": 0}``. Lower is better. A class is ranked by the sum of the
+first result over all parts. If two sums are equal, the sums of the next result decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mrclab.linux.errors import InputError, MrclabError
 
 _START_LIMIT_S = 60.0
 _GRACE_S = 5.0
-"""The student's process is ended first, so that the hint is about it."""
+"""The time that the worker has to end the student's process first, so that the hint is about that process."""
 
 
 def judge(
@@ -32,9 +32,9 @@ def judge(
 ) -> Iterator[Outcome]:
     """Yield the outcome of each check of a file on a folder, as soon as the check ends.
 
-    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
-    drops the output of the student's code. ``number`` draws the variant instead of the folder's number.
-    Raise MrclabError if the checks themselves cannot be run.
+    A check that takes longer than ``limit_s`` has failed; the later checks still run. With
+    ``quiet`` the output of the student's code is dropped. The variant is drawn from ``number`` or, without
+    it, from the folder's own number. Raise MrclabError if the checks themselves cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)
@@ -76,7 +76,7 @@ def _outcome(line: str, title: str) -> Outcome:
 
 
 class _Lines:
-    """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
+    """A worker process and its output lines. A thread reads them, so that reading can have a timeout."""
 
     def __init__(self, words: Sequence[object], scratch: str, quiet: bool) -> None:
         here = str(Path(__file__).parents[2])
@@ -90,7 +90,7 @@ class _Lines:
                 **os.environ,
                 "PYTHONPATH": path,
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # the files left by a killed worker
+                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # a killed worker leaves its files there
             },
             text=True,
             encoding="utf-8",
@@ -106,7 +106,7 @@ class _Lines:
         self._lines.put("")
 
     def next(self, limit_s: float) -> str:
-        """Return the next line, "" at the end. Raise TimeoutError, after which there is none."""
+        """Return the next line, or "" at the end. Raise TimeoutError; after that there are no more lines."""
         if self._ended:
             return ""
         try:
@@ -118,7 +118,7 @@ class _Lines:
         return line
 
     def alive(self) -> bool:
-        """Return true while more lines may come."""
+        """Return True if more lines may come."""
         return not self._ended
 
     def end(self) -> None:
@@ -132,13 +132,13 @@ SCORE_FILE = "score.py"
 
 @dataclass(frozen=True)
 class Score:
-    """The sums over all parts of a score, by the names of the results."""
+    """The sum of each result over all parts of a score, by the names of the results."""
 
     sums: tuple[tuple[str, float], ...]
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The sums; a smaller tuple is a better score."""
+        """The sums without their names. A smaller tuple is a better score."""
         return tuple(value for _, value in self.sums)
 
     def __str__(self) -> str:
@@ -146,13 +146,13 @@ class Score:
 
 
 def score_file(lab: Lab) -> Path | None:
-    """Return the ``score.py`` of a lab, None if the lab has no score."""
+    """Return the path of a lab's ``score.py``, or None if the lab has no score."""
     path = folder_of(lab) / SCORE_FILE
     return path if path.is_file() else None
 
 
 def require_score(lab: Lab) -> Path:
-    """Return the ``score.py`` of a lab. Raise InputError if it has none, with the labs that have one."""
+    """Return the path of a lab's ``score.py``. Raise InputError if it has none."""
     path = score_file(lab)
     if path is None:
         with_scores = ", ".join(str(one.number) for one in all_labs() if score_file(one))
@@ -161,12 +161,12 @@ def require_score(lab: Lab) -> Path:
 
 
 def score_parts(lab: Lab, folder: Path, *, quiet: bool = False) -> Iterator[Outcome]:
-    """Return the parts of the score of a student's folder, each as it is done. Raise InputError."""
+    """Yield the parts of the score of a student's folder, each as soon as it is done. Raise InputError."""
     return judge(require_score(lab), folder, lab.spec.check_limit_s, quiet=quiet)
 
 
 def score_of(parts: Sequence[Outcome]) -> Score | None:
-    """Return the sums over all parts; None if a part has no result, for then there is no score."""
+    """Return the sums over all parts, or None if a part has no result."""
     if not parts or not all(part.passed and part.measured for part in parts):
         return None
     names = tuple(parts[0].measured)
@@ -174,13 +174,13 @@ def score_of(parts: Sequence[Outcome]) -> Score | None:
 
 
 def ranks(scores: Sequence[Score | None]) -> list[int | None]:
-    """Return the rank of each score, 1 for the best; equal scores have the same rank, None has none."""
+    """Return the rank of each score, 1 for the best. Equal scores have equal ranks; None has no rank."""
     values = [score.values for score in scores if score is not None]
     return [None if score is None else 1 + sum(other < score.values for other in values) for score in scores]
 
 
 def score_table(parts: Sequence[Outcome]) -> str:
-    """Return the parts and their sums as a text table; a part without a result has its hint."""
+    """Return the parts and their sums as a text table. A part without a result shows its hint."""
     names = next((tuple(part.measured) for part in parts if part.measured), ())
     width = max((len(part.check) for part in parts), default=0)
     lines = [f"{'':{width}}" + "".join(f"  {name:>8}" for name in names)]

@@ -1,7 +1,7 @@
 """The way of one frame through the fabric ``tiny``, switch by switch (lab 1).
 
-``python -m mrclab.labs.looking FILE`` prints it for the first frame of a capture, without a running fabric.
-The switches are the simulator's, which the tests compare with the P4 program frame by frame.
+``python -m mrclab.labs.looking FILE`` prints the way of the first frame of a capture. It needs no running
+fabric: it uses the simulator's switches, which the tests compare with the P4 program frame by frame.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A frame as it leaves a node, with its destination address."""
+    """A frame when it leaves a node, with its destination address."""
 
     node: str
     destination: IPv6Address
@@ -41,20 +41,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Way:
-    """A frame's stops, and its end: at a host, or at a switch that dropped it."""
+    """The nodes that a frame passes, and the last one: a host, or a switch that dropped the frame."""
 
     steps: tuple[Step, ...]
     end: str
     dropped: str = ""
-    """Why; "" if it reached a host."""
+    """The reason why the frame was dropped, or "" if it reached a host."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes on the way, the last one included."""
+        """All nodes on the way, including the last one."""
         return (*(step.node for step in self.steps), self.end)
 
     def text(self) -> str:
-        """Return the way, a line for each node."""
+        """Return the way as text, with a line for each node."""
         lines = [f"{step.node:10} sends it to {step.destination}" for step in self.steps]
         last = f"{self.end:10} drops it: {self.dropped}" if self.dropped else f"{self.end:10} receives it"
         return "\n".join([*lines, last])
@@ -66,7 +66,7 @@ def fabric() -> Fabric:
 
 
 def frames_of(capture: bytes) -> list[bytes]:
-    """Return the frames of a pcap file with Ethernet headers. Raise ValueError, with the reason."""
+    """Return the frames of a pcap file with Ethernet headers. Raise ValueError for any other file."""
     if len(capture) < _HEADER_BYTES:
         raise ValueError("it is no pcap file")
     order = next(
@@ -88,7 +88,7 @@ def frames_of(capture: bytes) -> list[bytes]:
 def way_of(frame: bytes, host: str, plane: int) -> Way:
     """Return the way of a frame that a host sends into a plane.
 
-    Raise ValueError if it has no IPv6 header, by which switches forward.
+    Raise ValueError if the frame has no IPv6 header, because switches forward by that header.
     """
     if len(frame) < OUTER_END or int.from_bytes(frame[12:14], "big") != _IPV6:
         raise ValueError("it is no IPv6 packet")
@@ -112,7 +112,7 @@ def way_of(frame: bytes, host: str, plane: int) -> Way:
 
 
 def sender_of(frame: bytes) -> tuple[str, int]:
-    """Return the host and the plane whose NIC port has the frame's source MAC. Raise ValueError."""
+    """Return the host and plane of the NIC port with the frame's source MAC. Raise ValueError if none has."""
     for host in fabric().hosts:
         for port in host.ports:
             if port.mac == frame[6:12]:
@@ -122,7 +122,7 @@ def sender_of(frame: bytes) -> tuple[str, int]:
 
 
 def main(file: str) -> int:
-    """Print the way of a capture's first frame; return 2 if there is none."""
+    """Print the way of a capture's first frame. Return 2 if there is no frame."""
     try:
         frame = frames_of(Path(file).read_bytes())[0]
         print(way_of(frame, *sender_of(frame)).text())

@@ -1,4 +1,4 @@
-"""Run scenarios of labs again, in virtual time, to compare their results with those handed in."""
+"""Run the scenarios of labs again, in virtual time, to compare the results with those handed in."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mrclab.labs.checks import Hint, NotHere, require
 from mrclab.linux.errors import InputError
 
 CACHE = "MRCLAB_LAB_RUNS"
-"""Names a folder that keeps the results of runs, so that equal scenarios of a class are run once."""
+"""This variable names a folder in which results are kept, so that a class's equal scenarios are run once."""
 _TIMES = ("first_loss_us", "detected_us", "recovered_us")
 _SHIPPED = re.compile(r"[a-z0-9-]+")
 _LONGEST_WORDS = 300
 
 
 def run_again(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
-    """Return the trials of a run of a scenario, as ``collect.py`` of lab 6 writes them.
+    """Run a scenario and return its trials, in the format of lab 6's ``collect.py``.
 
-    Raise Hint if it is no scenario for a run in virtual time on a shipped topology, or takes longer than
-    ``limit_s``.
+    Raise Hint if the scenario cannot be run in virtual time on a topology that mrclab ships, or if the run
+    takes longer than ``limit_s``.
     """
     try:
         scenario = parse_scenario(text, "cuts.yaml")
@@ -46,7 +46,7 @@ def run_again(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any
 
 
 def all_reduce_ms(text: str, file: str, limit_s: float) -> tuple[float, float]:
-    """Return the medians of the all-reduce before and after the fault of a scenario of lab 7, in ms.
+    """Run a scenario of lab 7; return the median time of the all-reduce before and after the fault, in ms.
 
     Raise Hint if a run in virtual time takes longer than ``limit_s``.
     """
@@ -55,7 +55,7 @@ def all_reduce_ms(text: str, file: str, limit_s: float) -> tuple[float, float]:
 
 
 def _kept(source: str, made: Callable[[], Any]) -> Any:
-    """Return JSON data made from a text, or what an earlier check of the same class made from it."""
+    """Return the JSON data that ``made`` makes from a text, or the data that an earlier check has kept."""
     if not os.environ.get(CACHE):
         return made()
     kept = Path(os.environ[CACHE]) / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
@@ -69,7 +69,7 @@ def _kept(source: str, made: Callable[[], Any]) -> Any:
 
 
 def _run(text: str, file: str, repetitions: int, limit_s: float, read: Callable[[Path], Any]) -> Any:
-    """Run a scenario in virtual time; return what ``read`` makes of the results' folder."""
+    """Run a scenario in virtual time. Return the result of ``read`` for the folder of the run."""
     if sys.platform == "emscripten":
         raise NotHere("A run of a scenario takes NumPy and minutes: 'mrclab lab check' makes it.")
     rooms = str(Path(__file__).parents[2])
@@ -109,7 +109,7 @@ def _trials(folder: Path) -> list[dict[str, Any]]:
 
 
 def _medians_ms(folder: Path) -> list[float]:
-    import numpy as np  # here: a browser's Python has none
+    import numpy as np  # imported here because Python in a browser has no numpy
 
     data = np.load(folder / "mrc-0" / "data.npz")
     ranks = sorted({name.split("_")[0] for name in data if name.startswith("rank")})

@@ -1,7 +1,7 @@
-"""Students' switch programs: compiled where p4c is installed, and run by the model of P4 (labs 2 and 3).
+"""Students' switch programs, compiled if p4c is installed, and run by the model of P4 (labs 2 and 3).
 
-``python -m mrclab.labs.p4 FOLDER`` says which program of a folder is checked: what p4c makes of
-``switch.p4``, or, without p4c, the compiled ``switch.json``.
+``python -m mrclab.labs.p4 FOLDER`` prints which program of a folder is checked: ``switch.p4``, which p4c
+compiles, or, without p4c, the compiled ``switch.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_P4C = (
 
 
 def program_of(folder: Path) -> Program:
-    """Return a student's program. Raise a hint if it cannot be read."""
+    """Return a student's program. Raise a hint if it cannot be compiled or read."""
     return _compiled(folder) if has_compiler() else read_compiled(folder / COMPILED)
 
 
@@ -67,7 +67,7 @@ def _compiled(folder: Path) -> Program:
 
 
 def full_name(program: Program, kind: str, last: str) -> str:
-    """Return the name of a table or an action by its last part. Raise a hint if there is none."""
+    """Return the full name of a table or an action from its last part. Raise a hint if there is none."""
     names = (
         [t.name for t in program.tables()] if kind == "table" else [a.name for a in program.actions.values()]
     )
@@ -81,13 +81,13 @@ def full_name(program: Program, kind: str, last: str) -> str:
 
 
 def model_of(program: Program, rules: dict[str, list[Rule]]) -> Interpreter:
-    """Return a switch that runs a program with these rules, by the tables' last names."""
+    """Return a model of a switch with a program and these entries, by the last names of the tables."""
     named = {full_name(program, "table", table): found for table, found in rules.items()}
     return Interpreter(program, named)
 
 
 def main(folder: Path) -> int:
-    """Say which program is checked, and read it; return the exit code."""
+    """Print which program is checked, and read the program. Return the exit code."""
     try:
         program = program_of(folder)
     except Hint as hint:

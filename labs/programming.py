@@ -1,7 +1,7 @@
-"""Lab 9: a NIC and a peer whose completions come in any order, for a student's C program (`stub_nic.c`).
+"""Lab 9: models of a NIC and its peer, against which a student's C program runs (`stub_nic.c`).
 
-The models are pure: `SendingNic` and `ReceivingNic` answer posts and polls, and raise `Wrong` with a hint.
-`run` connects one to the program, which runs in a process without rights.
+`SendingNic` and `ReceivingNic` do no I/O. They complete requests in random order and raise `Wrong` (a hint)
+for a mistake. `run` connects a model to the program, which runs in a process without rights.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ IDLE_POLLS = 2000
 SUCCESS, FLUSHED, RETRIES = 0, 5, 12
 WRITE_WITH_IMM, SIGNALED = 1, 2
 WRITTEN, IMMEDIATE = 1, 129
-"""Opcodes of completions: IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM."""
+"""Opcodes of completions: IBV_WC_RDMA_WRITE and IBV_WC_RECV_RDMA_WITH_IMM."""
 
 Watch = Callable[[str], None]
 
 
 class Wrong(Exception):  # noqa: N818
-    """A mistake of the program, as a hint."""
+    """The program made a mistake. The text is the hint for the student."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A transfer, and which queue pairs fail after how many completions of theirs."""
+    """A transfer. ``fail`` says after how many of its completions a queue pair fails."""
 
     receiving: bool = False
     qps: int = 1
@@ -47,13 +47,13 @@ class Setting:
 
     @property
     def messages(self) -> int:
-        """The number of messages."""
+        """The number of messages of the transfer."""
         return -(-self.length // self.message_bytes)
 
 
 @dataclass(frozen=True)
 class Write:
-    """A posted write."""
+    """A write that the program has posted."""
 
     qp: int
     wr_id: int
@@ -64,7 +64,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion as the program sees it; ``imm`` is -1 if there is none."""
+    """A completion that the program gets. ``imm`` is -1 if there is no immediate."""
 
     wr_id: int
     status: int
@@ -74,37 +74,37 @@ class Completion:
     byte_len: int = 0
 
     def words(self) -> str:
-        """Return it as the stub reads it."""
+        """Return the completion in the text format that the stub reads."""
         found = (self.wr_id, self.status, FIRST_QP_NUMBER + self.qp, self.opcode, self.imm, self.byte_len)
         return " ".join(map(str, found))
 
 
 class Nic(Protocol):
-    """Answers the program's requests of its NIC."""
+    """A model of a NIC, which handles the requests of the program."""
 
     def post_send(self, words: Sequence[int], data: bytes) -> int:
-        """Return 0 or an errno."""
+        """Post a write. Return 0 or an errno."""
 
     def post_recv(self, qp: int, wr_id: int) -> int:
-        """Return 0 or an errno."""
+        """Post a receive. Return 0 or an errno."""
 
     def started(self) -> None:
-        """Note that the first receives are posted."""
+        """Check the receives that are posted before the transfer starts."""
 
     def poll(self, count: int) -> list[Completion]:
-        """Return at most so many completions."""
+        """Return at most ``count`` completions."""
 
     def ended(self, code: int) -> None:
-        """Look at the end."""
+        """Check the transfer after the program has returned ``code``."""
 
 
 def memory_of(setting: Setting) -> bytes:
-    """Return the sender's data."""
+    """Return the data that the sender writes to the receiver."""
     return bytes((at * 31 + (at >> 8) * 7) & 0xFF for at in range(setting.length))
 
 
 class SendingNic:
-    """The NIC of a program that writes, with the receiver's memory."""
+    """The NIC of a program that sends writes, with the receiver's memory."""
 
     def __init__(self, setting: Setting, watch: Watch = lambda line: None) -> None:
         self._setting = setting
@@ -122,7 +122,7 @@ class SendingNic:
         self._used: set[int] = set()
 
     def post_send(self, words: Sequence[int], data: bytes) -> int:
-        """Check a request and take it. Raise Wrong."""
+        """Check a write request and accept it. Raise Wrong."""
         qp, wr_id, opcode, flags, imm, remote, rkey, pieces, lkey, length, ours = words
         setting = self._setting
         if opcode != WRITE_WITH_IMM:
@@ -175,14 +175,14 @@ class SendingNic:
         return 0
 
     def post_recv(self, qp: int, wr_id: int) -> int:
-        """Refuse: a sender needs none."""
+        """Refuse the request: a sender posts no receives."""
         return errno.EINVAL
 
     def started(self) -> None:
-        """Nothing to note."""
+        """Do nothing: a sender posts no receives."""
 
     def poll(self, count: int) -> list[Completion]:
-        """Complete some writes: of one queue pair in order, of several in any order. Raise Wrong."""
+        """Complete some writes: a queue pair's in order, but queue pairs in random order. Raise Wrong."""
         busy = [qp for qp, writes in enumerate(self._under_way) if writes]
         if not busy:
             self._idle += 1
@@ -209,7 +209,7 @@ class SendingNic:
             self._failed.add(qp)
             self._seen_failed.add(qp)
             if self._rng.random() < 0.5:
-                self._place(write)  # only its acknowledgement was lost
+                self._place(write)  # the write arrived; only its acknowledgement was lost
             self._watch(
                 f"complete  qp {qp}  message {write.number:2}  "
                 f"{'flushed' if status == FLUSHED else 'retries exceeded'}"
@@ -225,7 +225,7 @@ class SendingNic:
         self._memory[write.start : write.start + len(write.data)] = write.data
 
     def ended(self, code: int) -> None:
-        """Compare the memories, and the code. Raise Wrong."""
+        """Compare the receiver's memory with the sent data, and check the program's result. Raise Wrong."""
         setting = self._setting
         if len(setting.fail) == setting.qps:
             if code == 0:
@@ -267,7 +267,7 @@ class SendingNic:
 
 
 class ReceivingNic:
-    """The NIC of a program that is written to: immediates in any order, some of them twice."""
+    """The NIC of a program that receives writes. Immediates come in random order, some of them twice."""
 
     def __init__(self, setting: Setting, watch: Watch = lambda line: None) -> None:
         self._setting = setting
@@ -287,11 +287,11 @@ class ReceivingNic:
             self._coming[self._rng.randrange(setting.qps)].append(number)
 
     def post_send(self, words: Sequence[int], data: bytes) -> int:
-        """Refuse: a receiver sends nothing here."""
+        """Raise Wrong: a receiver posts no writes in this lab."""
         raise Wrong("A receiver posts no writes in this lab.")
 
     def post_recv(self, qp: int, wr_id: int) -> int:
-        """Take a receive. Raise Wrong."""
+        """Accept a receive. Raise Wrong if too many are posted."""
         if len(self._receives[qp]) == self._setting.depth:
             raise Wrong(
                 f"More than {self._setting.depth} receives of a queue pair are posted: post one again for "
@@ -304,7 +304,7 @@ class ReceivingNic:
         return 0
 
     def started(self) -> None:
-        """Require the first receives. Raise Wrong."""
+        """Check that enough receives are posted before the transfer starts. Raise Wrong."""
         if not all(len(each) == self._setting.depth for each in self._receives):
             raise Wrong(
                 "receive_start should post t->depth receives to each queue pair: the sender may start "
@@ -312,7 +312,7 @@ class ReceivingNic:
             )
 
     def poll(self, count: int) -> list[Completion]:
-        """Deliver some immediates, each into a posted receive. Raise Wrong."""
+        """Deliver some immediates, each into a posted receive. Raise Wrong if the program polls for ever."""
         found: list[Completion] = []
         for _ in range(self._rng.randint(0, max(0, count))):
             self._fail()
@@ -349,7 +349,7 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Let a queue pair fail whose time has come: its receives are flushed, the rest takes the others."""
+        """Fail each queue pair that has reached its limit: flush its receives, move its messages."""
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:
                 continue
@@ -363,7 +363,7 @@ class ReceivingNic:
             self._coming[qp].clear()
 
     def ended(self, code: int) -> None:
-        """Compare the receiver's data and messages with the code. Raise Wrong."""
+        """Compare the messages that came with the program's return code. Raise Wrong."""
         missing = self._setting.messages - len(self._come)
         if len(self._setting.fail) == self._setting.qps:
             if code == 0:
@@ -385,18 +385,18 @@ class ReceivingNic:
 
 
 def sources_of(skeleton: Path, transfer: bytes) -> dict[str, bytes]:
-    """Return the sources to compile: the student's file, the headers of the skeleton and the stub."""
+    """Return the files to compile by name: the student's file, the skeleton's headers and the stub."""
     headers = {path.name: path.read_bytes() for path in skeleton.glob("*.h")}
     return {**headers, STUB.name: STUB.read_bytes(), "transfer.c": transfer}
 
 
 def nic_of(setting: Setting, watch: Watch = lambda line: None) -> Nic:
-    """Return the NIC of a setting."""
+    """Return a model of a NIC for a transfer."""
     return (ReceivingNic if setting.receiving else SendingNic)(setting, watch)
 
 
 def run(program: Program, setting: Setting, nic: Nic) -> None:
-    """Run a transfer. Raise Wrong, and ProgramEnd if the program ends before it returns."""
+    """Run a transfer. Raise Wrong for a mistake, ProgramEnd if the program ends before it returns."""
     numbers = [FIRST_QP_NUMBER + qp for qp in range(setting.qps)]
     first = [int(setting.receiving), setting.qps, setting.depth, setting.length, setting.message_bytes]
     program.write(" ".join(map(str, [*first, REMOTE, RKEY, LKEY, *numbers])) + "\n")

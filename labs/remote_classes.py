@@ -1,4 +1,4 @@
-"""Classes of students that run in a process without rights, with the interface that a simulation expects."""
+"""Students' classes with the interface that a simulation expects. They run in a process without rights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.labs.sandbox.child import FIELDS
 
 
 def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
-    """Return a path policy whose choices are made by a class of a student's file."""
+    """Return a path policy class that calls a class of a student's file for each choice."""
 
     class Remote(_RemotePolicy):
         def __init__(self, rng: random.Random) -> None:
@@ -24,7 +24,7 @@ def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
 
 
 class _RemotePolicy(PathPolicy):
-    """Passes on the calls of a policy; EVs are sent as rows of numbers, and only if they have changed."""
+    """Passes the calls of a policy to the student's process. EVs are sent only after changes."""
 
     def start(self, module: RemoteModule, name: str) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class _RemotePolicy(PathPolicy):
             self._policy.later("update", changed)
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Return the EV that the student's policy chose; raise a hint if it is not an offered one."""
+        """Return the EV that the student's policy chose. Raise a hint if that EV was not offered."""
         self._tell(evs)
         value = self._policy.call("choose", now_ns, [ev.value for ev in evs])
         for ev in evs:
@@ -51,15 +51,15 @@ class _RemotePolicy(PathPolicy):
         raise Hint(f"{self._name}.choose returned something that is none of the EVs that it was offered.")
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Pass it on if the student's class has this method."""
+        """Call the student's ``on_sack``, if the class has this method."""
         self._note("on_sack", now_ns, ev, marked)
 
     def on_trim(self, now_ns: int, ev: Ev) -> None:
-        """Pass it on if the student's class has this method."""
+        """Call the student's ``on_trim``, if the class has this method."""
         self._note("on_trim", now_ns, ev)
 
     def on_loss(self, now_ns: int, ev: Ev) -> None:
-        """Pass it on if the student's class has this method."""
+        """Call the student's ``on_loss``, if the class has this method."""
         self._note("on_loss", now_ns, ev)
 
     def _note(self, method: str, now_ns: int, ev: Ev, *more: bool) -> None:
@@ -69,13 +69,13 @@ class _RemotePolicy(PathPolicy):
 
 
 class RemoteDetector:
-    """A student's loss detector (`mrclab.labs.repairing.Detector`)."""
+    """Passes calls to a student's loss detector (see `mrclab.labs.repairing.Detector`)."""
 
     def __init__(self, module: RemoteModule, window_ns: int, timeout_ns: int) -> None:
         self._detector = module.make("LossDetector", "detector", window_ns, timeout_ns)
 
     def on_sent(self, psn: int, now_ns: int) -> None:
-        """Pass on a transmission."""
+        """Report a transmission to the detector."""
         self._detector.later("on_sent", psn, now_ns)
 
     def on_sack(self, cumulative: int, above: AbstractSet[int], now_ns: int) -> Sequence[int]:
@@ -83,7 +83,7 @@ class RemoteDetector:
         return _packets("on_sack", self._detector.call("on_sack", cumulative, sorted(above), now_ns))
 
     def timer_ns(self) -> int | None:
-        """Return when to call `on_timer`. Raise a hint if it is no time."""
+        """Return the time at which to call `on_timer`. Raise a hint if it is not a time."""
         found = self._detector.call("timer_ns")
         if found is None:
             return None

@@ -1,8 +1,8 @@
 """A sender, a receiver and a network that follows a schedule, for a student's loss detection (lab 5).
 
-The sender sends ``packets`` packets, one each ``GAP_NS``. The schedule has the fate of each transmission and
-of each SACK, in the order of sending: lost, or how much later than usual it arrives. The detector decides
-which packets to send again. Nothing here takes real time.
+The sender sends ``packets`` packets, one each ``GAP_NS``. For each transmission and each SACK, in the order
+of sending, the schedule says whether it is lost or how late it arrives. The detector decides which packets
+are sent again. All times are simulated.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Protocol
 GAP_NS = 1_000
 ONE_WAY_NS = 5_000
 WINDOW_NS = 8_000
-"""The reordering window: a packet may be overtaken by others that were sent up to so much later."""
+"""The reordering window: a packet may be overtaken by packets that were sent up to this much later."""
 TIMEOUT_NS = 50_000
 _LAST_NS = 10_000_000
 LOST = None
 
 
 class Detector(Protocol):
-    """The sender's detector of lost packets."""
+    """The interface of a loss detector, which finds the sender's lost packets."""
 
     def on_sent(self, psn: int, now_ns: int) -> None:
-        """Note a transmission, the first of a packet or a repeat."""
+        """Record a transmission: the first of a packet, or a repeat."""
 
     def on_sack(self, cumulative: int, above: AbstractSet[int], now_ns: int) -> Sequence[int]:
-        """Take a SACK; return the packets to send again now."""
+        """Process a SACK. Return the packets to send again now."""
 
     def timer_ns(self) -> int | None:
-        """Return when to call `on_timer`, None for never."""
+        """Return the time at which to call `on_timer`, or None if no timer is needed."""
 
     def on_timer(self, now_ns: int) -> Sequence[int]:
         """Return the packets to send again now."""
@@ -40,10 +40,9 @@ class Detector(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The behaviour of the network: the extra delay of each transmission and each SACK in ns, None if it
-    is lost.
+    """The behaviour of the network: the extra delay of each transmission and each SACK in ns.
 
-    Packets after the end of a list arrive as usual.
+    None means that it is lost. Transmissions and SACKs after the end of a list arrive without extra delay.
     """
 
     packets: int
@@ -51,7 +50,7 @@ class Schedule:
     sacks: tuple[int | None, ...] = ()
 
     def words(self) -> str:
-        """Say it in a line."""
+        """Describe the schedule in one line."""
         parts = [f"{self.packets} packets"]
         for what, fates in (("transmission", self.data), ("SACK", self.sacks)):
             for number, fate in enumerate(fates):
@@ -64,46 +63,46 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A packet that was sent again although a copy of it was on its way, or there already."""
+    """A packet that was sent again although an earlier copy had arrived or was on its way."""
 
     psn: int
     t_ns: int
     arrives_ns: int
-    """When the earlier copy arrives."""
+    """The time at which the earlier copy arrives."""
     sent_ns: int
-    """When that copy was sent."""
+    """The time at which the earlier copy was sent."""
     nth: int
-    """Which repeat of this packet: 1 for the first."""
+    """The number of this repeat among the repeats of the packet: 1 for the first."""
 
 
 @dataclass
 class Story:
-    """What became of a schedule."""
+    """The result of a schedule."""
 
     delivered: bool = False
     delivered_ns: int = 0
-    """When the last packet arrived for the first time."""
+    """The time at which the last missing packet arrived."""
     known: bool = False
-    """The sender has proof that everything was delivered."""
+    """True if the sender knows by SACKs that everything was delivered."""
     missing: tuple[int, ...] = ()
     sent: int = 0
-    """Transmissions, repeats included."""
+    """The number of transmissions, including repeats."""
     needless: list[Repeat] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)
-    """Time and PSN of each repeat."""
+    """The time and PSN of each repeat."""
     endless: bool = False
-    """It was broken off, since far too much was sent."""
+    """True if the run was stopped because far too many packets were sent."""
     lines: list[tuple[int | None, str]] = field(default_factory=list)
-    """What happened, and to which packet; None: to all."""
+    """Descriptions of events, each with the packet that it concerns, or None if it concerns all packets."""
 
     def text(self, most: int = 24, about: int | None = None) -> str:
-        """Return what happened, a line each; ``about`` leaves out what happened to other packets."""
+        """Return the events, one a line. With ``about``, leave out the events of other packets."""
         shown = [line for psn, line in self.lines if about is None or psn in (None, about)]
         return "\n".join(shown if len(shown) <= most else [*shown[:most], "..."])
 
 
 def tell(detector: Detector, schedule: Schedule) -> Story:
-    """Let a detector go through a schedule and return the story."""
+    """Run a schedule with a detector and return the result."""
     return _Run(detector, schedule).story()
 
 

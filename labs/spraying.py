@@ -1,6 +1,6 @@
-"""A stream of packets over a simulated fabric by a student's path policy, and its results (lab 4).
+"""Send a stream over a simulated fabric by a student's path policy, and measure the results (lab 4).
 
-Sender, receiver and switches are those of `--target sim`; 100 Gbit/s a port, no root, no waiting.
+Sender, receiver and switches are those of `--target sim`, with 100 Gbit/s a port. All times are simulated.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _HEADERS_ONLY_BYTES = 256
 
 @dataclass(frozen=True)
 class Fault:
-    """A link that drops every packet (``ratio`` None), or has only that part of its rate left.
+    """A fault of a link: the link drops every packet (``ratio`` None), or keeps only this part of its rate.
 
-    It is whole again at ``until_us``, if that is not 0.
+    If ``until_us`` is not 0, the fault ends then.
     """
 
     link: str
@@ -49,27 +49,27 @@ class Fault:
 
 @dataclass(frozen=True)
 class Sprayed:
-    """What became of a stream. EVs are numbers; PSNs count from 0, in the order of sending."""
+    """The results of a stream. EVs are numbers. PSNs count from 0, in the order of sending."""
 
     sent: Mapping[int, int]
-    """Packets that were sent on each EV."""
+    """The number of packets that were sent on each EV."""
     arrived: tuple[int, ...]
-    """PSNs in the order in which they arrived, of packets that were not trimmed. One may be there twice."""
+    """The PSNs of untrimmed packets, in the order of arrival. A PSN may be there twice."""
     took_us: float
-    """Until the last write completed; infinite if not all did."""
+    """The time until the last write completed, or infinity if not all completed."""
     lost: Mapping[int, int]
-    """Packets that the sender took for lost, by EV."""
+    """The number of packets on each EV that the sender counted as lost."""
     lost_after: Mapping[int, int]
-    """The same, of those sent after `Fault.at_us` + 100 us: what went onto a path known to be broken."""
+    """As ``lost``, but only packets sent after `Fault.at_us` + 100 us, when the fault should be known."""
 
     @property
     def finished(self) -> bool:
-        """Everything was delivered."""
+        """True if everything was delivered."""
         return self.took_us != float("inf")
 
 
 def fabric() -> Fabric:
-    """Return the fabric of the lab: 4 planes of 100 Gbit/s, 4 T1s in each, so 16 EVs."""
+    """Return the fabric of the lab: 4 planes of 100 Gbit/s with 4 T1s each, so 16 EVs."""
     links = {"rate": "100 Gbit/s", "delay": "500 ns"}
     shape = {"name": "spray", "planes": 4, "t0": 2, "t1": 4, "hosts": 4}
     return build_fabric(json.dumps({**shape, "links": {"host": links, "fabric": links}}), "spray")
@@ -86,8 +86,8 @@ def spray(
 ) -> Sprayed:
     """Send a stream from one rack to the other and return its results.
 
-    Without ``policy``, MRC's own rotation is used. ``cross_traffic``: h1 writes to h2 at the same time, on
-    few of the paths. ``ev_health`` False: MRC retires no path, so that the policy has to avoid lossy ones.
+    Without ``policy``, MRC's own rotation is used. With ``cross_traffic``, h1 writes to h2 at the same time,
+    over few of the paths. Without ``ev_health``, MRC retires no path, so the policy has to avoid lossy paths.
     """
     world = _World(fabric(), seed)
     sender = _Stream(world, SRC, DST, packets, policy, ev_health)
@@ -111,7 +111,7 @@ def spray(
 
 
 def some_evs() -> list[Ev]:
-    """Return the 16 EVs of a fresh queue pair, as a policy is offered them, to set their counters by hand."""
+    """Return the 16 EVs of a new queue pair, for checks that set their counters by hand."""
     world = _World(fabric(), 1)
     sender = _Stream(world, SRC, DST, 1, None, ev_health=True)
     found = sender.endpoint.qps[sender.qpn].evs.by_value
@@ -127,14 +127,14 @@ def _first_of_each_plane(evs: Any) -> Any:
 
 
 class _FirstOfEachPlane(PathPolicy):
-    """Keeps to the first T1 of each plane, and so loads these."""
+    """A policy that uses only the first T1 of each plane, so that these T1s are loaded."""
 
     def choose(self, now_ns: int, evs: Any) -> Any:
         return self.rng.choice(_first_of_each_plane(evs))
 
 
 class _World:
-    """The network, with a NIC at every host."""
+    """The simulated network and the NICs of its hosts."""
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self.fabric = fabric
@@ -143,7 +143,7 @@ class _World:
         self.faults = NetworkFaults(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any], policy: type[PathPolicy] | None) -> Nic:
-        """Return the host's NIC, attached."""
+        """Return a new NIC that is attached to the network at a host."""
         base = {**datacenter_mrc(self.fabric, host), **options}
         config: MrcConfig = mrc_config(self.fabric, host, base)
         rng = random.Random(self.rng.getrandbits(32))
@@ -151,7 +151,7 @@ class _World:
         return self.network.attach(host, endpoint, _REACTION_NS)
 
     def plan(self, fault: Fault) -> None:
-        """Break and mend a link when it is time."""
+        """Schedule the start and the end of a fault."""
 
         def change(broken: bool) -> None:
             if fault.ratio is None:
@@ -165,14 +165,14 @@ class _World:
             clock.call_at(fault.until_us * _US_PS, lambda: change(False))
 
     def run(self, done: Any) -> None:
-        """Let time pass until all is done, or far too much of it has passed."""
+        """Run the simulation until ``done`` returns True or the simulated time is far too long."""
         clock = self.network.clock
         while not done() and clock.now_ps < _LONGEST_US * _US_PS:
             clock.run(clock.now_ps + 20 * _US_PS)
 
 
 class _Stream:
-    """One write of many packets from one host to another, and the observations at both ends."""
+    """One write of many packets from one host to another, with records of both ends."""
 
     def __init__(
         self,
@@ -211,22 +211,22 @@ class _Stream:
 
     @property
     def done(self) -> bool:
-        """The write has completed."""
+        """True if the write has completed."""
         return self.took_ns != float("inf")
 
     def tick(self, now_ns: int) -> int | None:
-        """Have nothing more to post."""
+        """Post nothing more."""
         return None
 
     def take(self, event: Event) -> None:
-        """Note completions and losses."""
+        """Record completions and losses."""
         if isinstance(event, SendCompleted):
             self.took_ns = event.t_ns
         elif isinstance(event, PacketLost):
             self.losses.append(event)
 
     def psn_of(self, frame: bytes) -> int | None:
-        """Return the PSN of a data packet, counted from the first that was sent; None for other frames."""
+        """Return the PSN of a data packet, counted from the first sent one. Return None for other frames."""
         opcode = frame[BTH_OFFSET]
         if not _FIRST_WRITE <= opcode <= _LAST_WRITE or len(frame) < _HEADERS_ONLY_BYTES:
             return None
@@ -244,12 +244,12 @@ class _Stream:
 
 
 class _FirstPsn:
-    """Lets a stream learn at the sender which PSN is the first."""
+    """Watches the frames that the sender sends, so that a stream learns its first PSN."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
 
     def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
-        """Look at each frame that is sent."""
+        """Record the PSN of a sent frame."""
         if outgoing:
             self._stream.psn_of(frame)

@@ -1,7 +1,7 @@
 """A student's folder: the variant drawn from the student's number, the start, and the hand-in.
 
-``mrclab lab start N --student ID`` writes the number into the folder and the variant into ``yours.md`` and
-the skeleton. Checks draw the same values again. Without a number all values are those of the lab's page.
+``mrclab lab start N --student ID`` writes the number into the folder, and the variant into ``yours.md`` and
+the skeleton. Checks draw the same values again. Without a number, all values are those of the lab's page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mrclab.topologies import load_fabric
 
 T = TypeVar("T")
 MARKER = ".mrclab-lab"
-"""The file that says which lab a folder belongs to, and in a second line the student's number, if any."""
+"""The file that names the lab of a folder. A second line may have the student's number."""
 _STUDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _SEEDS = range(1_000, 1_000_000)
 _TINY = "tiny"
@@ -45,28 +45,28 @@ def student_number(text: str) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """The values of one student, "" for those of the lab's page."""
+    """The values of one student. With ``student`` "", the values of the lab's page."""
 
     student: str = ""
 
     def choose(self, what: str, usual: T, choices: Sequence[T]) -> T:
-        """Return one of the choices, the same for each ``what`` and student; ``usual`` without a student."""
+        """Draw a choice, which depends only on ``what`` and the student; ``usual`` without a student."""
         if not self.student:
             return usual
         digest = hashlib.sha256(f"{what} {self.student}".encode()).digest()
         return choices[int.from_bytes(digest[:8]) % len(choices)]
 
     def seed(self, what: str, usual: int) -> int:
-        """Return a seed of the student's own."""
+        """Return a seed that depends on the student."""
         return self.choose(f"seed of {what}", usual, _SEEDS)
 
 
 USUAL = Variant()
-"""The values of the page."""
+"""The values of the lab's page."""
 
 
 def variant_in(folder: Path) -> Variant:
-    """Return the variant of a student's folder: that of the page if the folder has no valid number."""
+    """Return the variant of a student's folder, or `USUAL` if the folder has no valid number."""
     try:
         lines = files.read(folder / MARKER, 200).decode("utf-8", errors="replace").splitlines()
         return Variant(student_number(lines[1]))
@@ -88,12 +88,12 @@ class Route:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of all nodes, hosts included."""
+        """The names of all nodes on the path, including the hosts."""
         plane = self.plane
         return (self.src, f"p{plane}-t0-0", f"p{plane}-t1-{self.t1}", f"p{plane}-t0-1", self.dst)
 
     def path(self) -> FabricPath:
-        """Return the fabric's path."""
+        """Return this path as a path of the fabric."""
         paths = load_fabric(_TINY).paths(self.src, self.dst)
         return next(path for path in paths if {*self.nodes[1:-1]} <= {*path.nodes})
 
@@ -104,39 +104,39 @@ _ROUTES = tuple(
     for dst in ("h2", "h3")
     for plane in (0, 1)
     for t1 in (0, 1)
-    if (src, dst, plane) != ("h0", "h2", 0)  # the page's examples
+    if (src, dst, plane) != ("h0", "h2", 0)  # this path is the example of the lab's page
 )
 
 
 def followed_route(variant: Variant) -> Route:
-    """Return the path that the student follows hop by hop (lab 1)."""
+    """Return the path that the student has to follow hop by hop (lab 1)."""
     return variant.choose("followed", Route("h1", "h3", 1, 1), _ROUTES)
 
 
 def packet_route(variant: Variant) -> Route:
-    """Return the path of the packet that the student makes (lab 1): never the followed one."""
+    """Return the path of the packet that the student has to make (lab 1): never the followed path."""
     choices = [route for route in _ROUTES if route != followed_route(variant)]
     return variant.choose("packet", Route("h0", "h3", 1, 1), choices)
 
 
 def dead_plane(variant: Variant) -> str:
-    """Return the plane that dies (lab 7)."""
+    """Return the plane that fails (lab 7)."""
     return variant.choose("plane", "p1", ("p0", "p1", "p2", "p3"))
 
 
 def dead_port(variant: Variant) -> str:
-    """Return the NIC port that dies (lab 7)."""
+    """Return the NIC port that fails (lab 7)."""
     return variant.choose("port", "h1-eth1", tuple(f"h{h}-eth{p}" for h in range(4) for p in range(4)))
 
 
 def wanted_nics(variant: Variant) -> int:
-    """Return the number of NICs that a design must have room for (lab 8)."""
+    """Return the number of NICs for which a design must have room (lab 8)."""
     return variant.choose("nics", 50_000, range(40_000, 60_001, 500))
 
 
 @dataclass(frozen=True)
 class Mine:
-    """A lab's variant as the student reads it, and the lines of the skeleton that differ, old and new."""
+    """A variant of a lab: the text for the student, and the changed lines of the skeleton, old and new."""
 
     page: str
     changes: Mapping[str, Sequence[tuple[str, str]]]
@@ -200,14 +200,14 @@ PAGE = "yours.md"
 
 
 def skeleton_text(lab: int, name: str, variant: Variant) -> str:
-    """Return a file of a lab's skeleton as the student of a variant got it."""
+    """Return a file of a lab's skeleton with the changes of a student's variant."""
     found = next(one for one in all_labs() if one.number == lab)
     text = (folder_of(found) / "start" / name).read_text(encoding="utf-8")
     return _changed(text, _MINE[lab](variant).changes[name])
 
 
 def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
-    """Replace all at once, so that nothing new is taken for something old."""
+    """Make all replacements at once, so that no new text is replaced again."""
     for number, (old, _) in enumerate(changes):
         text = text.replace(old, f"\0{number}\0")
     for number, (_, new) in enumerate(changes):
@@ -216,9 +216,9 @@ def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
 
 
 def personalise(lab: int, folder: Path, variant: Variant) -> bool:
-    """Write a student's variant of a lab into a fresh folder; return whether the lab has variants.
+    """Write a student's variant of a lab into a new folder. Return whether the lab has variants.
 
-    The other labs ask for programs, which are checked with values that nobody knows before.
+    The other labs ask for programs, and their checks use values that students do not know.
     """
     made = _MINE.get(lab)
     if made is None or not variant.student:
@@ -247,7 +247,7 @@ def start(lab: Lab, folder: Path, variant: Variant = USUAL) -> list[str]:
 def solution(lab: Lab, folder: Path) -> list[str]:
     """Copy a lab's solution into a new folder; return the names of the files.
 
-    Raise InputError as `start`, and if there are no solutions here: students install none.
+    Raise InputError as `start` does, or if no solutions are installed: students do not have them.
     """
     return _copied(lab, "solution", folder, USUAL)
 
@@ -273,9 +273,9 @@ def _copied(lab: Lab, part: str, folder: Path, variant: Variant) -> list[str]:
 
 
 def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
-    """Return the folder with a student's work: the given one, ``here``, or the usual one below.
+    """Return the folder with a student's work: the given folder, ``here``, or the usual one in ``here``.
 
-    Raise InputError if there is none, or it belongs to another lab.
+    Raise InputError if there is no such folder, or if it belongs to another lab.
     """
     if given is not None:
         folder = Path(given)
@@ -298,11 +298,11 @@ def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
 def pack(
     lab: Lab, folder: Path, out: Path, outcomes: Sequence[Outcome], when: str, version: str
 ) -> dict[str, object]:
-    """Write a hand-in: a zip file with the student's files and ``result.json``; return the latter's content.
+    """Write a hand-in: a zip file with the student's files and ``result.json``. Return the result.
 
-    Packed are the lab's files and whatever else of up to 5 MB lies in the folder itself. Raise InputError
-    if one of the lab's files is missing, or a link is among the files: with root's rights it could lead to
-    any file of the machine.
+    The zip file has the lab's files and all other files of up to 5 MB directly in the folder. Raise
+    InputError if a file of the lab is missing or if a file is a link. With root's rights, a link could lead
+    to any file.
     """
     missing = [name for name in lab.spec.files if not os.path.lexists(folder / name)]
     if missing:
@@ -329,14 +329,14 @@ def pack(
 
 
 def _hand_over(made: Path) -> None:
-    """Give what root made in somebody else's folder to its owner.
+    """If root made files in another user's folder, make that user their owner.
 
-    Students are root by sudo, or in a container.
+    Students are root by sudo or in a container.
     """
     owner = made.absolute().parent.stat()
     if not is_root() or owner.st_uid == 0:
         return
-    with suppress(OSError):  # a file system without owners
+    with suppress(OSError):  # some file systems have no owners
         for path in (made, *made.rglob("*")):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 

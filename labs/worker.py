@@ -1,8 +1,8 @@
 """``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S [NUMBER]``: run a lab's checks in a process.
 
-Each outcome is a line of JSON on standard output; the output of the student's code goes to standard error.
-The student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads
-the student's files, which may make it slow or large, so it can be ended as well.
+Each outcome is a line of JSON on standard output. The output of the student's code goes to standard error.
+The student's code runs in another process, without rights (`mrclab.labs.sandbox`). This process only reads
+the student's files, but these may make it slow or large, so it can be ended as well.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def load_checks(path: Path) -> Checks:
 
 
 def main(check: str, folder: str, first: str, limit_s: str, number: str | None = None) -> int:
-    """Run the checks from number ``first`` on; the student's code has ``limit_s`` seconds for each.
+    """Run the checks from number ``first`` on. The student's code has ``limit_s`` seconds for each check.
 
-    ``number`` is the student's, which draws the variant; without it the folder's own counts.
+    ``number`` is the student's number, from which the variant is drawn. Without it, the folder's own is used.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

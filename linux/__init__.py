@@ -1,4 +1,4 @@
-"""The kernel's interfaces, in the terms of its manual pages. Independent of fabrics.
+"""The kernel's interfaces, in the terms of its manual pages. They do not depend on fabrics.
 
-All modules can be imported on any system, except `rtnetlink`, which uses `pyroute2`.
+All modules except `rtnetlink`, which uses `pyroute2`, can be imported on any system.
 """

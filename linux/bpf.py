@@ -1,11 +1,10 @@
 """The bpf(2) system call by ctypes (maps, program loading, test runs), and classic BPF for sockets.
 
-Struct layouts are those of `union bpf_attr` in linux/bpf.h. All functions raise OSError with the errno of
-the call, or MachineError where the errno says that the machine lacks something.
+Struct layouts are those of `union bpf_attr` in linux/bpf.h. All functions raise OSError with the errno of the
+call, or MachineError if the errno means that the machine lacks something.
 
-With a filter on a socket the kernel wakes no process for a frame that the filter drops. Filters are not
-compiled with what drives the core: compiled code lets go of a buffer after its last mention, before the
-kernel has read it.
+A filter on a socket drops frames in the kernel, so no process is woken for them. This module must not be
+compiled with mypyc: compiled code frees a buffer after its last use in Python, before the kernel has read it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LOAD_ATTEMPTS = 5
-"""The verifier ends with EAGAIN if a signal interrupts it. libbpf also makes five attempts."""
+"""How often a load is tried, as in libbpf: if a signal interrupts the verifier, it returns EAGAIN."""
 _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4
@@ -54,15 +53,15 @@ def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
 
 
 class Prepared:
-    """An update of a map with all its arguments ready. It runs no Python when it is made."""
+    """An update of a map whose arguments are ready, so that making the update runs no Python code."""
 
     __slots__ = ("_kept", "make")
 
     def __init__(self, command: int, attr: ctypes.Array[ctypes.c_char], *kept: object) -> None:
         self.make: Callable[[], int] = partial(libc().syscall, _NUMBER, command, attr, len(attr))
-        """Makes it and returns 0, or -1 if the kernel refuses it."""
+        """Make the update. Return 0, or -1 if the kernel refuses it."""
         self._kept = kept
-        """The memory that the attribute points into."""
+        """The memory to which the attribute points. It must live as long as this object."""
 
 
 def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
@@ -71,7 +70,7 @@ def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
 
 
 def _lock_btf(size: int) -> bytes:
-    """BTF of an int, of a bpf_spin_lock with one, and of a struct of `size` bytes that begins with one."""
+    """Return BTF for a struct of `size` bytes that begins with a bpf_spin_lock, which holds an int."""
     names = b"\0int\0bpf_spin_lock\0val\0value\0lock\0"
     at = {
         n: names.index(b"\0" + n + b"\0") + 1 for n in (b"int", b"bpf_spin_lock", b"val", b"value", b"lock")
@@ -91,11 +90,11 @@ def _load_btf(data: bytes) -> int:
 
 
 def create_map(spec: MapSpec) -> int:
-    """Create a map; returns its descriptor. Raises OSError for a size that the kernel does not make."""
-    # The kernel keeps 15 characters of a name, and takes letters, digits, '_' and '.' only.
+    """Create a map and return its descriptor. Raise OSError if the kernel does not accept its size."""
+    # The kernel keeps 15 characters of a name, and accepts only letters, digits, '_' and '.'.
     name = "".join(c if c.isalnum() else "_" for c in spec.name.split(".", 1)[-1])[:15].encode()
     numbers = (spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0)
-    if max(numbers) >= 1 << 32:  # the kernel's answer to a size that fits its fields but is too large
+    if max(numbers) >= 1 << 32:  # too large for the field: fail as the kernel does for large sizes
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     btf = -1
     try:
@@ -112,12 +111,12 @@ def create_map(spec: MapSpec) -> int:
             ) from exc
         raise
     finally:
-        if btf >= 0:  # the map holds it
+        if btf >= 0:  # the map keeps its own reference to the BTF
             os.close(btf)
 
 
 def possible_cpus() -> int:
-    """Return how many CPUs the kernel keeps per-CPU values for (/sys/devices/system/cpu/possible)."""
+    """Return for how many CPUs the kernel stores per-CPU values (/sys/devices/system/cpu/possible)."""
     with open("/sys/devices/system/cpu/possible") as f:
         return sum(
             int(last or first) - int(first) + 1
@@ -126,7 +125,7 @@ def possible_cpus() -> int:
 
 
 class RefusedError(SwitchError):
-    """The verifier refused a program. Carries its message and the instruction it had reached."""
+    """The verifier refused a program. Has the verifier's message and the number of the instruction."""
 
     def __init__(self, error: str, said: str, instruction: int | None, place: str | None = None) -> None:
         where = "" if place is None else f" in {place}"
@@ -134,18 +133,18 @@ class RefusedError(SwitchError):
         self.error, self.said, self.instruction = error, said, instruction
 
     def at(self, place: str | None) -> RefusedError:
-        """Return this error with the part of the P4 program that the instruction was made of."""
+        """Return this error with ``place``, the part of the P4 program that became the instruction."""
         return RefusedError(self.error, self.said, self.instruction, place)
 
 
 class Map:
-    """A map that this process holds open. Not for concurrent use: buffers are reused from call to call."""
+    """An open map of this process. Not for concurrent use: each call reuses the same buffers."""
 
     def __init__(self, spec: MapSpec, fd: int | None = None) -> None:
         self.spec = spec
         self.fd = create_map(spec) if fd is None else fd
         self._memory: mmap.mmap | None = None
-        if spec.type == MapType.RINGBUF:  # has neither keys nor values
+        if spec.type == MapType.RINGBUF:  # a ring buffer has neither keys nor values
             return
         self._key = ctypes.create_string_buffer(spec.key_size)
         self._next = ctypes.create_string_buffer(spec.key_size)
@@ -156,7 +155,7 @@ class Map:
         self._attr = {
             flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST, LOCK)
         }
-        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # EINVAL unless the rest is zero
+        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # EINVAL if other fields are not zero
         self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
         self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)
 
@@ -166,7 +165,7 @@ class Map:
         _bpf(_UPDATE, self._attr[flag])
 
     def prepared(self, key: bytes, value: bytes | None, flag: int = ANY) -> Prepared:
-        """Return what sets an entry, or with None removes it, to be made later."""
+        """Return a prepared update that sets an entry, or removes it if ``value`` is None."""
         key_memory = ctypes.create_string_buffer(key, len(key))
         at = ctypes.addressof(key_memory)
         if value is None:
@@ -181,7 +180,7 @@ class Map:
         _bpf(_DELETE, self._delete_attr)
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return the value of an entry, None if absent; in a per-CPU map, those of all possible CPUs."""
+        """Return an entry's value, or None if there is none; in a per-CPU map the values of all CPUs."""
         self._key.raw = key
         try:
             _bpf(_LOOKUP, self._attr[ANY])
@@ -207,14 +206,14 @@ class Map:
             attr = self._next_attr
 
     def memory(self) -> mmap.mmap:
-        """Return the values of a mappable array as memory, which the program sees change."""
+        """Map the values of a mappable array into memory. The program sees each change at once."""
         if self._memory is None:
             size = (self.spec.value_size * self.spec.max_entries + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
             self._memory = mmap.mmap(self.fd, size)
         return self._memory
 
     def close(self) -> None:
-        """Give up this process's hold on the map."""
+        """Close the map in this process. The kernel keeps it as long as others use it."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -224,7 +223,7 @@ class Map:
 
 
 def map_marks(code: bytes) -> list[tuple[int, int]]:
-    """Return the marks that the compiler left in 64-bit loads: (offset in bytes, number of the map)."""
+    """Return the marks that the compiler left in 64-bit loads, as (offset in bytes, number of the map)."""
     found = []
     for at in range(0, len(code), 8):
         if code[at] != _LD_IMM64:
@@ -237,7 +236,7 @@ def map_marks(code: bytes) -> list[tuple[int, int]]:
 
 
 def relocate(code: bytes, fds: list[int]) -> bytes:
-    """Put map descriptors in the place of the compiler's marks."""
+    """Replace the compiler's marks by map descriptors."""
     out = bytearray(code)
     for at, number in map_marks(code):
         struct.pack_into("<I", out, at, fds[number])
@@ -293,26 +292,26 @@ def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> in
 
 
 def attach_first(program_fd: int, ifindex: int, *, egress: bool = False) -> int:
-    """Run a tc program for every frame that comes in on an interface, before all of its tc filters (tcx).
+    """Run a tc program for every frame that an interface receives, before all of its tc filters (tcx).
 
-    With ``egress`` it runs for every frame that goes out, before the queue of the interface.
+    With ``egress``, run it for every frame that the interface sends, before the interface's queue.
 
-    Return the descriptor of the attachment, which lasts until it is closed. Raise OSError: EINVAL where
-    the kernel is older than 6.6.
+    Return the descriptor of the attachment, which lasts until the descriptor is closed. Raise OSError with
+    EINVAL if the kernel is older than 6.6.
     """
     where = _TCX_EGRESS if egress else _TCX_INGRESS
     return _bpf(_LINK_CREATE, _attr("IIII", program_fd, ifindex, where, 0))
 
 
 def run_once(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:
-    """Run a program on a frame (BPF_PROG_TEST_RUN): (return code, frame after it, ns per run).
+    """Run a program on a frame (BPF_PROG_TEST_RUN). Return (return code, changed frame, ns per run).
 
-    The kernel takes frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must
-    be an interface of this network namespace, or 0 for its loopback.
+    The kernel accepts frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must
+    be an interface of this network namespace, or 0 for the namespace's loopback.
     """
     source = ctypes.create_string_buffer(frame, len(frame))
     out = ctypes.create_string_buffer(16384)
-    context = ctypes.create_string_buffer(192)  # struct __sk_buff
+    context = ctypes.create_string_buffer(192)  # the size of struct __sk_buff
     struct.pack_into("=I", context, 40, ifindex)
     attr = ctypes.create_string_buffer(
         struct.pack(
@@ -342,11 +341,11 @@ SO_ATTACH_FILTER = 26
 
 
 Instructions = tuple[tuple[int, int, int, int], ...]
-"""A classic BPF program: code, jump if true, jump if false, constant."""
+"""A classic BPF program. Each instruction is (code, jump if true, jump if false, constant)."""
 
 
 def udp_filter(port: int, size: int) -> Instructions:
-    """Return a filter for the first `size` bytes of each IPv6 frame with UDP to this port."""
+    """Return a filter that passes IPv6 frames with UDP to this port, cut to their first `size` bytes."""
     return (
         (0x30, 0, 0, 20),
         (0x15, 0, 3, socket.IPPROTO_UDP),

@@ -1,8 +1,8 @@
-"""BPF in plain values: descriptions of maps, marks that stand for maps in code, and instructions.
+"""BPF as plain values: descriptions of maps, marks that stand for maps in code, and instructions.
 
-Nothing here calls the kernel, so a compiler may use it on any machine. Instructions are for programs of a
-dozen of them that no compiler is worth starting for. Each is eight bytes: opcode, destination and source
-register, offset, immediate [RFC 9669, section 3].
+Nothing here calls the kernel, so a compiler can use this module on any machine. The instructions are for
+programs of about a dozen instructions, for which no compiler is needed. An instruction has eight bytes:
+opcode, destination and source register, offset, immediate [RFC 9669, section 3].
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""Plus a map's number: compiled code holds it until `mrclab.linux.bpf.relocate` puts the descriptor there."""
+"""Compiled code has this plus a map's number, until `mrclab.linux.bpf.relocate` inserts the descriptor."""
 
 
 class MapType(IntEnum):
-    """The map types used here, by their number in bpf(2)."""
+    """The map types that mrclab uses, by their number in bpf(2)."""
 
     HASH = 1
     ARRAY = 2
@@ -35,9 +35,9 @@ NO_PREALLOC, MMAPABLE = 1, 1 << 10
 class MapSpec:
     """A map to create.
 
-    A `shared` one is created once for all switches that run the program. The value of one with `lock` is a
-    bpf_spin_lock, which the kernel wants described by BTF. `initial` is what element 0 of an array holds at
-    first, where that is not zeros.
+    A map with `shared` is created once for all switches that run the program. A map with `lock` has a
+    bpf_spin_lock at the start of its value, which the kernel needs described by BTF. `initial` is the first
+    value of element 0 of an array; without it, the element is all zeros.
     """
 
     name: str
@@ -47,17 +47,17 @@ class MapSpec:
     max_entries: int
     flags: int = 0
     shared: bool = False
-    lock: bool = False  # also with more behind the lock: then it can be updated under it
+    lock: bool = False  # more data may follow the lock; then the kernel can update the value under the lock
     initial: bytes | None = None
 
 
 INSN_BYTES = 8
 CONTEXT = 1
-"""The register that holds the frame at the start."""
+"""The register that holds the frame's context when the program starts."""
 RESULT = 0
-"""The register of the return value, of a call and of the program."""
+"""The register of the return value, both of a helper and of the program."""
 GET_PRANDOM_U32, REDIRECT, SET_HASH_INVALID = 7, 23, 41
-"""Helpers, by their numbers in linux/bpf.h."""
+"""Helpers of the kernel, by their numbers in linux/bpf.h."""
 
 
 def _insn(code: int, dst: int = 0, src: int = 0, offset: int = 0, imm: int = 0) -> bytes:
@@ -65,40 +65,40 @@ def _insn(code: int, dst: int = 0, src: int = 0, offset: int = 0, imm: int = 0) 
 
 
 def put(register: int, value: int) -> bytes:
-    """``register = value``, a signed number of 32 bits."""
+    """Return the code of ``register = value``, where ``value`` is a signed number of 32 bits."""
     return _insn(0xB7, register, imm=value)
 
 
 def copy(to: int, register: int) -> bytes:
-    """``to = register``."""
+    """Return the code of ``to = register``."""
     return _insn(0xBF, to, register)
 
 
 def load_word(to: int, base: int, offset: int) -> bytes:
-    """``to = *(u32 *)(base + offset)``."""
+    """Return the code of ``to = *(u32 *)(base + offset)``."""
     return _insn(0x61, to, base, offset)
 
 
 def store_word(base: int, offset: int, register: int) -> bytes:
-    """``*(u32 *)(base + offset) = register``."""
+    """Return the code of ``*(u32 *)(base + offset) = register``."""
     return _insn(0x63, base, register, offset)
 
 
 def unless_equal(register: int, value: int, body: bytes) -> bytes:
-    """``body`` where the register's lower half is another value."""
+    """Return code that runs ``body`` if the lower half of the register is not equal to ``value``."""
     return _insn(0x16, register, offset=len(body) // INSN_BYTES, imm=value) + body
 
 
 def if_below(register: int, value: int, body: bytes) -> bytes:
-    """``body`` where the register's lower half, unsigned, is less than a value."""
+    """Return code that runs ``body`` if the lower half of the register, unsigned, is less than ``value``."""
     return _insn(0x36, register, offset=len(body) // INSN_BYTES, imm=value) + body
 
 
 def call(helper: int) -> bytes:
-    """Call a helper: it takes registers 1 to 5, which are lost, and answers in `RESULT`."""
+    """Return code that calls a helper. It takes registers 1 to 5, which are lost, and returns in `RESULT`."""
     return _insn(0x85, imm=helper)
 
 
 def leave(value: int | None = None) -> bytes:
-    """End the program with a value, by default that of `RESULT`."""
+    """Return code that ends the program with ``value``, or with the present content of `RESULT`."""
     return (b"" if value is None else put(RESULT, value)) + _insn(0x95)

@@ -1,11 +1,11 @@
-"""The errors that a user can meet: each has one clear line as its text, and an exit code.
+"""The errors that a user can meet: each has a text of one line, and an exit code.
 
 ``MrclabError`` is the base. Packages derive their own errors from it or from one of these:
 
 * ``InputError`` (2): the user's input is wrong.
 * ``MachineError`` (3): the machine lacks something.
-* ``SwitchError`` (1): a switch, or the machinery that runs switches, failed; ``BadInputError`` (2) and
-  ``UnsupportedError`` (2) are a switch's refusals of what it was given.
+* ``SwitchError`` (1): a switch, or the code that runs switches, failed. Its subclasses ``BadInputError`` (2)
+  and ``UnsupportedError`` (2) say that a switch cannot use its input.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import ClassVar
 
 
 class MrclabError(Exception):
-    """Base of the errors that are reported in one line; ``exit_code`` is the command line's."""
+    """Base of the errors that are reported in one line. The command line exits with ``exit_code``."""
 
     exit_code: ClassVar[int] = 1
 
 
 class InputError(MrclabError, ValueError):
-    """Bad input: one line with its place and the mend."""
+    """Bad input. The message is one line, with the place of the error and how to correct it."""
 
     exit_code = 2
 
@@ -28,18 +28,18 @@ class InputError(MrclabError, ValueError):
         self.where = where
         self.line = line
         place = ":".join(str(part) for part in (where, line) if part is not None)
-        # A key or a value that is quoted in the message may hold anything, line ends included.
+        # A key or a value in the message may contain line ends. They are replaced by spaces.
         super().__init__(" ".join(f"{place}: {message}".splitlines() if place else message.splitlines()))
 
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What code raises that reads a document in which anything may be missing or of another kind."""
+"""The exceptions that code may raise while it reads a document with missing values or wrong types."""
 
 
 class MachineError(MrclabError):
-    """The machine lacks something (privilege, kernel feature, a program).
+    """The machine lacks a privilege, a kernel feature or a program.
 
-    ``missing`` says what, ``mend`` how to get it.
+    ``missing`` says what is missing, and ``mend`` how to get it.
     """
 
     exit_code = 3
@@ -51,13 +51,13 @@ class MachineError(MrclabError):
 
 
 class SwitchError(MrclabError):
-    """A switch did not start, ended, or failed to carry out a request."""
+    """A switch did not start, ended too early, or failed to carry out a request."""
 
 
 class BadInputError(SwitchError):
-    """The input of a switch cannot be used: a file that is not BMv2 JSON, an interface that is missing.
+    """The input of a switch cannot be used: a file that is not BMv2 JSON, or a missing interface.
 
-    Not an InputError, which is a ValueError: readers of programs turn ValueErrors into this.
+    This is not an InputError (a ValueError), because readers of programs turn every ValueError into this.
     """
 
     exit_code = 2
@@ -66,7 +66,7 @@ class BadInputError(SwitchError):
 class UnsupportedError(BadInputError):
     """A construct of the P4 program that the target cannot run as BMv2 would.
 
-    Raised when a program is loaded, never later: a switch runs a whole program or nothing.
+    Raised only while a program is loaded: a switch runs either the whole program or no part of it.
     """
 
     def __init__(self, construct: str, where: str = "") -> None:
@@ -76,7 +76,7 @@ class UnsupportedError(BadInputError):
 
 
 def reason(error: BaseException) -> str:
-    """Return the text of an exception in one line; with its type if it is an unexpected one."""
+    """Return the text of an exception in one line. The text of an unexpected one begins with its type."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     lines = str(error).strip().splitlines()

@@ -1,7 +1,7 @@
-"""Watching interfaces: rtnetlink notifications (rtnetlink(7)) of one network namespace.
+"""Watch interfaces by the rtnetlink notifications (rtnetlink(7)) of one network namespace.
 
-Netlink messages are read here by hand. pyroute2 would take 0.4 s to import and some 2 ms a message, in a
-packet loop (``CarrierWatch``) and in a switch server that a fabric waits for (``LinkMonitor``).
+This module parses netlink messages itself, because pyroute2 takes 0.4 s to import and some 2 ms a message.
+That is too long in a packet loop (``CarrierWatch``) and at the start of a switch (``LinkMonitor``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _GROUP_LINK, _GROUP_TC = 1, 8
-_TC = range(36, 47)  # queues, their classes and filters, new or deleted
+_TC = range(36, 47)  # queues, their classes and their filters: made or deleted
 _REQUEST, _DUMP = 1, 0x300
 _IFF_UP, _IFF_RUNNING = 1, 0x40
 _SIOCGIFFLAGS = 0x8913
@@ -29,9 +29,9 @@ def _link_news(groups: int = _GROUP_LINK) -> socket.socket:
 
 
 class LinkMonitor:
-    """All interfaces of a namespace, by index: a socket that is readable when the link of one changes.
+    """The links of all interfaces of a namespace, by index. Its descriptor is readable when a link changes.
 
-    The first messages, requested at the start, report all interfaces as they are.
+    It requests all states at the start, so the first messages report all interfaces.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class LinkMonitor:
         return self._socket.fileno()
 
     def changes(self) -> Iterator[tuple[int, bool]]:
-        """Return the messages since the last call: (ifindex, true if it has its link). Do not wait."""
+        """Return the changes since the last call, as (ifindex, True if the link is up). Do not wait."""
         while True:
             try:
                 data = self._socket.recv(_MESSAGE_BYTES)
@@ -57,7 +57,7 @@ class LinkMonitor:
             except OSError as exc:
                 if exc.errno != errno.ENOBUFS:
                     raise
-                self._request_all()  # some were lost: start again
+                self._request_all()  # messages were lost, so the state of all interfaces is requested again
                 continue
             yield from _links(data)
 
@@ -70,13 +70,13 @@ UP, DOWN, NO_CARRIER, MISSING = "up", "down", "no carrier", "missing"
 
 
 def link_states(ifnames: Iterable[str]) -> dict[str, str]:
-    """Return UP, DOWN (taken down itself), NO_CARRIER or MISSING for interfaces of the caller's namespace."""
+    """Return UP, DOWN (taken down itself), NO_CARRIER or MISSING for each interface of this namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ioctls:
         return {ifname: _state(ioctls, ifname) for ifname in ifnames}
 
 
 def _state(ioctls: socket.socket, ifname: str) -> str:
-    import fcntl  # Unix has it alone
+    import fcntl  # only Unix has this module
 
     try:
         answer = fcntl.ioctl(ioctls, _SIOCGIFFLAGS, _IFREQ.pack(ifname.encode(), 0))
@@ -89,7 +89,7 @@ def _state(ioctls: socket.socket, ifname: str) -> str:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int]]:
-    """Return the kind of each message, and where its content begins."""
+    """Return the type of each message, and the offset of its content."""
     at = 0
     while at + 16 <= len(data):
         size, kind = struct.unpack_from("=IH", data, at)
@@ -107,9 +107,9 @@ def _links(data: bytes) -> Iterator[tuple[int, bool]]:
 
 
 class ChangeWatch:
-    """The queues, filters and links of a namespace's interfaces, from now on; made in a thread that is in it.
+    """Records changes of the queues, filters and links of a namespace's interfaces. Make it in the namespace.
 
-    The kernel keeps the messages until they are read, so a change costs nothing while packets are timed.
+    The kernel keeps the messages until they are read, so recording takes no time while packets are timed.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class ChangeWatch:
         self._names = dict(socket.if_nameindex())
 
     def changes(self) -> list[str]:
-        """Return the changes since the last call in words, each once. Do not wait."""
+        """Describe the changes since the last call in words, each change once. Do not wait."""
         found: dict[str, None] = {}
         while True:
             try:
@@ -149,8 +149,8 @@ def _queues(data: bytes) -> Iterator[int]:
 class CarrierWatch:
     """The ports of a NIC, by plane, in the namespace of the calling thread.
 
-    Netlink only says that something changed; the state now is read with an ioctl, so that a message lost to
-    a full socket costs nothing but the next one's delay.
+    A netlink message only triggers a check; an ioctl reads the present state. So if a message is lost because
+    the socket is full, the change is found when the next message arrives.
     """
 
     def __init__(self, ifnames: Mapping[int, str]) -> None:
@@ -160,7 +160,7 @@ class CarrierWatch:
         self._up = dict.fromkeys(self._ifnames, True)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when something may have changed."""
+        """Return a descriptor that is readable when a port may have changed."""
         return self._news.fileno()
 
     def close(self) -> None:
@@ -169,14 +169,14 @@ class CarrierWatch:
         self._ioctls.close()
 
     def changes(self) -> dict[int, bool]:
-        """Return the planes whose port went up or down since the last call; at first all are up."""
+        """Return the planes whose port went up or down since the last call. At first all are up."""
         while True:
             try:
                 self._news.recv(_MESSAGE_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno != errno.ENOBUFS:  # messages were lost: the state is read below
+                if error.errno != errno.ENOBUFS:  # messages were lost, but the state is read below
                     raise
         now = {plane: self._running(ifname) for plane, ifname in self._ifnames.items()}
         changed = {plane: up for plane, up in now.items() if up != self._up[plane]}

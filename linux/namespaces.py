@@ -1,8 +1,8 @@
 """Named network namespaces: make, enter and remove them without a helper process.
 
-A named namespace outlives its creator, and removing it takes along every interface, qdisc and tc program in
-it. Before a namespace gets its name, a marker with its identity is written to the state directory: only a
-namespace whose identity a marker holds is ever removed.
+A named namespace outlives its creator. If it is removed, its interfaces, qdiscs and tc programs go with it.
+Before a namespace gets its name, a marker file with its identity is written to the state directory. Only a
+namespace whose identity is in a marker file is ever removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mrclab.linux.system import libc
 
 T = TypeVar("T")
 
-NETNS_DIR = Path("/var/run/netns")  # where iproute2 looks for names
+NETNS_DIR = Path("/var/run/netns")  # the folder in which iproute2 looks for names
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_SHARED = 1 << 12, 1 << 14, 1 << 20
 MNT_DETACH = 2
@@ -40,7 +40,7 @@ def _check(result: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which namespace it is, whatever its name: device and inode of the kernel's nsfs."""
+    """The identity of a namespace, independent of its name: device and inode of the kernel's nsfs."""
 
     device: int
     inode: int
@@ -50,7 +50,7 @@ class Identity:
 
 
 def own_identity() -> Identity:
-    """Return the namespace that the calling thread is in."""
+    """Return the identity of the namespace in which the calling thread is."""
     return _identity(Path("/proc/thread-self/ns/net"))
 
 
@@ -60,7 +60,7 @@ def _identity(path: Path) -> Identity:
 
 
 def identity(name: str) -> Identity | None:
-    """Return the namespace of that name, or None."""
+    """Return the identity of the namespace of that name, or None."""
     try:
         return _identity(NETNS_DIR / name)
     except OSError:
@@ -68,7 +68,7 @@ def identity(name: str) -> Identity | None:
 
 
 def exists(name: str) -> bool:
-    """Return true if a namespace of that name is there (a bare file under its name is none)."""
+    """Return True if a namespace of that name exists. An ordinary file with that name is no namespace."""
     found = identity(name)
     return found is not None and found.device == own_identity().device
 
@@ -106,9 +106,9 @@ def enter(name: str) -> None:
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Put the calling thread into a namespace for the length of a ``with``; other threads stay.
+    """Put the calling thread into a namespace within the ``with``; other threads stay where they are.
 
-    Sockets opened and processes started within keep that namespace.
+    Sockets that are opened and processes that are started inside keep that namespace.
     """
     back = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -122,7 +122,7 @@ def inside(name: str) -> Iterator[None]:
 
 
 def unshare() -> None:
-    """Move the calling thread into a new namespace without a name, which ends with it."""
+    """Move the calling thread into a new, unnamed namespace, which ends with the thread."""
     _check(libc().unshare(CLONE_NEWNET), "cannot make a namespace")
 
 
@@ -132,12 +132,12 @@ def open_fd(name: str) -> int:
 
 
 def _share_directory() -> None:
-    """Make the directory of names as iproute2 does, so that other mount namespaces see new names too."""
+    """Mount the folder of names as iproute2 does, so that other mount namespaces see new names, too."""
     NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
     directory = os.fsencode(NETNS_DIR)
     fd = os.open(NETNS_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        import fcntl  # Unix has it alone
+        import fcntl  # only Unix has this module
 
         fcntl.flock(fd, fcntl.LOCK_EX)
         if libc().mount(b"", directory, b"none", MS_SHARED | MS_REC, None) == 0:
@@ -151,7 +151,7 @@ def _share_directory() -> None:
 
 
 def _quiet() -> None:
-    """No IPv6 of the kernel's own, so that no neighbour discovery or MLD runs among our frames."""
+    """Switch the kernel's IPv6 off, so that it sends no neighbour discovery or MLD among our frames."""
     from mrclab.linux import rtnetlink
 
     for scope in ("all", "default"):
@@ -162,29 +162,29 @@ def _quiet() -> None:
 
 
 class Markers:
-    """The namespaces that are ours: a directory with a file for each, holding its identity."""
+    """The namespaces that mrclab made: a directory with one file for each, which holds its identity."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def names(self) -> list[str]:
-        """Return the marked names, even of namespaces that are gone."""
+        """Return the marked names, including those of namespaces that no longer exist."""
         try:
             return sorted(path.name for path in self.directory.iterdir())
         except FileNotFoundError:
             return []
 
     def write(self, name: str, which: Identity) -> None:
-        """Mark a namespace as ours, before it gets its name."""
+        """Mark a namespace as made by mrclab. Call this before the namespace gets its name."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.directory / name).write_text(f"{which}\n")
 
     def remove(self, name: str) -> None:
-        """Remove the mark of a name."""
+        """Remove the marker of a name."""
         (self.directory / name).unlink(missing_ok=True)
 
     def ours(self, name: str) -> bool:
-        """Return True if we made the present owner of that name, or left it half made."""
+        """Return True if mrclab made the namespace that has this name now, even if it is only half made."""
         try:
             marked = (self.directory / name).read_text().strip()
         except OSError:
@@ -194,12 +194,12 @@ class Markers:
             return False
         if str(found) == marked:
             return True
-        # A creator that was killed between making the file and mounting on it leaves an empty, bare file.
+        # If a creator was killed between making the file and mounting the namespace on it, the file is empty.
         path = NETNS_DIR / name
         return found.device != own_identity().device and path.is_file() and path.stat().st_size == 0
 
     def identities(self) -> dict[Identity, str]:
-        """Return the namespaces that are there and ours."""
+        """Return the names of the existing namespaces that mrclab made, by identity."""
         found = {}
         for name in self.names():
             which = identity(name)
@@ -209,7 +209,7 @@ class Markers:
 
 
 def create(name: str, markers: Markers) -> None:
-    """Make a namespace with its loopback up and IPv6 off, and mark it as ours.
+    """Make a namespace with its loopback up and IPv6 off, and mark it as made by mrclab.
 
     Raise InputError if the name is taken, MachineError without permission, OSError if the kernel refuses.
     """
@@ -232,9 +232,9 @@ def create(name: str, markers: Markers) -> None:
 
 
 def delete(name: str, markers: Markers) -> bool:
-    """Remove a namespace of ours and its marker; the kernel takes it apart once nothing runs in it.
+    """Remove a namespace that mrclab made, and its marker. Return whether there was such a namespace.
 
-    Return whether there was one. A namespace of that name that is not ours stays.
+    The kernel deletes it when no process runs in it. Other namespaces of that name stay.
     """
     ours = markers.ours(name)
     if ours:

@@ -1,8 +1,8 @@
-"""Notice at once that a switch's process has ended, or that a process stands still.
+"""Notice at once that a switch's process has ended, or that a process is stopped.
 
-For an end, the moment is noted, too. A process stands still without waiting for anything after SIGSTOP, in a
-debugger or in the cgroup freezer. The scheduler's statistics count only who runs or waits for a CPU; a
-stopped process does neither. This is for processes that cannot report their own gaps; agents do
+The time of an end is recorded as well. A process is stopped by SIGSTOP, by a debugger or by the cgroup
+freezer. The scheduler's statistics do not show it: they count only the time that a process runs or waits for
+a CPU. This module watches processes that cannot report their own gaps. Agents report them
 (`mrclab.hosts.streams.rounds.Beat`).
 """
 
@@ -23,14 +23,14 @@ from typing import Self
 
 from mrclab.linux.scheduling import before_others
 
-# While nothing happens, how often a process is seen alive: it bounds the moment of a death from below.
+# How often each process is checked. A death happened between two checks.
 DEATH_LOOK_MS = 5
-_PF_EXITING = 0x4  # of the flags in /proc/PID/stat: the task runs no more of its code
+_PF_EXITING = 0x4  # a flag in /proc/PID/stat: the task runs no more of its code
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The end of a watched process, which fell between two stamps of CLOCK_MONOTONIC (ns)."""
+    """The end of a watched process, which happened between two times of CLOCK_MONOTONIC (ns)."""
 
     name: str
     t_before_ns: int
@@ -38,11 +38,11 @@ class Death:
 
 
 class DeathWatch:
-    """Watches processes from a separate thread. A context manager: inside it deaths are noticed.
+    """Watches processes from a separate thread, within a ``with``.
 
-    A process counts as ended from when it runs no more code, not from when the kernel has closed all it had,
-    which for a switch with its packet sockets is some 50 ms later. ``t_before_ns`` is when it was last seen
-    to run, ``DEATH_LOOK_MS`` earlier or less unless the watcher waited for a CPU.
+    A process counts as ended when it runs no more code. The kernel has closed its sockets only later, some 50
+    ms for a switch with packet sockets. ``t_before_ns`` is the last time at which it was seen running: at
+    most ``DEATH_LOOK_MS`` before its end, unless the watching thread had to wait for a CPU.
     """
 
     def __init__(self, pids: Mapping[str, int]) -> None:
@@ -64,7 +64,7 @@ class DeathWatch:
         os.close(self._notice)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when a death has been noticed."""
+        """Return a descriptor that is readable when a process has ended."""
         return self._notice
 
     def add(self, name: str, pid: int) -> None:
@@ -72,7 +72,7 @@ class DeathWatch:
         self._pids = {**self._pids, name: pid}
 
     def wait(self, timeout_s: float) -> Death | None:
-        """Return the next death that was not returned yet, or None when the time is over."""
+        """Return the next death that was not returned yet, or None after ``timeout_s``."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._notice)
         with contextlib.suppress(queue.Empty):
@@ -93,12 +93,12 @@ class DeathWatch:
 
 
 def exiting(pid: int) -> bool:
-    """Return True if a process has begun to end, and so runs no more of its code."""
+    """Return True if a process has begun to end, so that it runs no more of its code."""
     return all(_task_exiting(task) for task in _tasks(pid))
 
 
 def wait_exiting(pid: int, timeout_s: float) -> bool:
-    """Poll without a pause until a process has begun to end; return true if it did in time."""
+    """Poll without a pause until a process has begun to end. Return True if that was in time."""
     deadline = time.monotonic() + timeout_s
     while not exiting(pid):
         if time.monotonic() > deadline:
@@ -122,11 +122,11 @@ def _task_exiting(task: Path) -> bool:
 
 
 LOOK_MS = 10
-"""How often each process is looked at. A stop that is shorter may be missed."""
+"""How often each process is looked at. A shorter stop may be missed."""
 OWN_LOOK_MS = 100
-"""How often the watching process alone looks at its clock."""
+"""How often the watching thread looks at its clock if it watches no other process."""
 GAP_NS = 500_000_000
-"""A longer pause between two looks is a stall of the watching process itself, or of the machine."""
+"""If the time between two looks is longer, the watching process itself or the machine was stalled."""
 OWN = "the experiment's own process"
 STOPPED = ("T", "t")
 FROZEN = "frozen"
@@ -135,7 +135,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 class StallWatch:
-    """Adds up how long each process was stopped. A context manager: inside it a thread looks."""
+    """Adds up how long each process was stopped. A thread looks at the processes within the ``with``."""
 
     def __init__(
         self,
@@ -169,13 +169,13 @@ class StallWatch:
             self._pids |= pids
 
     def stopped_ns(self) -> dict[str, int]:
-        """Return how long each process was seen stopped since the beginning, until now."""
+        """Return for how long each process was seen stopped, from the start of the watch until now."""
         with self._lock:
             self.look()
             return dict(self._stopped_ns)
 
     def look(self) -> None:
-        """Look at each process once. The time since the last look counts for each that stands still now."""
+        """Look at each process once. If it is stopped now, count the whole time since the last look."""
         now = self._clock()
         passed, self._last_ns = now - self._last_ns, now
         if passed > GAP_NS:
@@ -185,35 +185,35 @@ class StallWatch:
                 self._stopped_ns[name] = self._stopped_ns.get(name, 0) + passed
 
     def _watch(self) -> None:
-        with before_others():  # else a busy machine looks like a process that stands still
+        with before_others():  # otherwise a busy machine would look like a stopped process
             while not self._ended.wait((LOOK_MS if self._pids else OWN_LOOK_MS) / 1000):
                 with self._lock:
                     self.look()
 
 
 def state_of(pid: int) -> str:
-    """Return the state letter of a process, `FROZEN` if its cgroup is frozen, and empty if it is gone."""
+    """Return the state letter of a process, `FROZEN` if its cgroup is frozen, or "" if it has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
-        asleep = state in _ASLEEP  # as a frozen process seems to be
+        asleep = state in _ASLEEP  # a frozen process is reported as asleep
         return FROZEN if asleep and frozen(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")) else state
     except OSError:
         return ""
 
 
 def frozen(groups: str) -> bool:
-    """Return True if one of the cgroups in ``groups``, the text of proc(5)'s ``cgroup``, is frozen."""
+    """Return True if one of the cgroups in ``groups`` is frozen: the text of a /proc/PID/cgroup."""
     for line in groups.splitlines():
         number, controllers, path = line.split(":", 2)
-        if number == "0":  # version 2
+        if number == "0":  # cgroup version 2
             mount, name, sign = _mounted("cgroup2"), "cgroup.events", "frozen 1"
         elif "freezer" in controllers.split(","):
-            mount, name, sign = _mounted("cgroup", "freezer"), "freezer.state", "FR"  # FROZEN, FREEZING
+            mount, name, sign = _mounted("cgroup", "freezer"), "freezer.state", "FR"  # FROZEN or FREEZING
         else:
             continue
         if mount is None:
             continue
-        with suppress(OSError):  # the root has no such file
+        with suppress(OSError):  # the root cgroup has no such file
             if sign in (mount / path.lstrip("/") / name).read_text(encoding="utf-8"):
                 return True
     return False

@@ -1,6 +1,6 @@
-"""Processes: which are ours, how to end them, and child processes in a network namespace.
+"""Processes: find those of a testbed, end them, and run child processes in a network namespace.
 
-A child has a separate session. It is started, watched and ended here.
+Each child process has a separate session.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from mrclab.linux.namespaces import NETNS_DIR, Identity
 GRACE_S = 2.0
 EXEC_TRIES = 20
 KTHREADD = 2
-MOST_CHARACTERS = 100  # of a command line
+MOST_CHARACTERS = 100  # the longest command line that is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that is not mistaken for a later one of the same pid: ``start`` is in clock ticks since
-    boot."""
+    """A process. Its start time, in clock ticks since boot, tells it apart from a later one with its pid."""
 
     pid: int
     start: int
@@ -39,7 +38,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, what: str = "") -> Process:
-        """Return the running process of that pid. Raise ProcessLookupError."""
+        """Return the running process of that pid. Raise ProcessLookupError if there is none."""
         start = start_time(pid)
         if start is None:
             raise ProcessLookupError(f"no process {pid}")
@@ -47,7 +46,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """True while it runs (a process that has ended and waits for its parent does not)."""
+        """True while the process runs. A zombie, which has ended but was not waited for, does not run."""
         fields = _stat(self.pid)
         return fields is not None and int(fields[19]) == self.start and fields[0] not in ("Z", "X")
 
@@ -57,7 +56,7 @@ def _stat(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    return text.rpartition(")")[2].split()  # the name may hold spaces and brackets
+    return text.rpartition(")")[2].split()  # the name of the program may contain spaces and brackets
 
 
 def start_time(pid: int) -> int | None:
@@ -67,10 +66,10 @@ def start_time(pid: int) -> int | None:
 
 
 def seen_here(recorded: Process) -> Process:
-    """Return a process that may have been recorded in another pid namespace, with its pid in this one.
+    """Return a process with its pid in this pid namespace. It may have been recorded in another one.
 
-    Namespaces may share the directory of the record, and a process below this namespace has another pid in
-    its own. One that is not found is returned as it is.
+    The directory of the record may be shared by several pid namespaces, and a process has another pid in each
+    of them. If the process is not found, it is returned unchanged.
     """
     if recorded.alive:
         return recorded
@@ -85,7 +84,7 @@ def seen_here(recorded: Process) -> Process:
 
 
 def ancestors(pid: int) -> set[int]:
-    """Return a process, its parent, and so on up, by pid."""
+    """Return the pids of a process, its parent, the parent's parent, and so on."""
     found = set()
     while pid > 0 and pid not in found:
         found.add(pid)
@@ -95,7 +94,7 @@ def ancestors(pid: int) -> set[int]:
 
 
 def environment_value(pid: int, variable: str) -> str | None:
-    """Return the value of an environment variable that a process was started with, or None."""
+    """Return the value that an environment variable had when a process was started, or None."""
     key = f"{variable}=".encode()
     for entry in _environ(pid).split(b"\0"):
         if entry.startswith(key):
@@ -104,24 +103,24 @@ def environment_value(pid: int, variable: str) -> str | None:
 
 
 def _environ(pid: int) -> bytes:
-    """Return a process's environment. It looks empty for some microseconds of an exec: then read again."""
+    """Return a process's environment. During an exec it looks empty for some us, so it is read again."""
     with suppress(OSError):
         for _ in range(EXEC_TRIES):
             if data := Path(f"/proc/{pid}/environ").read_bytes():
                 return data
             fields = _stat(pid)
             if fields is None or KTHREADD in (pid, int(fields[1])):
-                break  # gone, or the kernel's own, which has none
+                break  # the process has ended, or it is a kernel thread, which has no environment
             os.sched_yield()
     return b""
 
 
 def find(variable: str, belongs: Callable[[str], bool], spaces: Iterable[Identity]) -> Iterator[Process]:
-    """Return processes by an environment variable, or by the network namespace that they run in.
+    """Return the processes of a testbed, found by an environment variable or by their network namespace.
 
-    Those are found that were started with a value of ``variable`` that ``belongs`` accepts, and all in
-    ``spaces``. Never the calling process or an ancestor of it, nor anything in another pid namespace: a
-    container's processes are the container's.
+    A process is returned if it was started with a value of ``variable`` that ``belongs`` accepts, or if it
+    runs in one of ``spaces``. The calling process, its ancestors, and processes in another pid namespace,
+    such as those of a container, are never returned.
     """
     inside = set(spaces)
     spared = ancestors(os.getpid())
@@ -134,7 +133,7 @@ def find(variable: str, belongs: Callable[[str], bool], spaces: Iterable[Identit
             start = start_time(pid)
             net, pids = os.stat(f"/proc/{pid}/ns/net"), os.stat(f"/proc/{pid}/ns/pid")
         except OSError:
-            continue  # it has ended, or it is a zombie, which holds no namespace
+            continue  # the process has ended or is a zombie, which has no namespace
         if start is None or (pids.st_dev, pids.st_ino) != (here.st_dev, here.st_ino):
             continue
         value = environment_value(pid, variable)
@@ -151,10 +150,9 @@ def _command(pid: int) -> str:
 
 
 def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]:
-    """End processes: SIGTERM, SIGKILL to the ones still running after ``grace_s`` seconds, and wait until all
-    are gone.
+    """End processes with SIGTERM, and with SIGKILL after ``grace_s`` seconds. Wait until all have ended.
 
-    Return the ones that were running. Children of the caller are left for it to reap.
+    Return the processes that were running. Children of the caller become zombies that it must wait for.
     """
     waiting: dict[int, Process] = {}
     try:
@@ -163,9 +161,7 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
                 fd = os.pidfd_open(process.pid)
             except OSError:
                 continue
-            if (
-                process.alive
-            ):  # checked with the descriptor in hand, so the pid cannot change its meaning any more
+            if process.alive:  # the open descriptor ensures that the pid is not reused
                 waiting[fd] = process
             else:
                 os.close(fd)
@@ -198,7 +194,7 @@ def _await(waiting: dict[int, Process], timeout_s: float) -> None:
 
 
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:
-    """Return a command that runs in a named network namespace; the process keeps its pid.
+    """Return a command that runs in a named network namespace and keeps its pid.
 
     Raise BadInputError if there is no such namespace, MachineError if there is no nsenter.
     """
@@ -214,12 +210,12 @@ def inside(netns: str | None, command: Sequence[str]) -> list[str]:
 
 
 def python(module: str, *args: str) -> list[str]:
-    """Return a command that runs one of our modules with this interpreter."""
+    """Return a command that runs one of mrclab's modules with this interpreter."""
     return [sys.executable, "-m", module, *args]
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a child: ours, and where our packages are."""
+    """Return the environment of a child process: this process's, with mrclab added to PYTHONPATH."""
     env = dict(os.environ)
     root = str(Path(__file__).parents[2])
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)
@@ -227,7 +223,7 @@ def environment() -> dict[str, str]:
 
 
 def ending(code: int) -> str:
-    """Return how a process of that exit code ended, as the end of a sentence."""
+    """Describe how a process with that exit code ended, in words that end a sentence."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -259,11 +255,11 @@ class Child:
         return self._child.pid
 
     def alive(self) -> bool:
-        """Return true while it runs."""
+        """Return True while the process runs."""
         return self._child.poll() is None
 
     def read_line(self, timeout: float) -> str | None:
-        """Return the next line of its standard output; None at its end. Raise SwitchError after `timeout`."""
+        """Return the next line of its standard output, None at the end. Raise SwitchError after `timeout`."""
         stream: IO[bytes] | None = self._child.stdout
         assert stream is not None
         line = bytearray()
@@ -279,23 +275,23 @@ class Child:
         return line.decode().rstrip("\n")
 
     def last_words(self) -> str:
-        """Return the last line of its log, except those of level INFO."""
+        """Return the last line of its log that is not of level INFO."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
             lines = log.read().decode(errors="replace").strip().splitlines()
         return next((line for line in reversed(lines) if " INFO " not in line), "it said nothing")
 
     def why_ended(self, timeout: float = 5.0) -> str:
-        """Return how it ended, as the end of a sentence; with its last output unless a signal ended it."""
+        """Describe how it ended, to end a sentence. Add its last output unless a signal ended it."""
         code = self.exit_code(timeout)
         return ending(code) if code < 0 else f"{ending(code)} ({self.last_words()}; see {self.log})"
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its end and return its exit code."""
+        """Wait until the process has ended and return its exit code."""
         return self._child.wait(timeout)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """End it: SIGTERM, and SIGKILL when that does not help in time."""
+        """End the process with SIGTERM, and with SIGKILL if it still runs after ``timeout`` seconds."""
         if self.alive():
             self._child.terminate()
         try:
@@ -309,7 +305,7 @@ class Child:
 
 
 def first_to_end(pids: Sequence[int], timeout: float) -> int | None:
-    """Wait until one of our children ends, and return which; None after `timeout` seconds."""
+    """Wait until one of these child processes ends and return its pid, or None after `timeout` seconds."""
     with contextlib.ExitStack() as held:
         watch = select.poll()
         by_fd = {}

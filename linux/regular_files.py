@@ -1,4 +1,4 @@
-"""Read files of somebody else: regular ones only, of a bounded size, and never through a link."""
+"""Read files of other users: only regular files of a limited size, and never through a link."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr
 def read_regular(path: Path, largest_bytes: int) -> bytes:
     """Return the content of a regular file.
 
-    Raise InputError for a link, a device, a pipe and a file that is too large; FileNotFoundError and other
-    OSErrors as `open` does.
+    Raise InputError for a link, a device, a pipe or a file that is too large. Raise FileNotFoundError and
+    other OSErrors as `open` does.
     """
     if path.is_symlink():
         raise InputError(f"{path} is a link: put the file itself there")

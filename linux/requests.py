@@ -1,7 +1,7 @@
-"""Requests and answers between processes: one JSON object per line each way over a stream socket, in order.
+"""Requests and answers between processes, in order, as one JSON object per line over a stream socket.
 
-A request names its operation in ``do``; its other keys are the arguments. An answer that has the key
-``error`` is a refusal: ``error`` is its text, ``kind`` is one of
+The key ``do`` of a request names its operation; the other keys are the arguments. If an answer has the key
+``error``, the request failed: ``error`` is the reason as text, and ``kind`` is one of
 
     input     the request cannot be carried out as it is (`InputError`)
     machine   the machine lacks something (`MachineError`)
@@ -20,9 +20,9 @@ from mrclab.linux.errors import BadInputError, InputError, MachineError, MrclabE
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 16 << 20
-"""The longest request that a server reads. It must have room for a topology."""
+"""The longest request that a server reads. It is large enough for a topology."""
 ANSWER_BYTES = 1 << 30
-"""The longest answer that a client reads. It must have room for the samples of a long measurement."""
+"""The longest answer that a client reads. It is large enough for the samples of a long measurement."""
 _LOGGED_BYTES = 200
 
 Request = Mapping[str, Any]
@@ -30,20 +30,20 @@ AnswerT = TypeVar("AnswerT", bound="dict[str, Any] | None")
 
 
 class TooLongError(ValueError):
-    """A line is longer than its reader accepts. The rest of the stream cannot be used."""
+    """A line is longer than its reader accepts, so the rest of the stream cannot be used."""
 
 
 class RequestFailedError(MrclabError, RuntimeError):
-    """The other side failed at a request."""
+    """The other side could not carry out a request."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return a request or an answer as a line."""
+    """Return a request or an answer encoded as a line."""
     return json.dumps(message).encode() + b"\n"
 
 
 def read_line(lines: io.IOBase, limit: int) -> bytes:
-    """Return the next line, empty at the end of the stream. Raise TooLongError above ``limit`` bytes."""
+    """Return the next line, or b"" at the end of the stream. Raise TooLongError above ``limit`` bytes."""
     line = lines.readline(limit + 1)
     if len(line) > limit:
         raise TooLongError(f"a line of more than {limit} bytes")
@@ -53,7 +53,7 @@ def read_line(lines: io.IOBase, limit: int) -> bytes:
 def carry_out(
     line: bytes, operations: Mapping[str, Callable[[Request], AnswerT]]
 ) -> AnswerT | dict[str, Any]:
-    """Parse a request, call its operation and return the operation's answer, or a refusal if it raises."""
+    """Parse a request, call its operation and return the answer, or the error that was raised."""
     try:
         request = json.loads(line)
         operation = operations[request["do"]]
@@ -78,9 +78,9 @@ def refusal(error: Exception) -> dict[str, Any]:
 
 
 def accepted(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer that is no refusal.
+    """Return an answer that reports no error; raise the error that it reports otherwise.
 
-    Raise the error of a refusal: InputError, MachineError, or RequestFailedError for any other error.
+    The error is an InputError, a MachineError, or a RequestFailedError for any other error.
     """
     if "error" not in answer:
         return answer

@@ -1,8 +1,8 @@
-"""Records that a program sends to its server: the kernel's ring buffer (BPF_MAP_TYPE_RINGBUF), read by mmap.
+"""Read the records that a BPF program sends: the kernel's ring buffer (BPF_MAP_TYPE_RINGBUF), by mmap.
 
-Its layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's,
-then the data twice, so that a record never breaks. A record has a header of 8 bytes: its length, two flags,
-and a page offset.
+The layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's
+position, then the data. The data is mapped twice in a row, so that no record is split at the end of the
+buffer. A record has a header of 8 bytes: its length, two flags and a page offset.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class RingReader:
         self._mask = size - 1
         self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._producer = mmap.mmap(fd, page + 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
-        # The kernel reads and writes the positions at the same time, so each is to be loaded and stored
-        # whole, as an item of a view is: struct.pack_into zeroes first, and behind a consumer at 0 the ring
-        # looks full.
+        # The kernel uses the positions at the same time, so each must be read and written in one access. A
+        # cast memoryview does that. struct.pack_into would write zeros first, and with the consumer's
+        # position at 0 the kernel would see a full ring.
         self._taken = memoryview(self._consumer).cast("Q")
         self._come = memoryview(self._producer).cast("Q")
 
@@ -46,10 +46,10 @@ class RingReader:
             self._taken[0] = at
 
     def pieces(self, record_bytes: int) -> Iterator[memoryview]:
-        """Return the records since the last call, if all have one length: many at a time.
+        """Return the records since the last call in pieces of many records. All records must have one length.
 
-        A piece holds records as they lie in the ring, each with its header; ``record_bytes`` includes it. A
-        piece is valid until the next.
+        A piece holds records as in the ring, each with its header; ``record_bytes`` includes the header. A
+        piece is valid until the next one is read.
         """
         at, end = self._taken[0], self._come[0]
         start = mmap.PAGESIZE + (at & self._mask)
@@ -63,7 +63,7 @@ class RingReader:
                 self._taken[0] = at + whole * record_bytes
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Unmap the memory."""
         self._taken.release()
         self._come.release()
         self._consumer.close()

@@ -1,7 +1,7 @@
-"""Route netlink and ethtool by pyroute2: the requests a cable takes, offloads off, carrier looked at.
+"""Route netlink and ethtool by pyroute2: requests that make links, offloads off, a check of the carrier.
 
-The socket is in the namespace one is in. Importing this imports pyroute2 and asyncio, which takes some 0.1 s:
-import it where the work is done, so that commands that only look at a testbed stay quick.
+A socket belongs to the namespace of the thread that opens it. Import this module only where it is used: it
+imports pyroute2 and asyncio, which takes some 0.1 s, and commands that only read a testbed should be quick.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET, tick_in_usec
 
 _DO = NLM_F_REQUEST | NLM_F_ACK
 _MAKE = _DO | NLM_F_CREATE | NLM_F_EXCL
-_PER_BATCH = 64  # acknowledgements wait in the socket, which holds a few hundred
+_PER_BATCH = 64  # their acknowledgements must fit into the socket, which holds a few hundred
 
-Request = dict[str, Any]  # an nlmsg of pyroute2's
+Request = dict[str, Any]  # a netlink message of pyroute2 (nlmsg)
 
 
 def opened() -> IPRoute:
-    """Return a socket in the calling thread's namespace; a context manager.
+    """Return a netlink socket in the calling thread's namespace, as a context manager.
 
-    Open and use it in a thread that ends soon (``namespaces.in_thread``). pyroute2 drives its socket with an
-    event loop, and cannot where the thread runs one already, as a notebook's does; each thread that uses the
-    socket gets one of its own, in the namespace that thread is in; and pyroute2's way into a namespace,
-    ``IPRoute(netns=...)``, forks a process for each, which does not go with gRPC's threads.
+    Open and use it in a short-lived thread (``namespaces.in_thread``). pyroute2 runs an event loop for its
+    socket, which fails in a thread that already has one, such as a notebook's. pyroute2 also opens one socket
+    for each thread, in the thread's namespace. Do not use ``IPRoute(netns=...)``: it forks a process, which
+    does not work with gRPC's threads.
     """
     return IPRoute(ext_ack=True)
 
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Raise the kernel's refusals in the ``with`` as OSError, with their subject."""
+    """Raise an OSError that begins with ``what`` if the kernel refuses a request within the ``with``."""
     try:
         yield
     except NetlinkError as error:
@@ -52,7 +52,7 @@ def refusals(what: str) -> Iterator[None]:
 def send(route: IPRoute, requests: Sequence[Request], what: str) -> None:
     """Send requests to the kernel in order, many at a time.
 
-    Raise OSError for the first that it refused; those of the same batch that follow it are carried out.
+    Raise OSError for the first refused request. Later requests of its batch are still carried out.
     """
     with refusals(what):
         for start in range(0, len(requests), _PER_BATCH):
@@ -60,14 +60,14 @@ def send(route: IPRoute, requests: Sequence[Request], what: str) -> None:
 
 
 def veth(near: Mapping[str, Any], far: Mapping[str, Any]) -> Request:
-    """Return the request for a veth pair, both ends down. An end is made by ``interface``."""
+    """Return the request for a veth pair, both ends down. Make each end with ``interface``."""
     peer = ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", far)]})
     info = ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "veth"), peer]})
     return _request(ifinfmsg(), RTM_NEWLINK, _MAKE, index=near["index"], attrs=[*near["attrs"], info])
 
 
 def interface(index: int, **attributes: object) -> dict[str, Any]:
-    """Return an interface to make, of an index of our choosing; ``mtu=4500`` is IFLA_MTU, and so on."""
+    """Return the description of an interface to make. ``mtu=4500`` sets IFLA_MTU, and so on."""
     return {
         "index": index,
         "attrs": [(f"IFLA_{name.upper()}", value) for name, value in attributes.items()],
@@ -82,10 +82,10 @@ def up(index: int) -> Request:
 class _TbfMessage(nlmsg):  # type: ignore[misc]
     """A token bucket in the kernel's form: struct tc_tbf_qopt and later attributes.
 
-    pyroute2's own lacks two attributes: its rates end at 34 Gbit/s (its issue 715), and it rounds bursts
-    down to whole microseconds of the rate, a burst of two frames to less than two. Nor can a subclass add
-    them: pyroute2 makes its tables once for a class and those below it, so an attribute is dropped, without
-    a word, where the class above happened to be used first.
+    pyroute2's own message lacks two attributes. Its rates end at 34 Gbit/s (its issue 715), and it rounds a
+    burst down to whole microseconds, so a burst of two frames becomes less than two. A subclass of it cannot
+    add them: pyroute2 builds one table for a class and its subclasses, so new attributes may be dropped
+    silently.
     """
 
     fields = tcmsg.fields
@@ -103,8 +103,7 @@ class _TbfMessage(nlmsg):  # type: ignore[misc]
 
 
 class _HtbClassMessage(nlmsg):  # type: ignore[misc]
-    """A class of HTB. pyroute2's own makes two rate tables, which the kernel does not need here, and
-    which take longer than all else that is done for a link."""
+    """A class of HTB without pyroute2's two rate tables. These are not needed, and slow to make."""
 
     fields = tcmsg.fields
     nla_map = ((1, "TCA_KIND", "asciiz"), (2, "TCA_OPTIONS", "options"))
@@ -125,7 +124,7 @@ def tbf(index: int, *, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Req
     rate = rate_bps // 8
     parameters = {
         "rate": min(rate, 0xFFFFFFFF),
-        "rate___reserved": LINKLAYER_ETHERNET,  # where the link layer is; the kernel then needs no rate table
+        "rate___reserved": LINKLAYER_ETHERNET,  # the link layer: the kernel then needs no rate table
         "limit": limit_bytes,
     }
     options = [("TCA_TBF_PARMS", parameters), ("TCA_TBF_BURST", burst_bytes)]
@@ -137,7 +136,7 @@ def tbf(index: int, *, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Req
 def htb(index: int, *, default_class: int) -> Request:
     """Return the request for a hierarchy of token buckets as an interface's root qdisc (handle 1:).
 
-    A frame goes to the leaf that its skb->priority names, else to 1:``default_class``.
+    A frame goes to the leaf that its skb->priority names, or else to 1:``default_class``.
     """
     options = sched_htb.get_parameters({"default": default_class})
     return _qdisc(tcmsg(), index, "htb", options, handle=0x1_0000, parent=TC_H_ROOT)
@@ -155,11 +154,11 @@ def htb_class(
     order: int = 0,
     quantum_bytes: int = 10_000,
 ) -> Request:
-    """Return the request for a class 1:``number`` of HTB, below 1:``parent`` or (0) below the qdisc.
+    """Return the request for the class 1:``number`` of HTB, below 1:``parent`` (0: below the qdisc).
 
-    It always gets ``rate_bps``, and borrows up to ``ceil_bps`` from its parent, ahead of classes of a higher
-    ``order``. At once go ``burst_bytes`` of its own rate and ``ceil_burst_bytes`` (by default as many) of
-    what it borrows. Not by pyroute2's ``tc("add-class", "htb")``, which rounds bursts as it does with TBF.
+    The class always gets ``rate_bps`` and can borrow up to ``ceil_bps`` from its parent, before classes of a
+    higher ``order``. It may send ``burst_bytes`` of its own rate and ``ceil_burst_bytes`` of the borrowed
+    rate at once (by default the same number). pyroute2's ``tc("add-class", "htb")`` would round the bursts.
     """
     parameters: dict[str, int] = {"quantum": quantum_bytes, "prio": order}
     options: list[tuple[str, object]] = [("TCA_HTB_PARMS", parameters)]
@@ -186,7 +185,7 @@ def bfifo(index: int, *, limit_bytes: int, parent: int) -> Request:
 def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> Request:
     """Return the request for a delay line in a leaf class: handle 10:, 11:, ... below 1:``parent``.
 
-    Its delay is kept to the scheduler's tick of 64 ns.
+    The delay is rounded down to the scheduler's tick of 64 ns.
     """
     options = {"delay": _ticks(delay_ns), "limit": limit_packets}
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
@@ -194,7 +193,7 @@ def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> 
 
 
 def no_leaf(index: int, *, parent: int = 1) -> Request:
-    """Return the request to remove the qdisc below 1:``parent``; the kernel's default queue takes over."""
+    """Return the request to remove the qdisc below 1:``parent``. The kernel then uses its default queue."""
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
     return _request(tcmsg(), RTM_DELQDISC, _DO, index=index, attrs=[], **handles)
 
@@ -222,26 +221,25 @@ def _request(message: Request, kind: int, mode: int, **content: object) -> Reque
     return message
 
 
-# The ioctl half of pyroute2's Ethtool, which does features by ioctl anyway. The whole one reads every
-# interface's features again before it changes them, which takes longer than making the interface.
+# The ioctl part of pyroute2's Ethtool. It reads and sets features by ioctl in any case. The whole class would
+# read every interface's features again before each change, which takes longer than making the interface.
 
 ETHTOOL_GLINK = 0x0A
 
-# Whatever lets the kernel hand on a frame that is not as it would be on the wire: larger than the MTU,
-# without its checksum, or in pieces.
+# With these offloads the kernel may pass on a frame that differs from the frame on the wire: larger than the
+# MTU, without its checksum, or in pieces.
 OFFLOADS = re.compile(
     r"^(tx-checksum-.*|rx-checksum|tx-scatter-gather.*|tx-.*segmentation|tx-gso-.*|rx-gro.*|rx-lro)$"
 )
 
 
 def opened_ethtool() -> AbstractContextManager[IoctlEthtool]:
-    """Return ethtool's requests to the interfaces of the calling thread's namespace."""
+    """Return an object for ethtool's requests to the interfaces of the calling thread's namespace."""
     return closing(IoctlEthtool())
 
 
 def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
-    """Switch off every offload that the interfaces can do without. They are of one kind: all have the
-    features of the first."""
+    """Switch off all possible offloads. All interfaces must have the same features as the first."""
     features = None
     for ifname in ifnames:
         ethtool.change_ifname(ifname)
@@ -254,10 +252,10 @@ def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
 
 
 def settle(ethtool: IoctlEthtool, ifname: str) -> bool:
-    """Make the kernel act on a change of carrier now instead of soon; return True if there is carrier.
+    """Make the kernel handle a change of carrier now. Return True if there is carrier.
 
-    An interface that has just got its carrier drops frames until a kernel worker has switched
-    its queue on. Asking for the link state does that worker's work at once.
+    An interface that has just got its carrier drops frames until a kernel worker has switched its queue on. A
+    request for the link state does the same work at once.
     """
     ethtool.change_ifname(ifname)
     link = EthtoolValue(cmd=ETHTOOL_GLINK)

@@ -1,6 +1,6 @@
 """Scheduling: real-time priority, CPU affinity and wake-up latency of processes and threads.
 
-All NICs' processes (agents, ``mrclab perf``, ranks) use the same calls: their figures can be compared.
+All processes of NICs (agents, ``mrclab perf``, ranks) use these functions, so their results are comparable.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ LIKE_AGENTS = 1
 ABOVE_AGENTS = 2
 """The real-time priority of threads that must not wait for a NIC's process."""
 LEAST_WAIT_NS, MOST_WAIT_NS = 250_000, 5_000_000
-"""Of each half of `chosen_wait_ns`: at most ten times as long as a burst and the pause after it."""
+"""Limits of each of the two waits in `chosen_wait_ns`. The longest is ten times a burst and its pause."""
 TOGETHER_NS = 10_000_000
-"""A change that follows another within this time belongs to the same moment (`chosen_wait_ns`)."""
+"""Changes closer together than this belong to the same moment (`chosen_wait_ns`)."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
-"""A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
+"""A process that holds this file open sets how many us a CPU may take to wake up [pm_qos_interface]."""
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use: its affinity on Linux, elsewhere all."""
+    """Return the number of CPUs that this process may use: on Linux its affinity, elsewhere all CPUs."""
     return len(os.sched_getaffinity(0)) if is_linux() else os.cpu_count() or 1
 
 
 def may_keep_cpus_awake() -> bool:
-    """Return true if this machine lets us keep CPUs awake."""
+    """Return True if this machine lets the process keep CPUs awake."""
     try:
         os.close(os.open(WAKE_UP_LIMIT, os.O_WRONLY))
     except OSError:
@@ -49,23 +49,24 @@ def may_keep_cpus_awake() -> bool:
 def keep_cpus_awake() -> None:
     """Make idle CPUs poll for work rather than halt, as long as this process lives.
 
-    A real NIC does not sleep between two packets. Waking a halted CPU takes an interrupt from another one,
-    which in a virtual machine costs both CPUs as much as several packets. Where the machine does not permit
-    it, nothing changes.
+    A real NIC does not sleep between two packets. To wake a halted CPU, another CPU sends it an interrupt,
+    which in a virtual machine costs both CPUs as much time as several packets. If the machine does not permit
+    the change, nothing happens.
     """
     with contextlib.suppress(OSError):
-        # Not to be closed: the kernel keeps to it while the descriptor is open. No child inherits it.
+        # Do not close the descriptor: the limit holds only while it is open. Child processes do not inherit
+        # it.
         os.write(os.open(WAKE_UP_LIMIT, os.O_WRONLY), struct.pack("=i", 0))
 
 
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A real NIC does not wait for a CPU, nor for one to wake up (``awake``: `keep_cpus_awake`). The kernel
-    keeps a part of each second for other processes, and children start as ordinary processes. Real-time
-    priority may be refused, in a container whose cgroup has no real-time share (cgroup v1 with
-    RT_GROUP_SCHED) even to root.
-    Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused, or None.
+    A real NIC does not wait for a CPU, and not for a CPU to wake up (``awake``: `keep_cpus_awake`). The
+    kernel reserves a part of each second for other processes, and children start as ordinary processes. In a
+    container without a real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time
+    priority. Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused,
+    or None.
     """
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
@@ -78,7 +79,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
         return None
     except PermissionError:
         refused = "no real-time priority here"
-    # SCHED_RESET_ON_FORK: no child inherits it.
+    # With SCHED_RESET_ON_FORK, child processes do not inherit the policy.
     os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     if go_before_ordinary():
         refused += f", agents run at nice {MOST_NICE} instead"
@@ -89,7 +90,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Let this process and its future children run before ordinary processes. Return if that is allowed."""
+    """Let this process and its future children run before ordinary ones. Return whether that is allowed."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:
@@ -109,12 +110,12 @@ def ahead_of_ordinary() -> Iterator[None]:
 
 
 def comes_first(pid: int) -> bool:
-    """Return if a process runs in real time, before all ordinary ones."""
+    """Return whether a process has real-time priority, so that it runs before all ordinary processes."""
     return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK in (os.SCHED_RR, os.SCHED_FIFO)
 
 
 def stand_back() -> None:
-    """Run this process on any CPU, and only when no other process wants it."""
+    """Run this process on any CPU, and only when no other process wants the CPU."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, 19)
@@ -124,9 +125,9 @@ def stand_back() -> None:
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
 
-    For a thread that has little to do, but on time, or (``ABOVE_AGENTS``) must not lose the CPU for a few
-    microseconds: others wait. Threads and processes that it starts do not inherit it. Afterwards the thread
-    has its earlier policy again, which may be a lower one than the usual (`chrt --batch`).
+    It is for a thread with little work that must be on time or (``ABOVE_AGENTS``) must not lose the CPU
+    because others wait for it. Threads and processes that it starts do not inherit the priority. Afterwards
+    the thread has its earlier policy again, for instance that of `chrt --batch`.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -143,7 +144,7 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
 def beside_agents() -> int | None:
     """Return the CPU for work that must not wait for a NIC's process; None if there is one CPU only.
 
-    Senders are placed from the first CPU on, so this is the last one: with two CPUs the receiver's.
+    Senders get the first CPUs, so this is the last CPU. If there are two CPUs, the receiver has that one.
     """
     cpus = sorted(os.sched_getaffinity(0)) if is_linux() else []
     return cpus[-1] if len(cpus) > 1 else None
@@ -152,14 +153,14 @@ def beside_agents() -> int | None:
 def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
     """Draw how long `at_its_moment` is to wait, in nanoseconds.
 
-    ``since_last_ns`` is the time since the last change, None if there was none. Of several changes at one
-    moment only the first waits for a drawn time: with eight links, each wait would make the last fault 50 ms
+    ``since_last_ns`` is the time since the last change, or None for the first. If several changes belong to
+    one moment, only the first waits for a random time: otherwise the last of eight links would fail 50 ms
     late.
 
-    A wait begins in a pause between two bursts, as an ordinary thread gets a CPU then. A uniform wait of 2.6
-    bursts' length ends in some parts of a burst 1.5 times as often as in others. The sum of two long ones
-    ends in all parts nearly alike in theory; measured, one fifth of a burst gets 1.5 times its share
-    (docs/measuring.md).
+    The wait begins in a pause between two bursts, because an ordinary thread gets a CPU then. The change
+    should fall into every part of a burst equally often. After a uniform wait of 2.6 bursts, some parts are
+    hit 1.5 times as often as others. The sum of two long waits is nearly even in theory; in a measurement,
+    one fifth of a burst was hit 1.5 times as often as it should be (docs/measuring.md).
     """
     if since_last_ns is not None and since_last_ns < TOGETHER_NS:
         return LEAST_WAIT_NS
@@ -176,9 +177,10 @@ class Made:
 
 
 def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[], int]]) -> Made:
-    """Wait as `at_its_moment` does, make calls until one returns less than 0, and stand back at once.
+    """Wait as `at_its_moment` does, then make the calls until one returns less than 0.
 
-    The CPU is held for these calls only: nothing here is looked up or made after the wait.
+    All is prepared before the wait, and the priority is given back at once, to hold the CPU only for the
+    calls.
     """
     usable = os.sched_getaffinity(0)
     clock, set_scheduler, complete = time.monotonic_ns, os.sched_setscheduler, True
@@ -205,8 +207,8 @@ def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[],
 def at_its_moment(wait_ns: int, cpu: int | None) -> Iterator[None]:
     """Wait, then run the calling thread on this CPU (None: on any) before NICs' processes in the ``with``.
 
-    Without the wait the moment depends on the NICs: a thread that is ready to run gets a CPU when the process
-    there pauses, so what it does then always falls into a pause. While it waits, it takes no CPU.
+    Without the wait, the moment would depend on the NICs. A ready thread gets a CPU only when the NIC's
+    process pauses, so a fault would always fall into a pause. The thread uses no CPU while it waits.
     """
     usable = os.sched_getaffinity(0)
     try:

@@ -3,9 +3,8 @@
 Features that only Linux has are here. On other systems mrclab can simulate, report and teach, but run no
 fabric.
 
-Huge pages are for present memory. A run in virtual time goes through hundreds of megabytes in no order, so
-with pages of 4 KiB most of its reads miss the processor's address cache. Pages of 2 MiB have 512 times its
-reach.
+A run in virtual time reads hundreds of megabytes in random order. With pages of 4 KiB, most of these reads
+miss the processor's address cache (TLB). Huge pages of 2 MiB let the same cache cover 512 times as much.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def is_linux() -> bool:
 
 
 def is_root() -> bool:
-    """Return True if this process runs as root; False on a system without that user."""
+    """Return True if this process runs as root. Return False on a system that has no root."""
     return os.name == "posix" and os.geteuid() == 0
 
 
 def require_linux(what: str) -> None:
-    """Raise MachineError on any system but Linux; its text names ``what``, which needs Linux."""
+    """Raise MachineError on any system except Linux. The error names ``what``, which needs Linux."""
     if not is_linux():
         raise MachineError(
             f"{what} needs Linux, and this is {_NAMES.get(sys.platform, sys.platform)}",
@@ -52,21 +51,21 @@ def libc() -> ctypes.CDLL:
 
 
 def end_with_parent(number: int | None = None) -> None:
-    """Have the kernel send this process a signal once the one that started it has ended [prctl(2)].
+    """Make the kernel send this process a signal when its parent process ends [prctl(2)].
 
-    Without ``number`` it is SIGKILL, which Python has no name for on Windows.
+    Without ``number`` the signal is SIGKILL. It is no default argument because Python lacks it on Windows.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if number is None else number, 0, 0, 0)
 
 
 HUGE_BYTES: Final = 1 << 21
 _MADV_COLLAPSE: Final = 25
-"""Linux 6.1 and later [madvise(2)]."""
+"""The request for huge pages, from Linux 6.1 on [madvise(2)]."""
 _MAPS: Final = Path("/proc/self/maps")
 
 
 def own_memory(maps: str) -> list[tuple[int, int]]:
-    """Return the whole huge pages in a process's own memory as (address, bytes), from its `maps` file.
+    """Return the huge pages that fit into a process's own memory, as (address, bytes), from its `maps` file.
 
     Only private, writable mappings that belong to no file count.
     """
@@ -84,10 +83,10 @@ def own_memory(maps: str) -> list[tuple[int, int]]:
 
 
 def use_huge_pages() -> bool:
-    """Move this process's memory into huge pages as far as it is in use; return whether any was moved.
+    """Move the memory that this process uses now into huge pages. Return whether any was moved.
 
-    It changes how fast the process is, and nothing else. If the kernel cannot do it, nothing happens.
-    Memory that the process gets later has pages of the usual size.
+    This changes only the speed of the process. If the kernel cannot do it, nothing happens. Memory that the
+    process gets later has pages of the usual size.
     """
     if not is_linux():
         return False
@@ -102,7 +101,7 @@ def use_huge_pages() -> bool:
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the length of a ``with``, then restore their former values."""
+    """Set environment variables within the ``with``, then restore their former values."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,11 +1,11 @@
-"""Attaching a program to interfaces: rtnetlink messages for clsact and its BPF filter (tc-bpf(8)).
+"""Attach a BPF program to interfaces: rtnetlink messages for clsact and its BPF filter (tc-bpf(8)).
 
-A filter holds its program, and the program its maps. So nothing has to be pinned, and all is gone with the
-interface or its clsact qdisc.
+A filter holds its program, and a program holds its maps. So nothing has to be pinned: if the interface or its
+clsact qdisc is removed, the program and its maps are removed, too.
 
-Not by pyroute2 (``mrclab.linux.rtnetlink``): a clsact qdisc and a filter take it some 2 ms a port, and this
-module 0.2-0.4 ms. A large fabric has a thousand ports, and between routers such a request is a fault's
-moment.
+pyroute2 (``mrclab.linux.rtnetlink``) needs some 2 ms to add a clsact qdisc and a filter to a port, and this
+module 0.2-0.4 ms. The difference matters: a large fabric has a thousand ports, and between routers such a
+request applies a fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIRECT_ACTION = 1
 _CLSACT = 0xFFFFFFF1
 _CLSACT_HANDLE = 0xFFFF0000
 _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
-_ETH_P_ALL = 0x0300  # in network order
+_ETH_P_ALL = 0x0300  # the protocol number, in network byte order
 
 
 def attribute(kind: int, data: bytes) -> bytes:
@@ -37,7 +37,7 @@ def attribute(kind: int, data: bytes) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes in a row of them, by kind."""
+    """Return the attributes in a sequence of netlink attributes, by kind."""
     out, at = {}, 0
     while at + 4 <= len(data):
         size, kind = struct.unpack_from("=HH", data, at)
@@ -65,11 +65,11 @@ class TrafficControl:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; attached filters stay."""
+        """Close the socket. Attached filters stay."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """Return the kernel's objects of a kind: the bodies of its answers. Raise OSError."""
+        """Return the bodies of the kernel's answers to a dump request of this kind. Raise OSError."""
         self._sequence += 1
         head = struct.pack("=IHHII", 16 + len(body), kind, _DUMP | _REQUEST, self._sequence, 0)
         self._socket.send(head + body)
@@ -87,21 +87,21 @@ class TrafficControl:
                 at += size + 3 & ~3
 
     def request(self, kind: int, flags: int, body: bytes) -> None:
-        """Request a change. Raise OSError with the reason that the kernel gives."""
+        """Request a change. Raise OSError with the kernel's reason."""
         self._sequence += 1
         head = struct.pack("=IHHII", 16 + len(body), kind, flags | _REQUEST | _ACK, self._sequence, 0)
         self._socket.send(head + body)
         while True:
             data = self._socket.recv(65536)
             _, reply, _, sequence, _ = struct.unpack_from("=IHHII", data)
-            if reply == _ERROR and sequence == self._sequence:  # also the acknowledgement
+            if reply == _ERROR and sequence == self._sequence:  # code 0 is an acknowledgement
                 (code,) = struct.unpack_from("=i", data, 16)
                 if code:
                     raise OSError(-code, os.strerror(-code))
                 return
 
     def add_clsact(self, ifindex: int) -> None:
-        """Give an interface a fresh clsact qdisc; a stale one goes first, with its filters."""
+        """Give an interface a new clsact qdisc. If it has one already, remove that with its filters."""
         body = struct.pack("=BxxxiIII", 0, ifindex, _CLSACT_HANDLE, _CLSACT, 0)
         body += attribute(_TCA_KIND, b"clsact\0")
         try:
@@ -113,7 +113,7 @@ class TrafficControl:
             self.request(_NEWQDISC, _CREATE | _EXCL, body)
 
     def remove_clsact(self, ifindex: int) -> None:
-        """Take the clsact qdisc from an interface; does nothing when either is not there."""
+        """Remove the clsact qdisc of an interface. Do nothing if there is no such qdisc or interface."""
         body = struct.pack("=BxxxiIII", 0, ifindex, _CLSACT_HANDLE, _CLSACT, 0)
         try:
             self.request(_DELQDISC, 0, body + attribute(_TCA_KIND, b"clsact\0"))
@@ -122,13 +122,13 @@ class TrafficControl:
                 raise
 
     def add_filter(self, ifindex: int, program_fd: int, name: str, *, egress: bool = False) -> None:
-        """Run a program for every frame that an interface receives, or sends, in place of the one before."""
+        """Run a program for every frame that an interface receives (or sends); it replaces an older one."""
         options = (
             attribute(_BPF_FD, struct.pack("=I", program_fd))
             + attribute(_BPF_NAME, name.encode() + b"\0")
             + attribute(_BPF_FLAGS, struct.pack("=I", _DIRECT_ACTION))
         )
-        # handle 1, priority 1: the same filter each time, so that a new program takes the old one's place
+        # Handle and priority are always 1, so that a new program replaces the old one.
         body = struct.pack("=BxxxiIII", 0, ifindex, 1, _EGRESS if egress else _INGRESS, 1 << 16 | _ETH_P_ALL)
         body += attribute(_TCA_KIND, b"bpf\0") + attribute(_TCA_OPTIONS, options)
         try:

@@ -16,10 +16,10 @@ LIVE = Path(__file__).parent / "end_to_end" / "live"
 KERNEL_MARKS = ("root", "bmv2", "docker")
 """Tests with one of these marks change the machine's kernel state, so they run one after another.
 
-A test of our own target that is marked `parallel` too keeps to namespaces and processes of its own.
+A test of our own target that is also marked `parallel` uses separate namespaces and processes.
 """
 
-# A deadline would make a test fail on a busy machine. The blob repeats a failure that a random seed found.
+# A deadline would make a test fail on a busy machine. The printed blob repeats a random seed's failure.
 settings.register_profile("mrclab", deadline=None, print_blob=True)
 settings.load_profile("mrclab")
 
@@ -35,9 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let signals end programs under test even where we were started without them.
+    """Restore Python's usual handlers of SIGINT and SIGHUP, so that signals end the programs under test.
 
-    A shell starts what runs in its background without SIGINT, and ``nohup`` starts it without SIGHUP.
+    A shell starts background jobs with SIGINT ignored, and ``nohup`` starts a program with SIGHUP ignored.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
         if os.environ.get("MRCLAB_TESTS_TOGETHER"):
-            # Live pages send as fast as the CPUs allow. They come last, after the other part (tools/test.sh).
+            # Tests of live pages use all CPUs, so they run last, after the other part (tools/test.sh).
             items.sort(key=lambda item: LIVE in item.path.parents)
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
@@ -75,6 +75,6 @@ def _needs_kernel(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def tiny() -> Iterator[Up]:
-    """The topology `tiny`, up on the ebpf target for all tests that leave it as they found it."""
+    """Bring up the topology `tiny` on the ebpf target, for all tests that do not change it."""
     with up("tiny", "ebpf") as running:
         yield running

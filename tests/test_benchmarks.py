@@ -1,4 +1,4 @@
-"""`make bench`: the list of benchmarks is that of the files, and what cannot run ends with one line."""
+"""`make bench`: its list has all benchmark files, and a benchmark that cannot run ends with one line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ for file in sys.argv[1:]:
 
 
 def test_every_benchmark_can_be_run_as_a_file(tmp_path: Path) -> None:
-    """Each finds the modules that it imports, from any directory."""
+    """Each benchmark finds the modules that it imports, whatever the working directory is."""
     files = sorted(str(file) for file in HERE.glob("*.py") if not file.stem.startswith("__"))
     done = subprocess.run(
         [sys.executable, "-c", LOAD_ALL, *files], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -64,7 +64,7 @@ def test_versions_that_a_clone_lacks_are_named(tmp_path: Path) -> None:
 
 
 def consumed(frame: bytes) -> bytes:
-    """The frame as RFC 9800 section 4.1.1 has it leave: the active uSID gone, one hop less, new addresses."""
+    """Return the frame after a switch of RFC 9800, 4.1.1: first uSID removed, one hop less, new MACs."""
     address = frame[38:42] + frame[44:54] + bytes(2)
     macs = b"".join(mac.to_bytes(6, "big") for mac in MACS)
     return macs + frame[12:21] + bytes([frame[21] - 1]) + frame[22:38] + address + frame[54:]

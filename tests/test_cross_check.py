@@ -1,4 +1,4 @@
-"""The cross-check of the simulator with the emulation: bounds, table, scenarios, what is read of a run."""
+"""The comparison of the simulator with the emulation: bounds, table, scenarios, and values of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command and program on every page runs as it stands there, or the page says why no test runs it."""
+"""Every command and program on every page runs exactly as shown, or the page says why no test runs it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_program_on_a_page_is_python(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
-# As they stand.
+# Tests that run the blocks exactly as shown.
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_commands_run_as_they_stand_without_a_fabric(block: Block, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results such as the pages name: of a small experiment in virtual time."""
+    """Return a folder with results of a small experiment in virtual time, as the pages mention them."""
     out = tmp_path_factory.mktemp("made") / "results"
     words = ("run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "2")
     made = out / "link-kill" / "A"
@@ -146,7 +146,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write_files(directory: Path) -> None:
-    """Write the files that pages show, and an environment to activate."""
+    """Write the files that pages show, and an environment that can be activated."""
     directory.mkdir(exist_ok=True)
     for block in BLOCKS:
         if block.mark.startswith(FILE):
@@ -157,7 +157,7 @@ def _write_files(directory: Path) -> None:
 
 
 def _run(block: Block, directory: Path, variables: dict[str, str]) -> None:
-    """Run a block in a directory of its own that has the pages' files, as somebody who pastes it would."""
+    """Run a block in a new directory with the pages' files, as a reader would who pastes it."""
     _write_files(directory)
     programs = directory / "programs"
     programs.mkdir()

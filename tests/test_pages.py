@@ -1,4 +1,4 @@
-"""Pages about the whole project: the glossary's terms are used, the architecture's modules exist."""
+"""Pages about the whole project: every glossary term is used, and the architecture's modules exist."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from tests.support.paths import ROOT
 
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 PAGES = [path for path in ROOT.glob("docs/*.md") if path.name not in ("index.md", "gallery.md")]
-"""All pages but those of the site alone."""
+"""All pages except those that only the documentation site has."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TERMS = re.findall(r"^\*\*(.+?)\*\*: (.+) \*(.+)\*$", GLOSSARY, re.MULTILINE)
 WORDS = {
@@ -19,12 +19,12 @@ WORDS = {
     "probe timeout": "probe.timeout",
     "reordering window": "reordering.window",
 }
-"""Where the text uses a term in another form: a regular expression for it."""
+"""Terms that the text uses in another form, with a regular expression for that form."""
 
 
 @pytest.fixture(scope="module")
 def texts() -> str:
-    """All pages but the glossary, and all code but the tests."""
+    """Return the text of all pages except the glossary, and of all code except the tests."""
     paths = [*ROOT.glob("docs/*.md"), ROOT / "README.md"]
     for room in (
         "p4src",

@@ -1,6 +1,6 @@
-"""The order of packages, pure cores, and modules and folders of a size to read.
+"""The rules for imports between packages, for cores without input or output, and for sizes of modules.
 
-`lint-imports` (pyproject.toml) checks the order, too, and that there are no circles of modules or folders.
+`lint-imports` (pyproject.toml) also checks the order of packages, and that modules import in no circle.
 
 The rules are checked on the project's sources. Each rule is also given a small project that breaks it.
 """
@@ -26,21 +26,21 @@ RULES: dict[str, Callable[[Sources], list[str]]] = {
 }
 
 EXCEPTIONS = {
-    # The loader makes Python find the modules that mypyc compiled.
+    # This loader lets Python find the modules that mypyc compiled.
     "mrclab.hosts.rdma imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc.evs imports mrclab.hosts.compiled.prefer",
     "mrclab.hosts.mrc.sending imports mrclab.hosts.compiled.prefer",
     "mrclab.simulator imports mrclab.hosts.compiled.prefer",
-    # A program that writes the diagram of EV states into a page of docs.
+    # This program writes the diagram of EV states into a page of docs.
     "mrclab.hosts.mrc.evs.ev_diagram imports pathlib.Path",
     "mrclab.hosts.mrc.evs.ev_diagram imports sys",
-    # Reads the topologies; all else takes their text.
+    # This module reads the files of topologies; other modules get their text.
     "mrclab.topologies.shipped imports pathlib.Path",
 }
 
 NOT_YET: set[str] = set()
-"""What is still to be mended: entries only go."""
+"""Known violations that are not corrected yet. Never add one."""
 
 
 @pytest.fixture(scope="module")

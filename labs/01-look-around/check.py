@@ -1,4 +1,4 @@
-"""Checks of lab 1: the fabric in numbers, a list hop by hop, and a packet that was made by hand."""
+"""Checks of lab 1: the sizes of the fabric, a segment list hop by hop, and a packet made by hand."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def packet(student: Student) -> None:
 
 
 def reason(way: Way, wanted: Route) -> str:
-    """Return the hint for a packet that goes another way."""
+    """Return the hint for a packet that takes a wrong path."""
     first = way.steps[0].destination.exploded.split(":")[2:]
     if way.dropped and any(group != "0000" and not group.startswith(str(wanted.plane)) for group in first):
         return (

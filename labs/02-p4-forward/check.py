@@ -1,4 +1,4 @@
-"""Checks of lab 2: the switch program frame by frame, the static tables, and packets across the fabric."""
+"""Checks of lab 2: single frames through the program, the static tables, and packets across the fabric."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ MARK_FROM, MARK_TO, TRIM_FROM, DROP_FROM = 200.0, 800.0, 1000.0, 2000.0
 
 
 def burst(student: Student, count: int, draw: int = HALF, **of: int) -> list[tuple[float, Fate]]:
-    """Return a burst's frames: how long each had to wait, and what became of it."""
+    """Send a burst and return, for each frame, how long it would wait (us) and its result."""
     queue = Queue(program_of(student.folder), lambda: draw)
     found = []
     for _ in range(count):

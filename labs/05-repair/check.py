@@ -1,4 +1,4 @@
-"""Checks of lab 5. Two are properties: hypothesis looks for the smallest schedule that breaks them."""
+"""Checks of lab 5. Some are properties, for which hypothesis searches the smallest schedule that breaks them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def no_needless(student: Student, schedule: Schedule) -> None:
 
 
 def needless(schedule: Schedule, story: Story) -> str:
-    """Return why a repeat was needless: the reason depends on the packet's history."""
+    """Return the reason why a repeat was needless. It depends on the packet's history."""
     if not story.needless:
         return ""
     first = story.needless[0]
@@ -144,7 +144,7 @@ def needless(schedule: Schedule, story: Story) -> str:
 
 
 def search(holds: Callable[[Schedule], None], data: Any, sacks: Any) -> None:
-    """Have hypothesis look for a schedule that breaks a property, the same ones each time."""
+    """Let hypothesis search a schedule that breaks a property. Each call tries the same schedules."""
     schedules = st.builds(
         Schedule,
         packets=st.integers(1, 30),

@@ -1,4 +1,4 @@
-"""The score of lab 5: the time until everything is delivered, and the repeats that were needless."""
+"""The score of lab 5: the time until everything is delivered, and the number of needless repeats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECKS = Checks()
 SCHEDULES = 30
 PACKETS = 30
 NEEDLESS_US = 5
-"""Added to the score for each needless repeat: it takes the place of another packet on the link."""
+"""The number of us that each needless repeat adds to the score, because it delays other packets."""
 
 
 def result(

@@ -1,5 +1,4 @@
-"""Checks of lab 6: the scenario makes a fair comparison, the run is one of it, and the arithmetic is
-right."""
+"""Checks of lab 6: the scenario is fair, the run matches the scenario, and the arithmetic is right."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ TIMES = ("first_loss_us", "detected_us", "recovered_us")
 REPETITIONS = 3
 RUN_LIMIT_S = 280.0
 SIMULATED = 1.02
-"""Runs in virtual time give the same numbers everywhere, but for versions of mrclab."""
+"""The allowed factor for a run in virtual time, whose times are equal everywhere for one version of mrclab."""
 LIVE = 30.0
-"""On real switches the cut comes at another moment of the stream, and hosts are slower."""
+"""The allowed factor for a run on real switches, where cuts come at other moments and hosts are slower."""
 EXAMPLE: list[dict[str, Any]] = [
     {"transport": "mrc", "first_loss_us": 100.0, "detected_us": 400.0, "recovered_us": 500.0},
     {"transport": "mrc", "first_loss_us": 10.0, "detected_us": 300.0, "recovered_us": 400.0},
@@ -141,7 +140,7 @@ def again(student: Student) -> None:
 
 
 def close(found: Any, right: float | None, within: float) -> bool:
-    """Return whether a time is right but for a factor."""
+    """Return whether a time is right within a factor."""
     if right is None or not isinstance(found, int | float):
         return found is None and right is None
     return right / within <= found <= right * within

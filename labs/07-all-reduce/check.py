@@ -1,4 +1,4 @@
-"""Checks of lab 7: the arithmetic of steps on small examples, and what was measured."""
+"""Checks of lab 7: the functions of steps.py on small examples, and the measured values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = {
     "all_reduce_with_three_planes": 17.22,
     "all_reduce_with_a_port_less": 14.80,
 }
-"""Medians in ms of runs of plane.yaml and port.yaml in virtual time, which give the same numbers everywhere."""
+"""Median times in ms of plane.yaml and port.yaml in virtual time, where all machines give equal times."""
 WITHIN = 0.05
 RUN_LIMIT_S = 140.0
 START = np.array([[0, 30, 60, 90, 130, 170], [1, 30, 60, 90, 130, 171]]) * MS
@@ -28,7 +28,7 @@ END = np.array([[30, 60, 89, 130, 168, 209], [28, 59, 90, 130, 170, 210]]) * MS
 
 
 def found_by(student: Student, name: str, *args: Any) -> Any:
-    """Return what a function of steps.py makes of arrays."""
+    """Return the result of a function of steps.py for these arguments, with lists as arrays."""
     lists = [arg.tolist() if isinstance(arg, np.ndarray) else arg for arg in args]
     return student.load("steps.py").with_arrays(name, *lists)
 
@@ -82,7 +82,7 @@ def theory(student: Student) -> None:
 
 
 def right_ms(variant: Variant) -> dict[str, float]:
-    """Return the medians that the scenarios of a variant give."""
+    """Return the medians that a run of the variant's scenarios gives."""
     if not variant.student:
         return OURS
     plane, port = (

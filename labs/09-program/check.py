@@ -1,4 +1,4 @@
-"""Checks of lab 9: the program is compiled, and runs with a NIC whose completions come in any order."""
+"""Checks of lab 9: compile the program, and run it with a NIC whose completions come in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = (1, 2, 3)
 
 
 def passes(student: Student, *settings: Setting) -> None:
-    """Run the student's program in each setting. Raise a hint."""
+    """Run the student's program in each setting. Raise a hint if it makes a mistake."""
     sources = sources_of(SKELETON, student.bytes_of("transfer.c"))
     try:
         with Program(sources, LIMIT_S, student.note, len(settings)) as program:

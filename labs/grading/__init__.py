@@ -1,1 +1,1 @@
-"""A class's hand-ins: found, unpacked, checked again, compared with each other, and written as tables."""
+"""A class's hand-ins: find, unpack and check them again, compare them, and write tables."""

@@ -1,8 +1,8 @@
 """Check a class's hand-ins again, several at a time, each without rights, and compare them.
 
-Runs of tokens are compared, with names and numbers replaced by their kind; MOSS uses such fingerprints
-(Schleimer, Wilkerson, Aiken 2003). So renamed variables, other comments and another layout change nothing. It
-is a reason to look, not a verdict: short right solutions resemble each other.
+Hand-ins are compared by their runs of tokens, in which names and numbers are replaced by their kind, as in
+MOSS (Schleimer, Wilkerson, Aiken 2003). So renamed variables, other comments and another layout change
+nothing. Similarity alone proves nothing: short correct solutions resemble each other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SKIPPED = {
 
 
 def fingerprint(texts: Iterable[str]) -> frozenset[int]:
-    """Return the runs of tokens in Python texts, as hashes."""
+    """Return the runs of consecutive tokens in Python texts, as hashes."""
     runs: set[int] = set()
     for text in texts:
         tokens = _tokens(text)
@@ -61,14 +61,14 @@ def _tokens(text: str) -> list[str]:
             else:
                 found.append(token.string)
     except (tokenize.TokenError, SyntaxError, IndentationError):
-        pass  # what could be read counts
+        pass  # the tokens before the error count
     return found
 
 
 def closest(prints: Mapping[str, frozenset[int]], skeleton: frozenset[int]) -> dict[str, tuple[str, float]]:
-    """Return for each hand-in the most similar other one and the share of its own runs that it has, 0 to 1.
+    """Return for each hand-in the most similar other one, and the share of common runs, 0 to 1.
 
-    Runs of the skeleton do not count. A hand-in with the skeleton's runs only resembles nobody.
+    Runs of the skeleton do not count. A hand-in that has only the skeleton's runs gets ("", 0.0).
     """
     own = {name: runs - skeleton for name, runs in prints.items()}
     found = {}
@@ -92,31 +92,31 @@ class Graded:
     late: bool = False
     note: str = ""
     student: str = ""
-    """The number that drew the variant, "" for the page's own values."""
+    """The number from which the variant was drawn, or "" for the page's own values."""
     answers: dict[str, str] = field(default_factory=dict)
     sums: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()
     similar_to: str = ""
     similarity: float = 0.0
     same_files: tuple[str, ...] = ()
-    """Others that handed in a file with the same content, which is not the skeleton's."""
+    """The people who handed in an equal file. Unchanged files of the skeleton do not count."""
     score: Score | None = None
-    """Of the lab's "going further", if the lab has one and all checks pass."""
+    """The score of the lab's "going further", if the lab has one and all checks pass."""
     rank: int | None = None
-    """Of the score in the class, 1 for the best."""
+    """The rank of the score in the class, 1 for the best."""
 
     @property
     def passed(self) -> int:
-        """How many checks pass."""
+        """The number of checks that pass."""
         return sum(outcome.passed for outcome in self.outcomes)
 
     def points(self, of: float = 100.0) -> float:
-        """Return the share of checks that pass, in points."""
+        """Return the points: the share of checks that pass, times ``of``."""
         return of * self.passed / len(self.outcomes) if self.outcomes else 0.0
 
 
 def require_sandbox() -> None:
-    """Raise MachineError if the code of hand-ins would run with more than limits on this machine."""
+    """Raise MachineError if hand-ins would have more rights on this machine than the sandbox should leave."""
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as empty:
         (Path(empty) / "nothing.py").touch()
@@ -136,7 +136,7 @@ def require_sandbox() -> None:
 def grade(
     lab: Lab, found: Sequence[HandIn], due: datetime | None, jobs: int, report: Callable[[Graded], None]
 ) -> list[Graded]:
-    """Return what each hand-in is worth, in the order given; ``report`` is called as each is done."""
+    """Check the hand-ins and return their grades in the same order. Call ``report`` with each new grade."""
     skeleton = folder_of(lab) / "start"
     given = {_sum(path) for path in files.regular(skeleton)}
 

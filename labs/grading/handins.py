@@ -1,4 +1,4 @@
-"""Hand-ins as learning platforms export them: their authors, and their files, unpacked with bounds."""
+"""Hand-ins as learning platforms export them: find their authors, and unpack a limited amount of files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LARGEST_ZIP_BYTES = 50_000_000
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who takes the course: the name, and the platform's number or "" if it has none.
+    """A person who takes the course: the name, and the platform's number, or "" if there is none.
 
-    ``student`` is the number that draws the variants of the labs, "" if it is not known.
+    ``student`` is the number from which the labs' variants are drawn, or "" if it is not known.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Person:
 
 @dataclass(frozen=True)
 class HandIn:
-    """What somebody handed in: a zip file, or a folder with the files."""
+    """The submission of a person: a zip file, or a folder with the files."""
 
     person: Person
     source: Path
@@ -47,9 +47,9 @@ class HandIn:
 def find(folder: Path, lab: Lab) -> list[HandIn]:
     """Return the hand-ins in a folder, by name.
 
-    Entries of the folder are zip files or folders that are called after students: ``ada.zip``, ``ada/``, as
-    Moodle names them (``Ada Lovelace_4711_assignsubmission_file_``), or as Gradescope does
-    (``submission_4711``, with names in ``submission_metadata.yml``). Raise InputError if there are none.
+    Entries of the folder are zip files or folders with students' names: ``ada.zip``, ``ada/``, Moodle's form
+    (``Ada Lovelace_4711_assignsubmission_file_``), or Gradescope's (``submission_4711``, with names in
+    ``submission_metadata.yml``). Raise InputError if there are none.
     """
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
@@ -94,10 +94,11 @@ def _gradescope_names(path: Path) -> dict[str, str]:
 
 
 def read_roster(path: Path) -> list[Person]:
-    """Return the people in a list: a name in each line, or a CSV file of a platform.
+    """Return the people in a list: a text file with a name in each line, or a CSV file of a platform.
 
-    Of a CSV file the columns "Full name" or "Name" and "Identifier", "ID number" or "SID" count. The
-    student's number is in "Student", "ID number" or "SID"; in a list of names it is the name.
+    In a CSV file, the name is in the column "Full name" or "Name", and the platform's number in "Identifier",
+    "ID number" or "SID". The student's number is in "Student", "ID number" or "SID". In a text file the
+    student's number is the name.
     """
     import csv
 
@@ -124,9 +125,9 @@ def read_roster(path: Path) -> list[Person]:
 
 
 def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[HandIn]:
-    """Return the hand-ins with the students' numbers of a roster; people are found by name or by number.
+    """Return the hand-ins with the students' numbers from a roster. Find people by name or platform number.
 
-    Raise InputError if a name is missing from the roster or has no valid number there.
+    Raise InputError if a person is missing from the roster or has no valid student's number there.
     """
     by_key = {person.name.casefold(): person for person in roster}
     by_key |= {f"#{person.number}": person for person in roster if person.number}
@@ -141,7 +142,7 @@ def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Han
 
 
 def unpack(hand_in: HandIn, lab: Lab, target: Path) -> Path:
-    """Write the files of a hand-in below a folder; return the folder that has those of the lab.
+    """Write the files of a hand-in below a folder. Return the folder that has the lab's files.
 
     Raise InputError for a damaged zip file, and for one with too many files or bytes.
     """
@@ -180,14 +181,14 @@ def _extract(source: Path, target: Path) -> None:
 
 
 def _work(folder: Path, lab: Lab) -> Path:
-    """Return the folder, this one or one below, that has most of the lab's files."""
+    """Return the folder with most of the lab's files: this folder or one below it."""
     wanted = set(lab.spec.files)
     folders = [folder, *sorted(path for path in folder.rglob("*") if path.is_dir())]
     return max(folders, key=lambda here: len(wanted & {path.name for path in here.iterdir()}))
 
 
 def claimed_time(folder: Path) -> datetime | None:
-    """Return the time in a hand-in's ``result.json``, which a student can change; None if there is none."""
+    """Return the time in a hand-in's ``result.json``, or None. A student can change this time."""
     try:
         found = json.loads(files.read(folder / "result.json"))
         time = datetime.fromisoformat(found["time"])
@@ -197,7 +198,7 @@ def claimed_time(folder: Path) -> datetime | None:
 
 
 def missing(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Person]:
-    """Return the people of a list that handed nothing in; they are found by name or by number."""
+    """Return the people of a list without a hand-in. They are compared by name and by number."""
     numbers = {hand_in.person.number for hand_in in found if hand_in.person.number}
     names = {hand_in.person.name.casefold() for hand_in in found}
     return [

@@ -1,4 +1,4 @@
-"""Grades as tables: plain, Moodle, Gradescope, and all answers with the points for each."""
+"""Grades as tables: plain, for Moodle, for Gradescope, and a table to give points for answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(value: object) -> str:
-    """Return a text that a spreadsheet takes for a text: one that begins like a formula gets a quote."""
+    """Return a text for a spreadsheet. If it begins like a formula, put a quote in front of it."""
     text = str(value)
     return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
 
@@ -63,9 +63,9 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
 
 
 def moodle(graded: Sequence[Graded]) -> str:
-    """Return Moodle's grading worksheet, to be uploaded on the page of its download.
+    """Return Moodle's grading worksheet, which is uploaded on the page where it was downloaded.
 
-    Moodle finds people by their identifier, the number in the folders of its download.
+    Moodle finds people by their identifier, the number in the names of the downloaded folders.
     """
     head = ["Identifier", "Full name", "Grade", "Maximum Grade", "Feedback comments"]
     rows: list[list[object]] = [list(head)]
@@ -102,10 +102,10 @@ def gradescope(one: Graded) -> dict[str, Any]:
 
 
 def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
-    """Return a CSV table with all answers to a question one below the other.
+    """Return a CSV table with all answers to each question one below the other.
 
-    The reader fills in the column of points; the two after it, from `rubric`, have the most points and the
-    criteria.
+    The reader fills in the column of points. The next two columns, from `rubric`, have the largest number of
+    points and the criteria.
     """
     rows: list[list[object]] = [["question", "name", "answer", "points", "of", "a point each for"]]
     questions = sorted({number for one in graded for number in one.answers}, key=lambda n: (len(n), n))
@@ -120,7 +120,7 @@ RUBRIC_FILE = "rubric.yaml"
 
 
 def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
-    """Return the criteria of each question, a point each; none if only the students' files are here."""
+    """Return the criteria of each question, one point each; nothing if only the students' files are here."""
     try:
         text = part_of(lab, RUBRIC_FILE).read_text(encoding="utf-8")
     except InputError:

@@ -1,4 +1,4 @@
-"""A student's code, in a process without rights that answers calls with plain data.
+"""Run a student's code in a process without rights, which answers calls with plain data.
 
-The checks and everything that they know stay outside, in the process that calls.
+The checks and their expected values stay in the calling process, where the code cannot read them.
 """

@@ -1,8 +1,8 @@
 """``python -m mrclab.labs.sandbox.c_child FOLDER STAGE CPU_S RUNS``: compile C files and run the program.
 
-Both happen without rights: a compiler reads every file that a source includes. Two lines of JSON come first:
-the rights that could not be taken, and the compiler's messages. Then the program has standard input and
-output, ``RUNS`` times; after each a line ``X CODE`` has its exit code, negative for a signal.
+The compiler has no rights either, because it reads every file that a source includes. Two lines of JSON have
+the rights that could not be removed and the compiler's messages. Then the program runs ``RUNS`` times with
+standard input and output. A line ``X CODE`` after each run has its exit code, negative for a signal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROGRAM = "./program.out"
 
 
 def main(folder: Path, stage: Path, cpu_s: int, runs: int) -> int:
-    """Compile and run; return 0."""
+    """Compile and run the program. Return 0."""
     limits = Limits(cpu_s=cpu_s, processes=_COMPILERS_PROCESSES)
     missing = confine(folder, stage, Path(__file__).parents[2], limits)
     _say({"missing": missing})
@@ -32,7 +32,7 @@ def main(folder: Path, stage: Path, cpu_s: int, runs: int) -> int:
     compiled = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     _say({"compiled": compiled.returncode == 0, "messages": compiled.stderr})
     for _ in range(runs if compiled.returncode == 0 else 0):
-        ran = subprocess.run([_PROGRAM], preexec_fn=_alone, check=False)  # there is one thread
+        ran = subprocess.run([_PROGRAM], preexec_fn=_alone, check=False)  # safe: this process has one thread
         print(f"X {ran.returncode}", flush=True)
     return 0
 

@@ -1,7 +1,7 @@
 """``python -m mrclab.labs.sandbox.child FOLDER STAGE CPU_S``: load a student's files and answer calls.
 
-A request is a line of JSON with a number and a list of steps; the answer is a line with the same number and
-the value of the last step, or the error of the first that failed. Values are plain data.
+A request is a line of JSON with a number and a list of steps. The answer is a line with the same number and
+the value of the last step, or the error of the first step that failed. Values are plain data.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 from mrclab.labs.sandbox.confine import Limits, confine
 
 FIELDS = ("value", "port", "sent", "acked", "lost", "trimmed", "ecn_marked")
-"""An EV as a path policy sees it; the fields in the order in which they are sent."""
+"""The fields of an EV that a path policy can read, in the order in which they are sent."""
 _OPTIONAL = ("on_sack", "on_trim", "on_loss")
 
 
 class EvView:
-    """An EV as a path policy sees it."""
+    """An EV with the fields that a path policy can read."""
 
     __slots__ = FIELDS
 
     def update(self, row: Sequence[int]) -> None:
-        """Take the fields."""
+        """Set the fields from a row of numbers."""
         for name, value in zip(FIELDS, row, strict=True):
             setattr(self, name, value)
 
 
 class Policy:
-    """A path policy that is called with rows of numbers instead of EVs."""
+    """Calls a student's path policy, which takes EVs, with EVs given as rows of numbers."""
 
     def __init__(self, made: Callable[[random.Random], Any], seed: int) -> None:
         from mrclab.hosts.mrc.evs.ev import PathPolicy
@@ -49,7 +49,7 @@ class Policy:
         ]
 
     def update(self, rows: Sequence[Sequence[int]]) -> None:
-        """Note the changes of EVs."""
+        """Store the changed fields of EVs."""
         for row in rows:
             self._evs.setdefault(row[0], EvView()).update(row)
 
@@ -59,26 +59,26 @@ class Policy:
         return chosen
 
     def on_sack(self, now_ns: int, value: int, marked: bool) -> None:
-        """Note an acknowledgement."""
+        """Report an acknowledgement to the policy."""
         self._policy.on_sack(now_ns, self._evs[value], marked)
 
     def on_trim(self, now_ns: int, value: int) -> None:
-        """Note a trimmed packet."""
+        """Report a trimmed packet to the policy."""
         self._policy.on_trim(now_ns, self._evs[value])
 
     def on_loss(self, now_ns: int, value: int) -> None:
-        """Note a lost packet."""
+        """Report a lost packet to the policy."""
         self._policy.on_loss(now_ns, self._evs[value])
 
 
 class Detector:
-    """A loss detector that is called with lists instead of sets."""
+    """Calls a student's loss detector, which takes sets, with lists."""
 
     def __init__(self, made: Callable[[int, int], Any], window_ns: int, timeout_ns: int) -> None:
         self._detector = made(window_ns, timeout_ns)
 
     def on_sent(self, psn: int, now_ns: int) -> None:
-        """Note a transmission."""
+        """Report a transmission to the detector."""
         self._detector.on_sent(psn, now_ns)
 
     def on_sack(self, cumulative: int, above: Sequence[int], now_ns: int) -> list[Any]:
@@ -95,7 +95,7 @@ class Detector:
 
 
 def arrays(args: Sequence[Any]) -> list[Any]:
-    """Return the lists among arguments as arrays of numpy."""
+    """Return the arguments, with each list turned into a numpy array."""
     import numpy as np
 
     return [np.array(arg) if isinstance(arg, list) else arg for arg in args]
@@ -108,7 +108,7 @@ _MOST_WORDS = 600
 
 
 class Loaded:
-    """The student's modules and the objects that were made of their classes."""
+    """The student's modules, and the objects that were made from their classes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -116,7 +116,7 @@ class Loaded:
         self._objects: list[Any] = []
 
     def step(self, step: dict[str, Any]) -> Any:
-        """Do one step of a request; return its value."""
+        """Carry out one step of a request and return its value."""
         kind = step["do"]
         if kind == "function":
             found = getattr(self.module(step["file"]), step["name"])
@@ -132,7 +132,7 @@ class Loaded:
         return getattr(self._objects[step["object"]], step["name"])(*step["args"])
 
     def module(self, name: str) -> Any:
-        """Import a file of the folder, once; its neighbours can be imported."""
+        """Import a file of the folder once. It can import the other files of the folder."""
         if name not in self._modules:
             path = self._folder / name
             spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -146,7 +146,7 @@ class Loaded:
 
 
 def explained(error: BaseException, folder: Path) -> str:
-    """Return where in the student's own files an error came up, and which."""
+    """Describe an error, with the file and line of the student's code where it was raised."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or '').name}, line {error.lineno}: Python cannot read this: {error.msg}"
     own = [
@@ -164,7 +164,7 @@ def explained(error: BaseException, folder: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return values that JSON has no type for as plain data: arrays and sets as lists, numpy's numbers."""
+    """Return a value that JSON cannot hold as plain data: a list for an array or a set, or a number."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, set | frozenset):
@@ -173,7 +173,7 @@ def plain(value: Any) -> Any:
 
 
 def main(folder: Path, stage: Path, cpu_s: int) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     sys.dont_write_bytecode = True
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,9 +1,9 @@
-"""Take all rights from this process: bound the reach and the resources of a student's code.
+"""Take all rights from this process, and limit what a student's code can reach and use.
 
-On Linux the process gets new namespaces: a file system that holds Python, the rooms that students
-import and a copy of their files, a network without interfaces, and no other process. Root does that with its
-own rights and then becomes nobody; an ordinary user needs user namespaces. Everywhere but on Windows limits
-bound memory, processor time, files and processes.
+On Linux the process gets new namespaces. It then sees only a file system with Python, the packages that
+students import and a copy of their files. It has no network and sees no other process. Root makes the
+namespaces with its own rights and then becomes the user nobody. An ordinary user needs user namespaces. On
+every system except Windows, memory, processor time, files and processes are limited.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mrclab.linux.system import end_with_parent, is_linux, is_root, libc
 
 resource: ModuleType | None
 try:
-    import resource  # now: nobody may be unable to read Python's files
-except ImportError:  # Windows
+    import resource  # imported early: the user nobody may be unable to read Python's files
+except ImportError:  # on Windows
     resource = None
 NOBODY = 65534
 _NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
@@ -52,11 +52,11 @@ class Limits:
 
 
 def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
-    """Take all rights from this process; return why it has still more than planned, "" if nothing is missing.
+    """Take all rights from this process; return the reason if it keeps some, otherwise "".
 
-    ``folder`` is the code's folder to read and change, a copy that is thrown away; ``stage`` is an empty
-    folder, over which the new file system is mounted; ``package`` is the folder of mrclab. The process that
-    calls must have one thread. It goes on as a child, in the folder.
+    ``folder`` is a copy of the student's folder, which the code may change. ``stage`` is an empty folder, on
+    which the new file system is mounted. ``package`` is the folder of mrclab. The calling process must have
+    one thread. A child process continues in its place, in the folder.
     """
     missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
     if missing:
@@ -65,7 +65,7 @@ def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
             _become_nobody()
     elif is_root():
         _become_nobody()
-        libc().unshare(_NEW_USER)  # counts its processes apart from those of other children; not needed
+        libc().unshare(_NEW_USER)  # optional: then only this process's own children count for its limit
     _drop_capabilities()
     _limit(limits)
     return missing
@@ -92,12 +92,12 @@ def _isolate(folder: Path, stage: Path, package: Path) -> str:
 
 
 def _go_on_in_child() -> None:
-    """Fork, as the new process namespace begins with a child; wait for it and end as it does."""
+    """Fork, because only a child is in the new process namespace. Wait for it and end with its exit code."""
     child = os.fork()
     if child == 0:
         end_with_parent()
         return
-    os.closerange(0, 1024)  # the pipes close as soon as the child ends
+    os.closerange(0, 1024)  # so that the pipes close as soon as the child ends
     end_with_parent()
     _, status = os.waitpid(child, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
@@ -127,7 +127,7 @@ def _close_file_system(folder: Path, stage: Path, package: Path, pivot_root: int
 
 
 def _readable(package: Path) -> list[Path]:
-    """Return the folders that the code needs: the system's libraries, Python's, and mrclab."""
+    """Return the folders that the code needs: the libraries of the system and of Python, and mrclab."""
     python = {Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(path) for path in sys.path if path and os.path.exists(path)]
     packages = [
@@ -154,7 +154,7 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def _unseen(package: Path) -> list[Path]:
-    """Return the files among the rooms that hold a student's answers: solutions, and the models of labs."""
+    """Return the folders of mrclab that a student's code must not read: solutions, and the labs' models."""
     return [
         *(package / "labs").resolve().glob("[0-9]*-*"),
         *((package / room).resolve() for room in _UNSEEN_ROOMS),
@@ -162,7 +162,7 @@ def _unseen(package: Path) -> list[Path]:
 
 
 def _show(path: Path, stage: Path, *, devices: bool = False) -> None:
-    """Let a path be seen in the new file system, for reading only."""
+    """Make a path readable in the new file system, but not writable."""
     inside = stage / path.relative_to("/")
     inside.parent.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
@@ -205,7 +205,7 @@ def _drop_capabilities() -> None:
     none = (ctypes.c_uint32 * 6)()
     libc().capset(header, none)
     libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-    end_with_parent()  # a change of rights has undone it
+    end_with_parent()  # a change of rights has undone the earlier call
 
 
 def _limit(limits: Limits) -> None:
@@ -226,5 +226,5 @@ def _limit(limits: Limits) -> None:
             continue
         _, hard = resource.getrlimit(number)
         least = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-        with suppress(ValueError, OSError):  # macOS refuses some
+        with suppress(ValueError, OSError):  # macOS refuses some limits
             resource.setrlimit(number, (least, least))

@@ -1,4 +1,4 @@
-"""Files of somebody else: regular ones only, of a bounded size, and never the target of a link."""
+"""Read files of other users: only regular files of a limited size, and never the target of a link."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mrclab.linux.errors import InputError
 from mrclab.linux.regular_files import read_regular
 
 LARGEST_BYTES = 5_000_000
-"""Of one file."""
+"""The largest size of one file."""
 _MOST_FILES = 200
 _MOST_BYTES = 30_000_000
 
 
 def read(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
-    """Return the content of a regular file; raise InputError and OSErrors as `read_regular`."""
+    """Return the content of a regular file. Raise InputError and OSErrors as `read_regular` does."""
     return read_regular(path, largest_bytes)
 
 
 def regular(folder: Path) -> Iterator[Path]:
-    """Yield the regular files in a folder and below it, without following links, by name."""
+    """Yield the regular files in a folder and below it, by name, without following links."""
     for here, folders, names in os.walk(folder, followlinks=False):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
@@ -34,7 +34,7 @@ def regular(folder: Path) -> Iterator[Path]:
 def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder's regular files of up to 5 MB, at most 200 files and 30 MB together.
 
-    Links and larger files are left out. Raise InputError if there is more than that.
+    Links and larger files are left out. Raise InputError if there are more files or bytes.
     """
     total = 0
     target.mkdir()
@@ -51,4 +51,4 @@ def copy_folder(source: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.parent.chmod(0o755)
         copy.write_bytes(content)
-        copy.chmod(0o644)  # for any umask: the code may run as nobody
+        copy.chmod(0o644)  # so that the code can read it as the user nobody, for any umask

@@ -27,15 +27,15 @@ _CPU_S = 60
 
 
 class CompileError(Exception):
-    """The program cannot be compiled; the text is the compiler's."""
+    """The program cannot be compiled. The text has the compiler's messages."""
 
 
 class ProgramEnd(Exception):  # noqa: N818
-    """The program has ended, or was ended after its time; the text says how."""
+    """The program has ended, or was ended because its time was over. The text says how."""
 
 
 class Program:
-    """A program that is compiled from files by name, and talks over its standard input and output."""
+    """A program that is compiled from files. The caller reads its standard output and writes to its input."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Program:
         report: Callable[[str], None] = lambda missing: None,
         runs: int = 1,
     ) -> None:
-        """Compile it and start it ``runs`` times, one after the other. It is ended after ``limit_s`` in all.
+        """Compile the program and start it ``runs`` times, one after the other.
 
-        ``report`` is called with the rights that could not be taken. Raise CompileError; MachineError if
-        there is no compiler here.
+        It is ended after ``limit_s`` seconds for all runs. ``report`` is called with the rights that could
+        not be removed. Raise CompileError, or MachineError if there is no compiler here.
         """
         if shutil.which(COMPILER) is None or not HEADER.exists():
             raise MachineError(
@@ -85,7 +85,7 @@ class Program:
         return found
 
     def line(self) -> str:
-        """Return the next line that the program writes. Raise ProgramEnd."""
+        """Return the next line that the program writes. Raise ProgramEnd if there is none."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline(_LONGEST_LINE_BYTES)
         if self._late:
@@ -106,7 +106,7 @@ class Program:
             raise ProgramEnd("Your program did not end after its last answer.")
 
     def read(self, count: int) -> bytes:
-        """Return so many bytes that the program writes. Raise ProgramEnd."""
+        """Return ``count`` bytes that the program writes. Raise ProgramEnd if there are fewer."""
         assert self._process.stdout is not None
         data = self._process.stdout.read(count)
         if len(data) != count:
@@ -114,7 +114,7 @@ class Program:
         return data
 
     def write(self, text: str) -> None:
-        """Answer the program. Raise ProgramEnd."""
+        """Write an answer to the program's standard input. Raise ProgramEnd if the program has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(text.encode())

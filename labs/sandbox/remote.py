@@ -22,18 +22,18 @@ _ENDED = "Your code ended the program. Did you call exit()?"
 
 
 class StudentError(Exception):
-    """An error in a student's code; the text names the place."""
+    """An error in a student's code. The text names the place."""
 
 
 class Gone(BaseException):
-    """The student's process has ended, or answers nothing that can be used.
+    """The student's process has ended, or its answers cannot be used.
 
-    No Exception: a search for the smallest failing example (hypothesis) has to end with it, too.
+    This is no Exception, so that hypothesis does not catch it when it searches for a failing example.
     """
 
 
 def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
-    """Return a new directory, and the paths in it of the student's files, to be made, and of the stage."""
+    """Return a new directory, the path in it for the student's files (not made yet), and the stage's."""
     scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
     above = Path(scratch.name).resolve()
     above.chmod(0o755)
@@ -43,7 +43,7 @@ def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
 
 
 def start_child(module: str, *words: str | Path) -> subprocess.Popen[bytes]:
-    """Start a module of this package as a process with pipes and little of our environment."""
+    """Start a module of this package as a process with pipes and only a few environment variables."""
     above = Path(__file__).parents[3]
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return subprocess.Popen(
@@ -75,7 +75,7 @@ def too_late(limit_s: float) -> str:
 
 
 class RemoteCode:
-    """A process with a student's files. It starts with the first call, and again once it has ended.
+    """A process with a student's files. It is started by the first call, and again after it has ended.
 
     ``report`` is called once, with the reason, if the process has more rights than it should have.
     """
@@ -90,10 +90,10 @@ class RemoteCode:
         self._number = 0
         self._waiting: list[dict[str, Any]] = []
         self.generation = 0
-        """Counts the processes: objects of an earlier one are gone."""
+        """The number of processes started so far. Objects of an earlier process no longer exist."""
 
     def begin(self, limit_s: float) -> None:
-        """Begin a check: from now on the student's code has so long in all."""
+        """Begin a check. The student's code has ``limit_s`` seconds for the whole check."""
         self.end_check()
         self._late = self._gone = False
         self._limit_s = limit_s
@@ -102,7 +102,7 @@ class RemoteCode:
         self._watchdog.start()
 
     def end_check(self) -> None:
-        """End the time of a check."""
+        """End a check, and stop its timer."""
         self._waiting.clear()
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -117,14 +117,14 @@ class RemoteCode:
         return self._ask({"do": "value", "file": file, "name": name})
 
     def make(self, file: str, name: str, adapter: str, args: Sequence[Any]) -> RemoteObject:
-        """Make an object of a class of a file."""
+        """Make an object of a class of a file. Return a proxy for it."""
         made = self._ask({"do": "make", "file": file, "name": name, "adapter": adapter, "args": list(args)})
         if not isinstance(made, list) or len(made) != 2 or not isinstance(made[1], list):
             raise Gone(_ENDED)
         return RemoteObject(self, made[0], tuple(map(str, made[1])))
 
     def later(self, step: dict[str, Any]) -> None:
-        """Do a step together with the next one whose value is wanted."""
+        """Send this step together with the next step whose value is needed."""
         self._waiting.append(step)
 
     def _ask(self, step: dict[str, Any]) -> Any:
@@ -149,7 +149,7 @@ class RemoteCode:
         return answer.get("value")
 
     def ask(self, step: dict[str, Any]) -> Any:
-        """Do a step and return its value."""
+        """Carry out a step in the student's process and return its value."""
         return self._ask(step)
 
     def _why(self, error: BaseException | None = None) -> str:
@@ -220,14 +220,14 @@ class RemoteObject:
         self._number = number
         self._generation = code.generation
         self.methods = methods
-        """The optional methods that it has."""
+        """The optional methods that the object has."""
 
     def call(self, name: str, *args: Any) -> Any:
         """Call a method; return its value as plain data. Raise StudentError, Gone."""
         return self._code.ask(self._step(name, args))
 
     def later(self, name: str, *args: Any) -> None:
-        """Call a method that returns nothing, together with the next call."""
+        """Call a method that returns nothing. It is sent with the next call that returns a value."""
         self._code.later(self._step(name, args))
 
     def _step(self, name: str, args: Sequence[Any]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class RemoteObject:
 
 
 class Output:
-    """Passes on the output of a student's code, up to a bound, and takes the rest off the pipe."""
+    """Copies the output of a student's code to standard error. Output beyond a limit is read and dropped."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -255,10 +255,10 @@ class Output:
                 sys.stderr.flush()
 
     def end(self) -> None:
-        """Wait for the end of the output, for a moment: a process that is not ours may hold the pipe."""
+        """Wait at most 1 s for the end of the output. Another process may still hold the pipe."""
         self._thread.join(1)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text without what would steer a terminal; line ends stay if ``lines``."""
+    """Return a text without control characters. With ``lines``, line ends and tabs stay."""
     return "".join(c if c.isprintable() or (lines and c in "\n\t") else " " for c in text)

@@ -1,4 +1,4 @@
-"""A student's program in the switches of ``tiny``: frames through one, and across all (lab 2)."""
+"""Run a student's program in the switches of ``tiny``: frames through one switch, and across all (lab 2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_HOPS = 8
 
 Neighbours = Sequence[tuple[IPv6Network, SwitchPort]]
 Entries = tuple[list[IPv6Network], list[tuple[IPv6Network, SwitchPort]]]
-"""What ``my_sid`` and ``next_hop`` of a switch hold."""
+"""The entries of a switch's tables ``my_sid`` and ``next_hop``."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Sent:
 
     @property
     def ethernet(self) -> bytes:
-        """The destination's MAC address, and the source's."""
+        """The MAC addresses of destination and source."""
         return self.data[:12]
 
     @property
     def hop_limit(self) -> int:
-        """The hop limit."""
+        """The hop limit of the frame."""
         return self.data[21]
 
     @property
     def destination(self) -> IPv6Address:
-        """The destination address."""
+        """The destination address of the frame."""
         return IPv6Address(self.data[38:54])
 
 
@@ -54,12 +54,12 @@ class LabSwitch:
     model: Interpreter
 
     def send(self, frame: bytes) -> list[Sent]:
-        """Return what leaves when a frame comes in."""
+        """Return the frames that leave when a frame comes in."""
         return [Sent(port, out) for port, out in self.model.run(1, frame)]
 
 
 def frame(destination: IPv6Address, hop_limit: int = HOPS) -> bytes:
-    """Return a frame to a list of uSIDs."""
+    """Return a frame whose destination address is a list of uSIDs."""
     head = struct.pack("!IHBB", 6 << 28, 8, 59, hop_limit)
     return (
         b"\x02" * 6
@@ -74,12 +74,12 @@ def frame(destination: IPv6Address, hop_limit: int = HOPS) -> bytes:
 
 
 def own_entries(switch: Switch, block: int = 0xFCBBBB00) -> list[IPv6Network]:
-    """Return what ``my_sid`` of a switch should hold."""
+    """Return the entries that ``my_sid`` of a switch should have."""
     return [_sid(switch.usid, block)]
 
 
 def neighbours_of(switch: Switch, block: int = 0xFCBBBB00) -> list[tuple[IPv6Network, SwitchPort]]:
-    """Return what ``next_hop`` of a switch should hold."""
+    """Return the entries that ``next_hop`` of a switch should have."""
     return [(_sid(_usid(port), block), port) for port in switch.ports]
 
 
@@ -93,7 +93,7 @@ def _sid(usid: int, block: int) -> IPv6Network:
 
 
 def lab_switch(program: Program, own: Iterable[IPv6Network], neighbours: Neighbours) -> LabSwitch:
-    """Return a switch with a program and these entries."""
+    """Return a switch that runs a program with these entries."""
     un, forward = full_name(program, "action", "un"), full_name(program, "action", "forward")
     rules = {
         "my_sid": [Rule((_key(prefix),), un) for prefix in own],
@@ -114,7 +114,7 @@ def _number(mac: bytes) -> int:
 
 
 def read_entries(values: Mapping[str, Any], switch: Switch) -> Entries:
-    """Return the entries of a file. Raise a hint for what cannot be read."""
+    """Return the entries in the content of a file. Raise a hint for an entry that cannot be read."""
     own = [_network(entry) for entry in values.get("my_sid") or []]
     neighbours = []
     ports = {port.number: port for port in switch.ports}
@@ -135,22 +135,22 @@ def _network(entry: Any) -> IPv6Network:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A frame's way: each switch, with the destination that it sent on, and the frame's end."""
+    """A frame's way: each node with the destination to which it sent the frame, and the end of the way."""
 
     steps: tuple[tuple[str, IPv6Address], ...]
     end: str
     hop_limit: int
     host: str = ""
-    """The host that received it, if one did."""
+    """The host that received the frame, or ""."""
 
     def text(self) -> str:
-        """Return the way, a line for each node."""
+        """Return the way as text, with a line for each node."""
         lines = [f"  {node:10} sends it to {destination}" for node, destination in self.steps]
         return "\n".join([*lines, f"  {self.end}"])
 
 
 def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Entries]) -> Crossing:
-    """Send a frame over a path with a program in each switch; ``other`` has entries of some."""
+    """Send a frame over a path, with a program in each switch. ``other`` has entries of some switches."""
     sent = Sent(0, frame(path.outer_dst))
     steps: list[tuple[str, IPv6Address]] = [(path.src, path.outer_dst)]
     node = path.nodes[1]
@@ -173,7 +173,7 @@ def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Ent
 
 
 def show(program: FilePath) -> str:
-    """Return the way of a packet from h0 to h2 with a program: of a folder, or compiled."""
+    """Describe the way of a packet from h0 to h2. ``program`` is a student's folder or a compiled file."""
     fabric = load_fabric("tiny")
     path = next(path for path in fabric.paths("h0", "h2") if "p0-t1-1" in path.nodes)
     loaded = program_of(program) if program.is_dir() else read_compiled(program)

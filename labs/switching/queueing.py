@@ -1,4 +1,4 @@
-"""A burst through a student's switch with one queue: what each frame met, and what became of it (lab 3)."""
+"""Send a burst through a student's switch with one queue, and record the result of each frame (lab 3)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ TRIM_LEN, TRIMMABLE, TRIMMED = 134, 4, 12
 NOT_ECT, ECT, CE = 0, 2, 3
 BYTE_TICKS, TICKS_PER_US = 82, 1024
 WAIT_US = FRAME_BYTES * BYTE_TICKS / TICKS_PER_US
-"""The time that one frame of a burst adds to the wait of the next."""
+"""The time by which each frame of a burst lengthens the wait of the next frame."""
 _HEADERS = 54
 HALF = 0x8000
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a frame: nothing left (``data`` empty), or this did."""
+    """The result of a frame. ``data`` is the frame that left, empty if the switch dropped the frame."""
 
     data: bytes
 
     @property
     def dropped(self) -> bool:
-        """Nothing left the switch."""
+        """True if nothing left the switch."""
         return not self.data
 
     @property
     def dscp(self) -> int:
-        """The codepoint."""
+        """The DSCP of the frame."""
         return (self.data[14] & 0xF) << 2 | self.data[15] >> 6
 
     @property
     def marked(self) -> bool:
-        """It carries a mark."""
+        """True if the frame has an ECN mark."""
         return not self.dropped and self.data[15] >> 4 & 3 == CE
 
     @property
     def trimmed(self) -> bool:
-        """It is shorter than it came."""
+        """True if the frame left shorter than it came in."""
         return not self.dropped and len(self.data) < FRAME_BYTES
 
     @property
@@ -54,21 +54,21 @@ class Fate:
 
 
 class Queue:
-    """A switch with one queue; its clock stands still unless it is moved on."""
+    """A switch with one queue. Its clock changes only if the caller sets ``now_us``."""
 
     def __init__(self, program: Program, draw: Callable[[], int] = lambda: HALF) -> None:
         self.now_us = 1_000_000
         self._model = Interpreter(program, {}, random=lambda low, high: draw(), clock=lambda: self.now_us)
 
     def send(self, dscp: int = TRIMMABLE, ecn: int = ECT, size: int = FRAME_BYTES) -> Fate:
-        """Return what becomes of a frame."""
+        """Send a frame through the switch and return the result."""
         head = struct.pack("!IHBB", 6 << 28 | dscp << 22 | ecn << 20, size - _HEADERS, 59, 64)
         sent = b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + bytes(32) + bytes(size - _HEADERS)
         out = self._model.run(1, sent)
         return Fate(out[0][1] if out else b"")
 
     def wait_us(self) -> float:
-        """Return how long the next frame would have to wait."""
+        """Return how long the next frame would wait, in us."""
         [idle] = [
             value for (name, _), value in self._model.registers.items() if name.endswith("idle_at")
         ] or [0]
@@ -76,7 +76,7 @@ class Queue:
 
 
 def show(program: Path) -> str:
-    """Return a picture of bursts through a program: of a folder, or compiled."""
+    """Draw two bursts through a program as text. ``program`` is a student's folder or a compiled file."""
     loaded = program_of(program) if program.is_dir() else read_compiled(program)
     lines = []
     for title, dscp, ecn, count in (

@@ -1,1 +1,1 @@
-"""The life of programs: signals that end them, and commands that run after their end."""
+"""Signals that end a program, and commands that run after a program's end."""

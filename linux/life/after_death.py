@@ -1,9 +1,9 @@
 """Run a command when a process has ended, however it ended.
 
-``python -S -m mrclab.linux.life.after_death PID START COMMAND...`` waits for the process of that pid and
-start time (clock ticks since boot) and then becomes the command. It imports almost nothing, because every
-testbed has one.
-SIGTERM ends it without the command; Ctrl-C and the end of a terminal do not concern it.
+``python -S -m mrclab.linux.life.after_death PID START COMMAND...`` waits for the end of the process with that
+pid and start time (clock ticks since boot). Then it replaces itself by the command. It imports very few
+modules to save memory, because one such process runs for every testbed. SIGTERM ends it without running the
+command. It ignores Ctrl-C and the end of its terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def wait(pid: int, start: int) -> None:
-    """Return when the process has ended."""
+    """Return when the process with this pid and start time has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -23,14 +23,14 @@ def wait(pid: int, start: int) -> None:
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
             if int(stat.read().rpartition(")")[2].split()[19]) != start:
-                return  # the pid is another process's by now
+                return  # another process has this pid now
     except OSError:
         return
     select.select([fd], [], [])
 
 
 def main() -> None:
-    """Wait, then run the command of the command line."""
+    """Wait, then run the command that the command line names."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wait(int(sys.argv[1]), int(sys.argv[2]))

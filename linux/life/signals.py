@@ -1,7 +1,7 @@
 """The signals that end a program (SIGINT, SIGTERM, SIGHUP): as exceptions, deferred, or passed on.
 
-SIGINT is Python's KeyboardInterrupt. The others become ``Ended``, so that every ``with`` is left in order.
-Only the main thread receives signals: elsewhere nothing here has an effect.
+Python raises KeyboardInterrupt for SIGINT. Here the other signals raise ``Ended``, so that every ``with``
+block cleans up. Only the main thread receives signals, so these functions have no effect in other threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class Ended(SystemExit):
-    """A signal ended the program; the exit code is a shell's, 128 plus the signal's number."""
+    """A signal ended the program. The exit code is 128 plus the signal's number, as in a shell."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -40,7 +40,7 @@ def _in_main_thread() -> bool:
 def as_exceptions() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise Ended within the ``with``, unless they have a handler.
 
-    A signal that is ignored stays ignored (``nohup``).
+    A signal that was ignored before (``nohup``) stays ignored.
     """
     set_here = []
     if _in_main_thread():
@@ -56,7 +56,7 @@ def as_exceptions() -> Iterator[None]:
 
 
 def ignore_interrupt() -> None:
-    """Ignore Ctrl-C from now on: the program has its exit code, and only the interpreter's end is left."""
+    """Ignore Ctrl-C from now on: the exit code is decided, and only the interpreter has to end."""
     if _in_main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -68,7 +68,7 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
     try:
         for number in SIGNALS if _in_main_thread() else ():
             known = signal.getsignal(number)
-            if known not in (None, signal.SIG_IGN):  # None: not set from Python, so not ours to put back
+            if known not in (None, signal.SIG_IGN):  # None: Python cannot restore it
                 before[number] = signal.signal(number, lambda number, _frame: handler(number))
         yield
     finally:
@@ -78,10 +78,10 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def first_only(at_once: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Let the first signal within the ``with`` raise its exception, and drop all later ones.
+    """Let the first signal within the ``with`` raise its exception, and drop all later signals.
 
-    The interrupted work can then save its data, however impatient the user is. ``at_once`` is called
-    before the exception.
+    So the interrupted work can save its data even if the user presses Ctrl-C again. ``at_once`` is called
+    before the exception is raised.
     """
     came: list[int] = []
 
@@ -97,9 +97,9 @@ def first_only(at_once: Callable[[], object] = lambda: None) -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Defer the signals to the end of the ``with``, so that nothing is left half made or half removed.
+    """Defer the signals to the end of the ``with``, so that the work inside is never left half done.
 
-    Where the program is ending because of a signal already, later ones are dropped.
+    If the program is already ending because of a signal, later signals are dropped.
     """
     came: list[int] = []
     try:
@@ -113,6 +113,6 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def passed_on(action: Callable[[], None]) -> Iterator[None]:
-    """Call ``action`` for each signal within the ``with``: others end first, this program after them."""
+    """Call ``action`` for each signal within the ``with``: other processes end before this program."""
     with _handled(lambda _number: action()):
         yield

@@ -1,9 +1,9 @@
-"""Make every break, run the tests that have to find it, and print a table of what came of each.
+"""Make every break, run the tests that have to find it, and print a table of the results.
 
     python -m tests.breaks                  all breaks, on all CPUs
-    python -m tests.breaks --row "2.8 "     those of the rows that begin so
+    python -m tests.breaks --row "2.8 "     the breaks of the rows that begin with this text
 
-Ends with 1 if a break was not found, or a test does not pass without a break.
+The exit code is 1 if a break was not found, or if a test fails without a break.
 """
 
 from __future__ import annotations

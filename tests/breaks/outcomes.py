@@ -1,7 +1,7 @@
-"""A pytest plugin that writes down how each test ended, and which exception ended it.
+"""A pytest plugin that records how each test ended, and which exception ended it.
 
-A failure counts as an assertion only if the test itself raised it. An error of the import, or an exception
-that comes out of the core, shows that something is broken, but not that the test looks for it.
+A failure counts as an assertion only if the test itself raised it. An import error, or an exception from the
+core, shows that the core is broken, but not that the test checks for the error.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import hypothesis
 import pytest
 
 REPORT = "BREAKS_REPORT"
-"""Environment variable with the path of the report."""
+"""The environment variable with the path of the report."""
 CORE = "mrclab.hosts"
-"""Package whose place the report names, so that its reader knows which sources ran."""
+"""The package whose path is written to the report, so that its reader knows which sources were tested."""
 
 _failures: dict[str, str] = {}
 _passed: set[str] = set()
 
 
 def pytest_sessionstart() -> None:
-    """Make property tests find the same examples each time, and spend no time on shrinking them."""
+    """Let property tests use the same examples each time, and switch shrinking off to save time."""
     hypothesis.settings.register_profile(
         "breaks",
         deadline=None,
@@ -59,7 +59,7 @@ def _raised_by_a_test(error: BaseException) -> bool:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Note how a test ended."""
+    """Record how a test ended."""
     yield
     name = item.nodeid.split("::")[-1].split("[")[0]
     if call.excinfo is not None and call.excinfo.typename != "Skipped":
@@ -72,7 +72,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_sessionfinish() -> None:
-    """Write the report: by test `passed`, `found`, or the exception that was no assertion."""
+    """Write the report. For each test it has `passed`, `found`, or the exception that was no assertion."""
     core = sys.modules.get(CORE)
     outcomes = {**dict.fromkeys(sorted(_passed), "passed"), **_failures}
     report = {"core": getattr(core, "__file__", None), "tests": outcomes}

@@ -28,30 +28,31 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "results", "__pycache__", "*.egg-info")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one break."""
+    """The results of one break."""
 
     broken: Break
     outcomes: Mapping[str, str]
-    """By test: `found`, `passed` where it did not notice, or what happened instead of an assertion."""
+    """The outcome of each test: `found`, `passed` if it did not find the break, or another exception."""
 
     @property
     def found(self) -> bool:
-        """Each of its tests found the error."""
+        """True if all tests of the break found the error."""
         return all(self.outcomes[name] == FOUND for name in self.broken.tests)
 
 
 class Tree:
-    """A copy of the project, to break and to mend again."""
+    """A copy of the project, in which errors are made and undone again."""
 
     def __init__(self, source: Path, root: Path) -> None:
         shutil.copytree(source, root, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
         self.root = root
-        # Files that are changed and changed back within a second are told apart by their content.
+        # A file may change twice within a second. By its hash, Python notices that although the time is
+        # equal.
         for package in root.iterdir():
             compileall.compile_dir(package, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
     def run(self, nodes: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-        """Run tests, in pure Python; return how each ended."""
+        """Run tests in pure Python and return how each of them ended."""
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.json"
             environment = {
@@ -83,7 +84,7 @@ class Tree:
         return {name: seen["tests"].get(name, NOT_RUN) for name in names}
 
     def run_broken(self, nodes: Mapping[str, str], broken: Break) -> Verdict:
-        """Make one break, run its tests, and mend it."""
+        """Make one break, run its tests, and restore the source."""
         path = self.root / broken.file
         source = path.read_text(encoding="utf-8")
         path.write_text(broken.apply(source), encoding="utf-8")
@@ -94,14 +95,14 @@ class Tree:
 
 
 def unbroken(source: Path, nodes: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Return how tests end that do not pass though nothing is broken."""
+    """Return the outcomes of the tests that fail although nothing is broken."""
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Tree(source, Path(folder)).run(nodes, list(names))
     return {name: outcome for name, outcome in outcomes.items() if outcome != PASSED}
 
 
 def run(source: Path, nodes: Mapping[str, str], all_breaks: list[Break], jobs: int) -> Iterator[Verdict]:
-    """Make each break in a copy of `source`, so many at a time; yield the verdicts in order."""
+    """Make each break in a copy of `source`, up to `jobs` at a time. Yield the verdicts in order."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         trees: SimpleQueue[Tree] = SimpleQueue()
         for number in range(jobs):

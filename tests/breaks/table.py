@@ -1,4 +1,4 @@
-"""The breaks, as the YAML files beside this module list them."""
+"""The table of breaks, read from the YAML files in this folder."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ FOLDER = Path(__file__).parent
 
 
 class Break(BaseModel):
-    """One error to make on purpose."""
+    """A deliberate error in the sources."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     row: str
-    """How the row of docs/mrc-conformance.md begins."""
+    """The beginning of the row in docs/mrc-conformance.md."""
     what: str
-    """What the endpoint does wrong."""
+    """A description of the error."""
     file: str
-    """Source to change, from the root of the project."""
+    """The source file to change, relative to the root of the project."""
     old: str
-    """Text that occurs there exactly once."""
+    """The text to replace. It occurs exactly once in the file."""
     new: str
-    """Text to put in its place."""
+    """The text that replaces it."""
     tests: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Names of tests; each of them must find the error."""
+    """The names of the tests that must find the error."""
 
     def apply(self, source: str) -> str:
-        """Return the source with the error in it. Raises ValueError where `old` is not there once."""
+        """Return the source with the error in it. Raise ValueError unless `old` occurs there exactly once."""
         try:
             return replace_once(source, self.old, self.new)
         except ValueError as error:

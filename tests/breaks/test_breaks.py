@@ -1,6 +1,6 @@
-"""The breaks fit the sources and the conformance table, and the program that makes them can tell.
+"""The breaks fit the sources and the conformance table, and the program that makes them reports correctly.
 
-`python -m tests.breaks` makes them all. Here a few are made; MRC_BREAKS=all asks for the rest.
+`python -m tests.breaks` makes all breaks. These tests make a few; with MRC_BREAKS=all they make all.
 """
 
 import os
@@ -20,7 +20,7 @@ EVERY = os.environ.get("MRC_BREAKS") == "all"
 
 
 def test_every_break_fits_the_sources():
-    """The text to replace occurs once. Quick: a change of a source shows at once what it breaks here."""
+    """The text to replace occurs once. This test is quick, so it shows at once which breaks need a change."""
     unfit = []
     for broken in ALL:
         try:
@@ -55,7 +55,7 @@ def test_every_test_of_a_row_has_a_break_to_find(row):
     assert found or "not done: " in row.where or row.where == "the switches' part"
 
 
-# The program
+# Tests of the program that makes the breaks
 
 
 PROJECT = {
@@ -86,7 +86,7 @@ NODES = {name: f"tests/test_core.py::{name}" for name in ("test_double", "test_h
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A small project, with the plugin that reports outcomes."""
+    """Return the path of a small project that has the plugin that reports outcomes."""
     root = tmp_path_factory.mktemp("project")
     for name, text in PROJECT.items():
         (root / name).parent.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ def test_a_tree_is_whole_again_after_a_break(project, tmp_path):
 
 
 def few():
-    """Return a break of each file of breaks, and of different sources."""
+    """Return one break of each of several sources."""
     by_file = defaultdict(list)
     for one in ALL:
         by_file[one.file].append(one)

@@ -1,4 +1,4 @@
-"""When a dead link is noticed: delays by hand, for fixed and for random moments."""
+"""When a dead link is detected: delays computed by hand, for fixed and for random moments."""
 
 import random
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from mrclab.controller.detection import Change, Detection, DetectionSchedule
 
 MS = 1_000_000
-BFD = Detection(hold_ns=150 * MS, interval_ns=50 * MS)  # as BFD with 3 times 50 ms [RFC 5880 section 6.8.4]
+BFD = Detection(hold_ns=150 * MS, interval_ns=50 * MS)  # as BFD with 3 times 50 ms [RFC 5880 6.8.4]
 LINK = "p0-t0-0:p0-t1-1"
 
 
 class Phase(random.Random):
-    """Hellos of every link at multiples of the interval, plus this."""
+    """Every link sends its hellos at multiples of the interval plus this phase."""
 
     def __init__(self, phase_ns: int = 0) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def test_a_hello_between_two_cuts_begins_the_hold_time_anew() -> None:
     watch.mended(LINK, 1020 * MS)
     watch.cut(LINK, 1060 * MS)
     assert watch.due(9000 * MS) == [Change(1200 * MS, LINK, False)]
-    # And without one it does not.
+    # Without that hello, the cut is not detected.
     watch = schedule()
     watch.cut(LINK, 1001 * MS)
     watch.mended(LINK, 1020 * MS)

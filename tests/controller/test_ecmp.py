@@ -1,4 +1,4 @@
-"""Routes for plain IPv6: what each switch holds, and what withdrawing a link changes."""
+"""Routes for plain IPv6: the entries of each switch, and their changes when a link is withdrawn."""
 
 import asyncio
 
@@ -82,7 +82,7 @@ def test_a_t1_routes_down_alike_with_structured_evs() -> None:
 @pytest.mark.root
 def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
     fabric = build_fabric("name: two\nplanes: 1\nt0: 2\nt1: 2\nhosts: 2\n", "two.yaml")
-    cut = ("p0-t0-1", "p0-t1-0")  # its far end: this switch has to stop using that T1 for rack 1
+    cut = ("p0-t0-1", "p0-t1-0")  # the far end of the link: this switch must not use that T1 for rack 1
 
     async def story(port: int) -> None:
         running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
@@ -93,7 +93,7 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
             await routes.install()
             held = await read_routing(switch)
             assert held == routes.wanted("p0-t0-0") != Routing()
-            assert await controller.verify() == ()  # the entries of SRv6 are beside them
+            assert await controller.verify() == ()  # the SRv6 entries do not count as drift
             await routes.withdraw(*cut)
             fewer = await read_routing(switch)
             assert fewer == routes.wanted("p0-t0-0") != held
@@ -101,7 +101,7 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
             lonely = await read_routing(switch)
             assert lonely == routes.wanted("p0-t0-0")
             assert lonely.groups == ()
-            assert len(lonely.routes) == 1  # its own host
+            assert len(lonely.routes) == 1  # the route to its own host
             await routes.restore("p0-t0-0", "p0-t1-1")
             await routes.restore(*cut)
             assert await read_routing(switch) == held
@@ -109,7 +109,7 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
                 await routes.withdraw("h0", "p0-t0-0")
             with pytest.raises(InputError, match="no link"):
                 await routes.withdraw("p0-t0-0", "p0-t0-1")
-            # Weights change what is there: all of it is replaced.
+            # A changed weight makes the present entries wrong, so install() replaces all of them.
             routes._weights["p0-t0-0:p0-t1-1"] = 3
             await routes.install()
             weighted = await read_routing(switch)

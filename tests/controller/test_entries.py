@@ -74,7 +74,7 @@ def test_depths_are_parts_of_the_bandwidth_delay_product() -> None:
     assert [bytes_of(depth, 10**9) for depth in setting.mark] == [25_000, 75_000]
     last = queue_setting(gigabit, last_hop=True)
     assert (bytes_of(last.trim_from, 10**9), last.mark) == (187_500, None)
-    # 1 Gbit/s is 8 ns, or 8.192 ticks, a byte.
+    # At 1 Gbit/s a byte takes 8 ns, or 8.192 ticks.
     assert setting.byte_time == round(8.192 * 65536)
 
 

@@ -1,4 +1,4 @@
-"""The controller against our own target: it programs, notices drift, and programs again after a restart."""
+"""The controller with our own target: it programs, detects drift, and programs again after a restart."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ def test_programs_verifies_and_reports_drift(fabric: Fabric) -> None:
         asyncio.run(story(port))
 
 
-@pytest.mark.slow  # finsy waits ten seconds before it connects again to a switch that ended within two
+@pytest.mark.slow  # finsy waits 10 s before it reconnects to a switch that ended within 2 s
 def test_a_switch_that_restarts_is_programmed_again(fabric: Fabric) -> None:
     async def story(port: int) -> None:
         running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]

@@ -1,4 +1,4 @@
-"""What each kind of fault writes."""
+"""The table entries that each kind of fault writes."""
 
 import finsy as fy
 import pytest

@@ -1,4 +1,4 @@
-"""Switch programs of one's own: what the controller uses has to be there, by its name."""
+"""A user's own switch program: all tables and actions that the controller uses must exist by name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ needs_p4c = pytest.mark.skipif(
 
 
 def own(folder: Path, *changes: tuple[str, str]) -> Path:
-    """The shipped program under another name, with changes to its P4Info."""
+    """Write the shipped program under another name, with changes to its P4Info. Return its path."""
     program = folder / "mine.json"
     program.write_bytes(SHIPPED.json.read_bytes())
     text = SHIPPED.p4info.read_text()
@@ -108,7 +108,7 @@ def test_without_a_compiler_p4_says_what_to_do(tmp_path: Path, monkeypatch: pyte
 
 
 def stand_in(folder: Path, says: str, code: int) -> None:
-    """A compiler that says and does what the test asks for."""
+    """Write a fake compiler that prints ``says`` and ends with ``code``."""
     compiler = folder / "p4c-bm2-ss"
     compiler.write_text(
         "#!/bin/sh\n"

@@ -1,4 +1,4 @@
-"""A large fabric is programmed some switches at a time: each call has a deadline from when it is sent."""
+"""A large fabric is programmed a few switches at a time, as each call has a deadline from its start."""
 
 import asyncio
 from typing import Any

@@ -1,6 +1,6 @@
-"""The container, as docker-compose.yml has it: an experiment on each target, and what it leaves behind.
+"""The container of docker-compose.yml: an experiment on each target, and what the container leaves behind.
 
-Skipped without a Docker daemon or the image (`make docker-build`): nothing is built or pulled here.
+Skipped without a Docker daemon or without the image (`make docker-build`). Nothing is built or pulled here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def said(*command: str, **options: Any) -> str:
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
-    """The compose command that this machine has."""
+    """Return the compose command that this machine has."""
     if shutil.which("docker") is None:
         pytest.skip("no docker on PATH")
     if subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False).returncode:
@@ -57,7 +57,7 @@ def compose() -> list[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What of a checkout a run needs, somebody else's where we may give it away."""
+    """Copy the files of a checkout that a run needs. As root, give them to another user."""
     shutil.copy(ROOT / "docker-compose.yml", tmp_path)
     (tmp_path / "results").mkdir()
     if os.geteuid() == 0:
@@ -67,7 +67,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def machine() -> dict[str, object]:
-    """What a container could leave behind."""
+    """Return everything that a container could leave behind."""
     ours = f"label=com.docker.compose.project={PROJECT}"
     return {
         "containers": said("docker", "ps", "--all", "--quiet", "--filter", ours),
@@ -86,7 +86,7 @@ def test_an_experiment_in_the_container(compose: list[str], checkout: Path, targ
     result = json.loads(found.read_text())
     jsonschema.validate(result, result_schema())
     assert result["target"] == target
-    # A machine that does not keep up has trials made again; all are in the result.
+    # If the machine does not keep up, trials are repeated, and all of them are in the result.
     assert len(result["trials"]) >= 2
     assert {trial["integrity"] for trial in result["trials"]} == {"ok"}
     owner = checkout.stat()

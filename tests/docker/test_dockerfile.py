@@ -1,4 +1,4 @@
-"""The Dockerfile and what is built upon it, read as text: no daemon is needed."""
+"""The Dockerfile and the images that are based on it, read as text, so that no daemon is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running testbed for a module's tests, brought up as a person would, under a prefix of its own."""
+"""A running testbed for a module's tests, brought up as a user does, under a separate prefix."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.command import Mrclab, snapshot
 
 @pytest.fixture
 def mrclab() -> Iterator[Mrclab]:
-    """The command line with nothing up; whatever a test leaves is removed."""
+    """Return the command line, with no testbed up. All that a test leaves is removed."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         yield runner
@@ -21,7 +21,7 @@ def mrclab() -> Iterator[Mrclab]:
 
 @pytest.fixture
 def machine(mrclab: Mrclab) -> Iterator[None]:
-    """Checks that a test leaves the machine's namespaces, interfaces and processes as they were."""
+    """Check that a test leaves the machine's namespaces, interfaces and processes as they were."""
     before = snapshot(mrclab.names)
     yield
     assert snapshot(mrclab.names) == before

@@ -1,4 +1,4 @@
-"""Every baseline on a fabric that is up for it: data is right, faults are felt, routes follow."""
+"""Every baseline on a running fabric: the data is right, faults are felt, and routes change."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-# Two racks, and 16 queue pairs between them: some go over either T1, so whichever link dies is missed.
+# With 16 queue pairs between two racks, both T1s carry traffic, so the death of either link is felt.
 STREAM = """\
 name: cut
 description: a link dies under a stream
@@ -40,7 +40,7 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str) -> dict[str, Any]:
 
 
 def test_a_megabyte_arrives_equal_over_ecmp(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    """An all-reduce of 1 MiB over 4 ranks, checked to the bit by each, with every baseline in turn."""
+    """With each baseline, four ranks run an all-reduce of 1 MiB, and each rank checks every bit."""
     names = mrclab.names
     words = ["-m", "tests.support.baselines_fabric", names.prefix, str(names.state_dir), str(tmp_path)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
@@ -53,7 +53,7 @@ def test_a_megabyte_arrives_equal_over_ecmp(mrclab: Mrclab, tmp_path: Path, mach
             == found[name]["sent_packets"] - found[name]["retransmitted_packets"]
         )
     assert found["tcp"]["sent_packets"] > 1 << 10
-    # A subflow per plane, at both ends of each of the six connections between four ranks.
+    # Four ranks have six connections. Both ends count one subflow in each plane.
     assert found["mptcp"]["subflows"] == 24
 
 
@@ -63,5 +63,5 @@ def test_routes_follow_a_dead_link_after_the_detection_time(
     result = run(mrclab, tmp_path, STREAM)
     [trial] = result["trials"]
     assert trial["recovered_us"] > 60_000, "not before the link was found dead"
-    # Nobody repairs the link: had the routes not been withdrawn, these would have retried in vain.
+    # Nobody repairs the link. If the routes had not been withdrawn, the transport could not recover.
     assert trial["fault"]["kind"] == "blackhole"

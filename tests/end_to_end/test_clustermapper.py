@@ -1,4 +1,4 @@
-"""Clustermapper on a fabric that is up: names what somebody broke, and hosts send nothing there."""
+"""Clustermapper on a running fabric: it names the broken part, and hosts send nothing there."""
 
 import json
 import subprocess
@@ -73,7 +73,7 @@ def test_what_is_broken_is_named_denied_and_cleared(
 def test_forged_answers_neither_hide_a_fault_nor_hold_the_prober(
     tiny: Up, mapper: ClustermapperProcess
 ) -> None:
-    """While a link above h0 is dead, h1 sends h0 probes with guessed IDs, as fast as it can."""
+    """While a link above h0 is dead, h1 sends probes with guessed IDs to h0, as fast as it can."""
     fabric, link = tiny.fabric, "p0-t0-0:p0-t1-1"
     to_h0 = next(r for r in ProbePlan(fabric).routes if (r.host, r.plane, len(r.links)) == ("h0", 0, 1))
     guessed = [to_h0.probe(number) for number in range(100_000)]
@@ -96,7 +96,7 @@ def test_the_command_says_what_it_finds_and_leaves_no_denylist(tiny: Up) -> None
         try:
             events = (json.loads(line) for line in process.stdout)
             assert next(e for e in events if e["event"] == "verdict")["place"] == link
-            # Hosts that start now send nothing over it.
+            # Hosts that start now must not send over the dead link.
             before = tiny.mrclab.status()["switches"]["p0-t0-0"]["counters"]["drops"]
             tiny.mrclab.ok("perf", "write_bw", "--from", "h0", "--to", "h2", "-n", "20", "-s", "100000")
             after = tiny.mrclab.status()["switches"]["p0-t0-0"]["counters"]["drops"]
@@ -106,7 +106,7 @@ def test_the_command_says_what_it_finds_and_leaves_no_denylist(tiny: Up) -> None
         finally:
             tiny.mrclab.ok("restore", link)
         process.terminate()
-        process.stdout.read()  # it may have more to say, and would fail if nobody listened
+        process.stdout.read()  # keep reading: the process fails if its output is not read
     assert process.returncode == 0
     assert not denylist_file(tiny.mrclab.names).exists()
 
@@ -145,7 +145,7 @@ with ClustermapperProcess(network, Path(sys.argv[2])) as process:
 
 
 def test_it_ends_when_what_started_it_is_killed(tiny: Up, tmp_path: Path) -> None:
-    """It has real-time priority: left alone, it took a third of a CPU for as long as the testbed was up."""
+    """Clustermapper has real-time priority. If it were left running, it would use a third of a CPU."""
     command = [sys.executable, "-c", OWNER, tiny.mrclab.names.prefix, str(tmp_path / "events.jsonl")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

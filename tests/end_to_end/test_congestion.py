@@ -1,4 +1,4 @@
-"""Two hosts write to a third: how NSCC and a fixed window fill the queue in front of it."""
+"""Two hosts write to a third: how far NSCC and a fixed window fill the last queue on the way."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PLAN = StreamPlan(32768, 1_000_000_000, seed=3)
 
 
 def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
-    """Let both senders write as fast as they may; return how many trims the receiver saw.
+    """Let both senders write as fast as they may. Return how many trimmed packets the receiver saw.
 
-    They go on until each has had ``MESSAGES`` acknowledged, and until so many packets have been trimmed.
+    Go on until each sender had ``MESSAGES`` messages acknowledged, and until ``trims`` packets were trimmed.
     """
     with incast(network, ("h0", "h1"), "h2", config, PLAN) as both:
         both.calibrate()
@@ -28,7 +28,7 @@ def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
             agent.call("start")
         left, seen = set(both.senders), 0
         while left or seen < trims:
-            # A status takes a while to come on a busy machine: nothing here depends on when.
+            # On a busy machine a status arrives late, but no check here depends on its time.
             for host, agent in both.senders.items():
                 status = agent.call("status")
                 assert status["failed"] is None
@@ -44,6 +44,6 @@ def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
 def test_nscc_keeps_an_incast_below_the_depth_at_which_switches_trim(tmp_path: Path) -> None:
     with incast_network(tmp_path) as (network, _):
         nscc = run(network, {"congestion": "nscc"})
-        # Fixed windows fill the queue up to where it is trimmed, again and again.
+        # Fixed windows fill the queue again and again up to the depth at which switches trim.
         fixed = run(network, {"congestion": "fixed", "cwnd_bytes": 64 * 4096}, trims=max(50, 2 * nscc))
     assert fixed > 2 * nscc

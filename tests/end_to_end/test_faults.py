@@ -1,4 +1,4 @@
-"""Faults as a person makes them: the commands, on a fabric that is up."""
+"""The commands that make and undo faults, on a running fabric."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, mach
     assert status["faults"] == {}
     assert status["switches"]["p1-t1-0"]["programmed"] == 2
     assert all(switch["drift"] is None for switch in status["switches"].values())
-    # What is in force when somebody cleans up goes with the rest.
+    # `down` also removes faults that are still in force.
     for kind, where in (("flap", LINK), ("carrier", "p1-t0-0:p1-t1-1"), ("plane-death", "p0")):
         done = mrclab("fault", kind, where)
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Forged frames on a fabric, some of each class; `benchmarks/forged_frames.py` sends more."""
+"""Some forged frames of each class on a fabric. `benchmarks/forged_frames.py` sends more."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Real frames over a running fabric: what each hop makes of the segment list, and what a cut does."""
+"""Real frames over a running fabric: each hop's change of the segment list, and the effect of a cut."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A disk that is full before a run, or becomes so meanwhile: one line, and nothing is left up."""
+"""A disk that is full before or during a run: the run ends with one line and leaves nothing up."""
 
 import errno
 import json
@@ -18,13 +18,13 @@ from tests.support.command import Mrclab
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 WORDS = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "2")
 LEFT_BYTES = 1_000_000
-"""Less than captures take in a tenth of a second."""
+"""Less than the captures of a tenth of a second."""
 PATIENCE_S = 60
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk that a run may begin on, with room for a part of its captures."""
+    """Mount a small disk. A run can begin on it, but it has room for only a part of the captures."""
     place = tmp_path / "small"
     place.mkdir()
     size = LEAST_ROOM_BYTES + 4_000_000
@@ -47,7 +47,7 @@ def test_a_full_disk_ends_a_run_with_one_line(mrclab: Mrclab, small: Path, machi
 def test_a_disk_that_others_fill_meanwhile_ends_a_run_with_one_line(
     mrclab: Mrclab, small: Path, machine: None
 ) -> None:
-    """What is left then is room to start with, and not for the captures."""
+    """After this there is enough room to start, but not for the captures."""
     out, pipe = small / "out", subprocess.PIPE
     with subprocess.Popen(
         mrclab.command(*WORDS, "--out", str(out)), env=mrclab.environment, stdout=pipe, stderr=pipe, text=True
@@ -68,6 +68,6 @@ def test_a_disk_that_others_fill_meanwhile_ends_a_run_with_one_line(
     assert "disk is full" in wrong or os.strerror(errno.ENOSPC) in wrong
     assert "Traceback" not in said
     assert (out / "mrc-0" / "captures").is_dir(), "it ended before its captures began"
-    for file in out.rglob("*.json"):  # none is half written
+    for file in out.rglob("*.json"):  # no file is only half written
         json.loads(file.read_text())
     assert not (out / "result.json").exists(), "nothing was measured"

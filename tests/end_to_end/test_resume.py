@@ -1,4 +1,4 @@
-"""A run that was killed: what it had finished is readable, and another attempt goes on from there."""
+"""A killed run: its finished parts can be read, and another attempt continues after them."""
 
 import json
 import signal

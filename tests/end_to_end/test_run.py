@@ -1,4 +1,4 @@
-"""Whole experiments, as a person types them, and what they leave behind when they end in any manner."""
+"""Whole experiments as a user starts them, and what they leave behind for every kind of ending."""
 
 import json
 import os
@@ -30,8 +30,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 PATIENCE_S = 120
 SLOWLY = ("--set", "workload.rate=20 Mbit/s")
 """A low rate. At the scenario's own rate the agents, which have real-time priority, leave almost no CPU time
-to other processes of a busy machine.
-"""
+for other processes on a busy machine."""
 
 
 def run(mrclab: Mrclab, out: Path, *words: str) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def link_kill(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Four trials on `tiny`, after which the machine is as it was."""
+    """Run four trials on `tiny`. Afterwards the machine must be as it was."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     out = tmp_path_factory.mktemp("link-kill") / "out"
     before = snapshot(runner.names)
@@ -63,7 +62,7 @@ def link_kill(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_link_kill_recovers_every_byte(link_kill: Run) -> None:
     result = link_kill.result
-    # On a machine with no CPU to spare trials are made again, and all of them count.
+    # A machine with no spare CPU repeats trials, and all of them are in the result.
     made = len(result["trials"])
     assert made == 4 or (made > 4 and not result["valid"])
     assert [trial["integrity"] for trial in result["trials"]] == ["ok"] * made
@@ -91,7 +90,7 @@ def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine:
     result = run(mrclab, tmp_path / "out", "--topology", "wide", "--trials", "1")
     assert (
         result["integrity"] == "ok"
-    )  # a slow machine sends so little over 256 paths that none may meet the cut
+    )  # a slow machine sends so little over 256 paths that the cut may hit no packet
     packets = read_pcap(tmp_path / "out" / "mrc-0" / "captures" / "h0.pcap")
     sent = packets.rows[packets.is_data]
     used = {
@@ -106,7 +105,7 @@ def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine:
 
 
 def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
-    """An experiment that would go on for long, after its first trial, even one to make again."""
+    """Start an experiment that would run for long, and wait until its first trial has ended."""
     words = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "5000", *SLOWLY)
     command = mrclab.command(*words)
     said = out.parent / "said"
@@ -123,7 +122,7 @@ def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
 
 
 def select_nothing(timeout_s: float) -> None:
-    """Between two looks at a file that another process writes."""
+    """Wait before the next look at a file that another process writes."""
     signal.sigtimedwait([], timeout_s)
 
 
@@ -144,13 +143,13 @@ def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path:
     assert "nothing to clean" in mrclab.ok("clean")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # the network's own test has all three
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # test_network.py has all three
 def test_a_signal_ends_an_experiment_tidily(
     mrclab: Mrclab, tmp_path: Path, machine: None, number: signal.Signals
 ) -> None:
     process = start(mrclab, tmp_path / "out")
     process.send_signal(number)
-    process.send_signal(number)  # impatient users are many
+    process.send_signal(number)  # users may press Ctrl-C again and again
     assert process.wait(PATIENCE_S) == 128 + number
     assert "nothing to clean" in mrclab.ok("clean")
     said = (tmp_path / "said").read_text()
@@ -232,7 +231,7 @@ def test_one_testbed_at_a_time(tiny: Up, tmp_path: Path) -> None:
 def test_mininets_prompt_reaches_hosts_and_switches(tiny: Up) -> None:
     said = tiny.mrclab("cli", input="h0 ip -o link\np0-t1-1 ip -o link show p0-t1-1-eth2\nexit\n")
     assert said.returncode == 0, said.stderr
-    output = said.stdout + said.stderr  # Mininet writes what commands say to stderr
+    output = said.stdout + said.stderr  # Mininet writes the output of commands to stderr
     assert "h0-eth1" in output
     assert "p0-t1-1-eth2" in output
 
@@ -248,7 +247,7 @@ def test_a_fault_is_refused_where_there_is_no_such_link(tiny: Up) -> None:
 
 
 def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab, machine: None) -> None:
-    """Whoever pipes `mrclab up` into something must see its end."""
+    """A reader of a pipe from `mrclab up` must see its end."""
     read_fd, write_fd = os.pipe()
     subprocess.run(
         mrclab.command("up", "--topology", "tiny", "--target", "ebpf"),
@@ -268,7 +267,7 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
     try:
         for plane in range(2):
             tiny.mrclab.ok("fault", "blackhole", f"h1:p{plane}-t0-0")
-        with ThreadPoolExecutor() as pool:  # each waits until its transport gives up
+        with ThreadPoolExecutor() as pool:  # each test waits until its transport fails
             tests = ("write_bw", "h1", "h3"), ("write_lat", "h3", "h1")
             for done in pool.map(
                 lambda t: tiny.mrclab("perf", t[0], "--from", t[1], "--to", t[2], "-n", "10"), tests
@@ -281,7 +280,7 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
 
 
 def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    """Stopped and continued by a signal: no other counter of the machine shows it."""
+    """The agent is stopped and continued by a signal, which no other counter of the machine shows."""
     process = start(mrclab, tmp_path / "out")
     space = namespaces.identity(mrclab.names.host("h2"))
     (receiver,) = (
@@ -293,7 +292,7 @@ def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path:
     os.kill(receiver.pid, signal.SIGSTOP)
     select_nothing(0.3)
     os.kill(receiver.pid, signal.SIGCONT)
-    select_nothing(3.0)  # in which the trial ends
+    select_nothing(3.0)  # the trial ends in this time
     process.send_signal(signal.SIGTERM)
     process.wait(PATIENCE_S)
     result = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -1,4 +1,4 @@
-"""Comparisons on a fabric that is up for them: what the runner, the ranks and the result do together."""
+"""Comparisons on a fabric that they bring up: the runner, the ranks and the result together."""
 
 import json
 import signal
@@ -47,10 +47,10 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any
 
 
 def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    # Slow links: at a rate too high for the machine, rehearsals look for a lower one, and each brings up a
-    # fabric for each transport.
+    # The links are slow. At a rate that is too high for the machine, rehearsals would look for a lower one,
+    # and each rehearsal brings up a fabric for each transport.
     result = run(mrclab, tmp_path, SCENARIO.replace("100 Mbit/s", "10 Mbit/s"))
-    at_us = 20_000 * result["parameters"].get("slower", 1)  # In slow motion if the machine is too slow.
+    at_us = 20_000 * result["parameters"].get("slower", 1)  # in slow motion if the machine is too slow
     assert list(result["transports"]) == ["mrc", "single-plane"]
     for name, found in result["transports"].items():
         assert found["summary"]["busbw_gbps@64KiB"]["n"] == 40
@@ -80,13 +80,13 @@ def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: P
     summary = result["transports"]["mrc"]["summary"]
     goodput_mbps = summary["goodput_mbps"]["p50"]
     assert 0 < goodput_mbps < 22
-    if result["valid"]:  # A machine that does not keep up delivers less.
+    if result["valid"]:  # a machine that does not keep up delivers less
         assert goodput_mbps > 10
         assert summary["latency_us"]["n"] > 50
     assert goodput_mbps == pytest.approx(summary["latency_us"]["n"] * 8192 * 8 / 300_000, rel=0.02)
     (trial,) = result["trials"]
     assert trial["felt"] is (trial["recovered_us"] is not None)
-    # Nobody asked for captures: they are gone once measured.
+    # The scenario does not ask for captures, so they are deleted after the measurement.
     assert (tmp_path / "out" / "mrc-0" / "faults.json").exists()
     assert not (tmp_path / "out" / "mrc-0" / "captures").exists()
 
@@ -95,12 +95,12 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
     mrclab: Mrclab, tmp_path: Path
 ) -> None:
     transports = "transports={mrc: , oblivious: , bfd: {use: ecmp+controller, detection: 60 ms}}"
-    # A busy link on the way of a single flow, so that all three meet the fault.
+    # The cut link is on the way of the single flow, so that all three transports meet the fault.
     faults = "faults=[{kind: blackhole, where: busiest, at: 300 ms, duration: 1 s}]"
     overrides = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
     overrides += ["--set", "workload.duration=1500 ms"]
     result = run(mrclab, tmp_path, STREAM, *overrides)
-    # If the machine stands still while the link is dead, no packet is lost. The run is then not valid.
+    # If the machine stands still while the link is dead, no packet is lost, and the run is not valid.
     missed = [trial["first_loss_reason"] for trial in result["trials"] if not trial["felt"]]
     assert not (missed and result["valid"]), missed
     felt = {trial["transport"]: trial for trial in result["trials"] if trial["felt"]}
@@ -122,14 +122,14 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
 
 @pytest.mark.parametrize("kind", ["request-response", "all-to-all"])
 def test_other_workloads_run(mrclab: Mrclab, tmp_path: Path, kind: str) -> None:
-    # One plane is enough: the spread of the data is not tested. Every machine can fill links this slow.
+    # One plane is enough, as the spread of the data is not tested. Every machine can fill such slow links.
     sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]", "--set", "topology.planes=1"]
     sets += ["--set", "rehearse=no", "--set", "topology.links.host.rate=10 Mbit/s"]
     if kind == "request-response":
         kind += ", duration: 200 ms"
     sets += ["--set", f"workload={{kind: {kind}}}"]
     text = SCENARIO.replace("all-reduce, sizes: [64 KiB], iterations: 20", "stream")
-    # A mapping is laid over the old one, whose keys fit: it has none but the kind.
+    # `--set` merges a mapping into the old one. Here the new mapping has only the key `kind`.
     result = run(mrclab, tmp_path, text, *sets)
     names = {name.split("@")[0] for name in result["transports"]["mrc"]["summary"]}
     assert names & {"latency_us", "step_us", "busbw_gbps"}
@@ -188,7 +188,7 @@ def test_a_scenario_of_ones_own_mixes_transports_and_faults(mrclab: Mrclab, tmp_
         captures = tmp_path / "out" / f"{name}-0" / "captures"
         assert {file.name for file in captures.iterdir()} == {"h0.pcap", "h2.pcap"}
     assert all(trial["felt"] is (trial["recovered_us"] is not None) for trial in result["trials"])
-    # The machine's load may spoil the run, a delay that lets packets through does not.
+    # The machine's load may make the run invalid, but a delay that loses no packet must not.
     assert not [why for why in result["validity"]["reasons"] if "the fault was none" in why]
 
 
@@ -218,7 +218,7 @@ def test_a_transformer_trained_under_faults_has_the_bits_of_one_process(
     assert training["steps"] == found["summary"]["step_us"]["n"] == 12
     assert training["parameters_sha256"] == training["alone_sha256"] is not None
     assert training["parameters_differ_at"] is None
-    assert {fault["kind"] for fault in found["faults"]} == {"blackhole"}  # the reboot is for one plane
+    assert {fault["kind"] for fault in found["faults"]} == {"blackhole"}  # the reboot is only for one plane
     assert any(trial["felt"] for trial in result["trials"])
     for picture in ("training-loss.svg", "training-steps.svg"):
         assert (tmp_path / "out" / picture).stat().st_size > 0

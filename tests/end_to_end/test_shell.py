@@ -1,4 +1,4 @@
-"""p4runtime-shell on a running switch, as a person would use it, and as a script."""
+"""p4runtime-shell on a running switch, in interactive use and as a script."""
 
 import shutil
 import subprocess
@@ -40,7 +40,7 @@ def test_the_shell_lists_inserts_and_reads(mrclab: Mrclab, environment: None, ta
     assert said.returncode == 0, said.stderr
     assert "micro_segment.my_sid" in said.stdout
     assert "FOUND 1 MrcIngress.ingress_fault.blackhole" in said.stdout
-    # The controller is primary as before: it can still write, with the id it had.
+    # The controller is still primary, so it can still write with its election id.
     mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-1")
     mrclab.ok("restore", "p0-t0-0:p0-t1-1")
     assert all(switch["drift"] is None for switch in mrclab.status()["switches"].values())
@@ -60,7 +60,7 @@ def test_without_a_testbed_there_is_nothing_to_open(mrclab: Mrclab) -> None:
 
 
 def test_the_environment_needs_nothing_of_ours() -> None:
-    """An image makes it from that one file, before there is any mrclab."""
+    """A Docker image makes the environment from this one file, before mrclab is installed."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='imported')"
     file = sys.modules["mrclab.shell_environment"].__file__
     assert file is not None

@@ -1,4 +1,4 @@
-"""A soak, short: real streams, real faults, and a verdict that can also be another."""
+"""A short soak with real streams and faults, and cases in which its verdict is different."""
 
 import json
 import os
@@ -71,6 +71,6 @@ def test_a_soak_that_fails_says_so_with_its_seed_and_how_to_repeat_it(
 
 
 def agents_of(pid: int) -> list[int]:
-    """The agents that a process or a child of it has started, in order."""
+    """Return the agents that a process or its children have started, in order."""
     below = psutil.Process(pid).children(recursive=True)
     return sorted(child.pid for child in below if "mrclab.hosts.agent" in child.cmdline())

@@ -1,4 +1,4 @@
-"""``mrclab up`` that is interrupted at any moment of its start takes all of it down again."""
+"""If ``mrclab up`` is interrupted at any moment of its start, it takes everything down again."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_a_signal_while_it_starts_leaves_nothing(
         try:
             moment(mrclab, process)
             process.send_signal(number)
-            process.send_signal(number)  # impatient users are many
+            process.send_signal(number)  # users may press Ctrl-C again and again
             _, wrong = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-    if process.returncode == 0:  # a test that waits for a CPU comes too late: then it is up, and whole
+    if process.returncode == 0:  # the signal came too late: the testbed is up
         mrclab.ok("down")
     else:
         assert (process.returncode, wrong) == (128 + number, SAID[number])

@@ -1,4 +1,4 @@
-"""A course of our own, run as it is and solved, by compiled programs and by a stand-in for p4c."""
+"""A made-up course, run as given and solved, with compiled programs and with a fake p4c."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ cp {DATA}/router.json "$json" && cp {DATA}/router.p4info.txtpb "$info"
 
 @pytest.fixture
 def course(tmp_path: Path) -> Path:
-    """Two exercises: one with sources, the other one compiled; a directory that is none."""
+    """Write two exercises, one with sources and one compiled, and a directory that is no exercise."""
     root = tmp_path / "course" / "exercises"
     (root / "notes").mkdir(parents=True)
     written = root / "written"
@@ -55,7 +55,7 @@ def course(tmp_path: Path) -> Path:
         place.mkdir(parents=True)
         for name in ("router.json", "router.p4info.txtpb"):
             shutil.copy(DATA / name, place / name)
-    # As it is, the first switch has no entry for any host.
+    # In the unsolved exercise, the first switch has no entry for any host.
     first = json.loads((built / "s1-runtime.json").read_text())
     shutil.copy(built / "s1-runtime.json", built / "solution" / "s1-runtime.json")
     first["table_entries"] = first["table_entries"][:1]

@@ -1,4 +1,4 @@
-"""An exercise of our own, brought up: hosts that ping over routers and a tunnel."""
+"""A made-up exercise, brought up: hosts ping each other over routers and a tunnel."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for i in range(50):
     s.sendto(bytes(1400), ("10.0.3.3", 5000))
 """
-# By the kernel's times of arrival: a busy machine may hand over the first frames late.
+# Uses the kernel's arrival times, because a busy machine may deliver the first frames late.
 TIMED = """
 import socket, struct
 SO_TIMESTAMPNS = 35
@@ -98,7 +98,7 @@ def test_hosts_reach_each_other_through_the_tunnel(up: Exercise, tmp_path: Path)
     assert up.warnings == []
     with listening(up, "h2", ECHO, tmp_path):
         done = up.run("h1", python(ASK, tmp_path), 30)
-    # Through the tunnel nobody counts the TTL down; on the way back two routers do.
+    # In the tunnel no router decrements the TTL. On the way back two routers do.
     assert done.stdout == "hello 62\n" * 3
 
 
@@ -123,7 +123,7 @@ def test_a_link_keeps_to_its_rate(up: Exercise, tmp_path: Path) -> None:
     with listening(up, "h3", TIMED, tmp_path) as child:
         up.run("h1", python(BLAST, tmp_path), 20)
         took = float(child.communicate(timeout=30)[0])
-    # 10 Mbit/s, less what goes at once: 15,000 bytes, and a frame of 1,442 that the time begins with.
+    # 10 Mbit/s, without the burst of 15,000 bytes and the first frame of 1,442, which starts the clock.
     assert took > (50 * 1442 - 15_000 - 1442) * 8 / 10e6 * 0.9
 
 

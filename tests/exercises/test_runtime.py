@@ -1,4 +1,4 @@
-"""Files of exercises, as values and as P4Runtime updates. No root needed."""
+"""Files of exercises, read as values and as P4Runtime updates. These tests need no root."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_entries_come_in_order_by_their_names() -> None:
 
 
 def test_what_lets_everything_pass_is_left_out_of_a_key() -> None:
-    # P4Runtime specification, section 9.1.1: a don't care match is an absent one.
+    # P4Runtime specification, section 9.1.1: a match field that accepts everything is left out.
     p4info = info("ternary")
     ternary = p4i.MatchField.TERNARY
     table = next(t for t in p4info.tables if any(f.match_type == ternary for f in t.match_fields))

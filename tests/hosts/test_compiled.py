@@ -1,4 +1,4 @@
-"""The compiled core does the same as the pure one, and it is never older than its source."""
+"""The compiled core behaves as the one in pure Python, and it is never older than its source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def apart(tmp_path, monkeypatch):
-    """Sources and builds of this test's own."""
+    """Set up separate sources and builds for this test."""
     for package in compiled.COMPILED:
         (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
@@ -67,7 +67,7 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
         assert there - apart == set(compiled.COMPILED[package]), package
     hosts = ROOT / "mrclab" / "hosts"
     folders = {p.parent for name in ("mrc", "rdma") for p in (hosts / name).rglob("*.py")}
-    # Profiles are administration: no packet meets them.
+    # Profiles are not compiled, because no packet uses them.
     folders.remove(hosts / "mrc" / "profiles")
     assert {ROOT.joinpath(*package.split(".")) for package in packages} == folders
 

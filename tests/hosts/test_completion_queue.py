@@ -12,7 +12,7 @@ from mrclab.topologies import load_fabric
 
 
 class QuietDevice:
-    """An idle device with a clock of its own. A turn lasts half of the time that is left."""
+    """An idle device with a separate clock. A turn takes half of the remaining time."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000

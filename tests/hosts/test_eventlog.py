@@ -16,7 +16,7 @@ from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Sta
 
 
 def sample(kind: type[Event]) -> Event:
-    """An event of that kind with all its fields filled in."""
+    """Return an event of that kind with a value in every field."""
     values: list[object] = []
     for number, field in enumerate(dataclasses.fields(kind)):
         hint = typing.get_type_hints(kind)[field.name]

@@ -1,4 +1,4 @@
-"""The socket of a NIC's profiles: clients that talk, that talk nonsense, and that do not read."""
+"""The socket of a NIC's profiles, and clients with valid or invalid requests, or that do not read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def name_of(profiles: HostProfiles) -> str:
 
 
 def work(profiles: HostProfiles, done: threading.Event) -> None:
-    """Serve as a NIC's process does, until it is done."""
+    """Serve the socket as a NIC's process does, until ``done`` is set."""
     while not done.is_set():
         readable, _, _ = select.select(profiles.descriptors(), [], [], 0.01)
         profiles.serve(readable)
@@ -73,7 +73,7 @@ def test_several_requests_in_pieces_are_answered_in_order(at_work: HostProfiles)
 
 
 def flood(connection: socket.socket, piece: bytes) -> bool:
-    """Send pieces, up to 64 MiB; return whether the other end has closed the connection by then."""
+    """Send pieces, up to 64 MiB. Return whether the other end closed the connection."""
     try:
         for _ in range((64 << 20) // len(piece)):
             connection.sendall(piece)

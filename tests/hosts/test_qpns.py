@@ -1,4 +1,4 @@
-"""Numbers of queue pairs: over the whole range, never two alike, and not to be guessed from one another."""
+"""Numbers of queue pairs use the whole range, are never equal, and cannot be guessed from one another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.mrc_sim import port_addresses
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=20)
 def test_numbers_are_drawn_from_the_whole_range(seed: int) -> None:
-    """They used to count up from one of 4096 numbers."""
+    """The numbers used to be consecutive, beginning with one of 4096 numbers."""
     end = MrcEndpoint(port_addresses(0, 1), rng=random.Random(seed))
     numbers = [end.create_qp() for _ in range(64)]
     assert len(set(numbers)) == 64
@@ -35,13 +35,13 @@ def test_the_queue_pairs_of_a_connection_follow_one_another_and_never_meet_other
 
 def test_a_number_in_use_is_not_drawn_again() -> None:
     class Taken:
-        """All numbers but the last eight."""
+        """A set in which all numbers but the last eight are taken."""
 
         def __contains__(self, number: object) -> bool:
             return not isinstance(number, int) or number <= LAST_QPN - 8
 
     class Draws(random.Random):
-        """Draws the middle twice, then the end."""
+        """A generator that draws the middle twice, then the end."""
 
         drawn = 0
 

@@ -1,4 +1,4 @@
-"""Events that are made when the application takes them."""
+"""Events are created only when the application reads them."""
 
 from mrclab.hosts.rdma.endpoint import Reports
 from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted, Status, made_by

@@ -1,4 +1,4 @@
-"""Frames that end too early, at endpoints that know their headers from a frame before."""
+"""Frames that are too short, at endpoints that know their headers from an earlier frame."""
 
 import struct
 
@@ -31,7 +31,7 @@ def headers(udp_length: int, dscp: int = 0, *, outer: bool = True) -> bytes:
 @pytest.mark.parametrize("dscp", [0, TRIMMED])
 @pytest.mark.parametrize("kind", ENDS)
 def test_a_frame_that_ends_within_the_bth_is_too_short(kind, dscp):
-    """Even one as long as its own headers say: the UDP length is 11, that of three bytes."""
+    """One frame agrees with its own headers: their UDP length of 11 allows three bytes of the BTH."""
     end = ENDS[kind]()
     whole = headers(11, dscp) + bytes(16)
     end.receive(0, whole, 0)

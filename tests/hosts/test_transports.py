@@ -59,7 +59,7 @@ def test_mrc_as_deployed_uses_128_evs_and_backups_where_there_are_paths(topology
 def test_nscc_knows_the_rate_and_the_rtt_of_its_topology():
     thin, lab = (make_config("mrc", load_fabric(name), "h0").nscc for name in ("thin", "lab"))
     assert (thin.link_bps, lab.link_bps) == (4 * 25_000_000, 4 * 1_000_000_000)
-    # Four links of a path, each carries a full frame of 4,222 bytes in 1.35 ms at 25 Mbit/s.
+    # A path has four links. Each carries a full frame of 4,222 bytes in 1.35 ms at 25 Mbit/s.
     assert 4 * 1_300_000 < thin.base_rtt_ns - lab.base_rtt_ns < 4 * 1_400_000
 
 

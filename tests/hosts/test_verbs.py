@@ -25,7 +25,7 @@ DEADLINE_S = 120
 
 
 class End:
-    """One host's NIC with a queue, a queue pair and memory for the peer."""
+    """One host's NIC with a completion queue, a queue pair, and memory for the peer."""
 
     def __init__(self, up: Up, host: str, seed: int) -> None:
         with inside(up.host_namespace(host)):
@@ -39,7 +39,7 @@ class End:
 @pytest.fixture
 def ends(tiny: Up) -> Iterator[tuple[End, End]]:
     a, b = End(tiny, "h0", 1), End(tiny, "h3", 2)
-    # Through JSON, as two programs would.
+    # The attributes go through JSON, as between two programs.
     a.qp.connect(json.loads(json.dumps(b.qp.attributes())))
     b.qp.connect(json.loads(json.dumps(a.qp.attributes())))
     yield a, b
@@ -64,7 +64,7 @@ def test_writes_land_and_complete_in_order(ends: tuple[End, End]) -> None:
     a.qp.post_write(11, data[:half], b.region.address, b.region.rkey)
     a.qp.post_write_imm(12, data[half:], b.region.address + half, b.region.rkey, 0xFFFF_FFFF)
     poll_both(a, b, sent=2, received=1)
-    whole = b.memory == data  # pytest would take minutes to show how so many bytes differ
+    whole = b.memory == data  # pytest would take minutes to show the difference of so many bytes
     assert whole
     first, second = a.cq.poll()
     assert [(c.wr_id, c.opcode, c.byte_len, c.ok) for c in (first, second)] == [
@@ -134,7 +134,7 @@ def test_tasks_await_completions(ends: tuple[End, End]) -> None:
             (completion,) = await b.cq.wait(1)
             return completion.imm_data
 
-        # As many tasks as completions, all waiting at once: each gets one.
+        # There are as many tasks as completions, and all wait at once. Each task gets one completion.
         taken = asyncio.gather(*(take_one() for _ in range(messages)))
         return await asyncio.wait_for(send(), DEADLINE_S), await asyncio.wait_for(taken, DEADLINE_S)
 

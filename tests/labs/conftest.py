@@ -1,4 +1,4 @@
-"""Equal scenarios of lab 6 are run once for all tests of a worker. All tests here have the mark `labs`."""
+"""Lab 6's equal scenarios run only once for all tests. All tests here have the mark `labs`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def runs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the runs in a folder that all workers share."""
+    """Keep the results of runs in a folder that all workers share."""
     folder = Path(tmp_path_factory.getbasetemp()).parent / "lab-runs"
     folder.mkdir(exist_ok=True)
     pytest.MonkeyPatch().setenv(CACHE, str(folder))

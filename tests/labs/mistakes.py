@@ -1,4 +1,4 @@
-"""Mistakes of students: a solution with some of its text replaced, as a lab's ``mistakes.yaml`` lists it."""
+"""Mistakes of students: solutions with replaced text, as a lab's ``mistakes.yaml`` lists them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.support.replacement import replace_once
 
 @dataclass(frozen=True)
 class Mistake:
-    """One wrong solution."""
+    """A wrong solution of a lab."""
 
     lab: Path
     name: str
     hint: str
-    """Words of the hint that the check has to give."""
+    """Words that the check's hint must have."""
     variant: str | None
-    """Its compiled P4 program, as a letter of the lab's variants."""
+    """The letter of the compiled P4 program, among the lab's variants."""
     changes: dict[str, list[dict[str, str]]]
-    """Texts to replace, `old` and `new`, by file; in hexadecimal digits if the file is no text."""
+    """The texts `old` and `new` by file, in hexadecimal digits if the file is no text."""
 
     def write(self, folder: Path) -> None:
-        """Write the changed files into a folder. Raise ValueError if a text to replace is not there once."""
+        """Write the changed files into a folder. Raise ValueError unless each `old` occurs exactly once."""
         for name, changes in self.changes.items():
             content = (self.lab / "solution" / name).read_bytes()
             is_text = not name.endswith(".pcap")

@@ -1,4 +1,4 @@
-"""The figures of the labs are those that their script draws from the fabric, the switches and a run."""
+"""The figures of the labs are up to date: their script draws the same from the fabric, switches and a run."""
 
 from __future__ import annotations
 

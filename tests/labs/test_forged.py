@@ -1,4 +1,4 @@
-"""Forged submissions get no mark that they did not earn; honest ones of other shapes do."""
+"""Forged submissions get no points that they did not earn; unusual honest submissions do."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_forged_skeleton_of_a_lab_gets_no_mark(lab: str, file: str, forged: st
 
 @pytest.mark.slow
 def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: Path) -> None:
-    """A right page of answers is worth one check, even if forged code is handed in with it."""
+    """A correct page of answers is worth one check, even if forged code is handed in with it."""
     found = find("8")
     student.solution(found, tmp_path / "mine")
     shutil.copy(folder_of(found) / "start" / "fabric.py", tmp_path / "mine" / "fabric.py")

@@ -1,4 +1,4 @@
-"""What hands out labs, checks and packs them: no work is lost, and whatever does not end is ended."""
+"""The code that hands out, checks and packs labs: no work is lost, and endless code is ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grading a class: names, points, missing and late hand-ins, and similar ones."""
+"""Grading a class: names, points, missing and late hand-ins, and similar hand-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labs' pages: what they show is what the solutions print, and their commands are ones that we have."""
+"""The labs' pages show the present output of the solutions, and all their commands exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every lab: its skeleton gets a hint, its solution passes, and each mistake gets the hint that helps."""
+"""Every lab: its skeleton gets a hint, its solution passes, and each mistake gets the right hint."""
 
 from __future__ import annotations
 

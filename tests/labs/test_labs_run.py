@@ -1,4 +1,4 @@
-"""What the labs ask students to run, run: on real switches, and in virtual time."""
+"""The commands that labs ask students to run, on real switches and in virtual time."""
 
 from __future__ import annotations
 

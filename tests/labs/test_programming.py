@@ -1,4 +1,4 @@
-"""Lab 9: the NIC that judges C programs, its sandbox, and the same program on a fabric."""
+"""Lab 9: the model of a NIC that checks C programs, its sandbox, and the same program on a fabric."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE_S = 120
 
 
 def sends(setting: Setting, seed: int) -> int:
-    """Do what a right program does; return its code."""
+    """Post requests as a correct program does. Return the program's code."""
     nic, rng = SendingNic(setting), random.Random(seed)
     memory = memory_of(setting)
     waiting = deque(range(setting.messages))
@@ -162,7 +162,7 @@ def test_a_program_without_end_is_ended() -> None:
 
 
 def test_a_program_has_no_rights() -> None:
-    """No process, no file of the machine, no way out of its network."""
+    """The program can start no process, read no file of the machine, and use no network."""
     source = """
 #include <fcntl.h>
 #include <stdio.h>

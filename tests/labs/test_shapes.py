@@ -1,4 +1,4 @@
-"""Right solutions of other shapes than ours pass a lab's checks, and plausible wrong ones do not."""
+"""Correct solutions that differ from ours pass a lab's checks, and plausible wrong ones do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slides of the labs: complete, and with everything in one file."""
+"""The slides of the labs: they are complete, and everything is in one file."""
 
 from __future__ import annotations
 

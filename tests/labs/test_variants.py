@@ -1,4 +1,4 @@
-"""Variants of labs: each student has other values, and a hand-in with somebody else's does not pass."""
+"""Variants of labs: each student has other values, and a hand-in with another student's values fails."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_skeleton_of_a_variant_has_its_values_everywhere(tmp_path: Path) -> 
 
 
 def solved_look(folder: Path, one: Variant) -> None:
-    """Solve lab 1 for a variant, from the fabric's own paths."""
+    """Write a solution of lab 1 for a variant, from the fabric's own paths."""
     student.start(LOOK, folder, one)
     solution = folder_of(LOOK) / "solution"
     shutil.copy(solution / "answers.md", folder)
@@ -115,7 +115,7 @@ def test_the_right_solution_of_a_variant_passes_and_only_for_its_student(tmp_pat
 
 
 def solved_design(folder: Path, one: Variant) -> None:
-    """Solve lab 8 for a variant."""
+    """Write a solution of lab 8 for a variant."""
     student.start(DESIGN, folder, one)
     for name in ("fabric.py", "answers.md"):
         shutil.copy(folder_of(DESIGN) / "solution" / name, folder)

@@ -1,4 +1,4 @@
-"""Memory is moved into huge pages where the kernel can, and is the same afterwards."""
+"""Memory is moved into huge pages if the kernel can do it, and its content stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going before others for a while, where this process may."""
+"""Run before other processes for a while, if this process may do so."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""A death is noticed when a process stops to run, and told once, with what the process said last."""
+"""A death is noticed when a process stops running, and reported once, with the process's last output."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ OLD = "12:00 ERROR of a start before\n12:00 INFO of a start before\n"
 def test_the_last_words_of_a_process_are_its_own_and_no_report_that_all_is_well(
     tmp_path: Path, said: str, last: str
 ) -> None:
-    """A line of an older start used to be quoted as the reason of an end."""
+    """A line of an earlier start used to be quoted as the reason."""
     log = tmp_path / "log"
     log.write_text(OLD)
     child = Child([sys.executable, "-c", f"import sys; sys.stderr.write({said!r}); sys.exit(4)"], log)

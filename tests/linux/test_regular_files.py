@@ -1,4 +1,4 @@
-"""Files of strangers: reading any kind of file ends at once, with one line."""
+"""Files of other users: every kind of file is read or refused at once, with one line."""
 
 from __future__ import annotations
 

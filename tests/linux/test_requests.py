@@ -1,4 +1,4 @@
-"""Requests and answers: every refusal has one form, and no line is read without a limit."""
+"""Requests and answers: every refusal has one form, and every line has a limited length."""
 
 import io
 import socket
@@ -51,7 +51,7 @@ def test_a_line_beyond_the_limit_is_not_read():
 
 
 class Idle:
-    """A worker without work."""
+    """A worker that has nothing to do."""
 
     def __init__(self):
         self.operations = {"now": lambda r: {"n": r["n"]}, "later": self._later}

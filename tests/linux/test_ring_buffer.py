@@ -1,4 +1,4 @@
-"""The reader's side of a ring buffer, on a file laid out as the kernel lays one out."""
+"""The reader of a ring buffer, on a file with the kernel's layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Ring:
-    """What the kernel does with a ring buffer, as far as a reader sees it."""
+    """Imitates the kernel's part of a ring buffer, as far as a reader can see it."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("ring")
@@ -28,7 +28,7 @@ class Ring:
         self.positions = memoryview(self.memory).cast("Q")
 
     def put(self, data: bytes) -> None:
-        """Adds a record."""
+        """Add a record."""
         at = self.positions[PAGE // 8]
         for start in (2 * PAGE + at % SIZE, 2 * PAGE + at % SIZE + SIZE):
             record = len(data).to_bytes(RECORD_HEADER, "little") + data
@@ -65,7 +65,7 @@ def test_records_come_once_and_in_order_round_and_round(ring: Ring) -> None:
 
 
 def _watch(fd: int, told: Connection) -> None:
-    """Says whether the consumer's position was ever seen to go back, until it is told to end."""
+    """Watch the consumer's position until told to end. Send whether it ever went back."""
     with mmap.mmap(fd, PAGE, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
         view, last, back = memoryview(memory).cast("Q"), 0, 0
         told.send("watching")
@@ -81,7 +81,7 @@ def _watch(fd: int, told: Connection) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["records", "pieces"])
 def test_the_kernel_never_sees_the_consumers_position_go_back(ring: Ring, way: str) -> None:
-    """A position of 0, be it for a moment, has the kernel take the ring for full and drop what comes."""
+    """A position of 0, even for a moment, makes the kernel see a full ring and drop records."""
     ours, theirs = multiprocessing.Pipe()
     watcher = multiprocessing.get_context("fork").Process(target=_watch, args=(ring.fd, theirs))
     watcher.start()

@@ -1,4 +1,4 @@
-"""What a NIC's process does where it may not run before everybody else."""
+"""A NIC's process without the right to run before other processes."""
 
 import cmath
 import os
@@ -16,9 +16,9 @@ from mrclab.linux import scheduling as schedule
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
-    """What is asked of a kernel that has no real-time share for us, as in a container's cgroup.
+    """Imitate a kernel that has no real-time share for us, as in a container's cgroup. Return the calls.
 
-    Nor does it let us keep CPUs awake: pytest's own process would do so for all tests to come.
+    It does not let us keep CPUs awake either, because pytest's process would then do so for all later tests.
     """
     monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", tmp_path / "none")
     calls: list[object] = []
@@ -56,7 +56,7 @@ def test_an_ordinary_process_asks_for_nothing(asked: list[object]) -> None:
 
 
 def wake_up_limit_us() -> int:
-    """What the kernel keeps to now, for all who ask."""
+    """Return the limit that the kernel uses now, for all processes."""
     descriptor = os.open(schedule.WAKE_UP_LIMIT, os.O_RDONLY)
     try:
         return int(struct.unpack("=i", os.read(descriptor, 4))[0])
@@ -64,7 +64,7 @@ def wake_up_limit_us() -> int:
         os.close(descriptor)
 
 
-@pytest.mark.root  # so that no agent of another test keeps the CPUs awake at the same time
+@pytest.mark.root  # tests as root run alone: no agent of another test keeps the CPUs awake
 def test_cpus_are_kept_awake_while_the_process_lives() -> None:
     if not schedule.may_keep_cpus_awake():
         pytest.skip(f"this machine has no {schedule.WAKE_UP_LIMIT} that we may write to")
@@ -101,7 +101,7 @@ def test_children_go_first_and_their_parent_as_before() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with schedule.ahead_of_ordinary():
         inside = os.getpriority(os.PRIO_PROCESS, 0)
-    assert inside in (schedule.MOST_NICE, before)  # as it is allowed
+    assert inside in (schedule.MOST_NICE, before)  # the second value if the change is not allowed
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 

@@ -1,4 +1,4 @@
-"""Filters on packet sockets."""
+"""Packet sockets with a filter, which drops frames in the kernel."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Bad input at the command line: one clear line, the contract's exit code, nothing left behind."""
+"""Bad input at the command line gives one clear line and the right exit code, and leaves nothing behind."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def mrclab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line in this process, which saves the time that a new one takes to import all."""
+    """Run the command line in this process, which saves the time for imports."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Done:
@@ -107,7 +107,7 @@ def starts_nothing(*_: object, **__: object) -> None:
 def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
     mrclab: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """FRRouting was found missing after 266 s of a comparison."""
+    """FRRouting was once found missing after 266 s of a comparison."""
 
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")

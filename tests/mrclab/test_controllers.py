@@ -1,4 +1,4 @@
-"""A controller in C, written against the control API alone, steers the traffic of another program."""
+"""A controller in C, which uses only the control API, steers the traffic of another program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def programs() -> Iterator[dict[str, str]]:
     mrc = [f"-I{SOURCE}", f"-L{built}", f"-l:{MRC}", f"-Wl,-rpath-link,{built}", "-libverbs"]
     made = {}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)  # other users run them too
+        Path(folder).chmod(0o755)  # other users also run the programs
         for name in ("pair", "controller"):
             made[name] = f"{folder}/{name}"
             argv = ["cc", "-O2", "-Wall", "-Werror", "-o", made[name], SOURCES / f"{name}.c"]

@@ -1,4 +1,4 @@
-"""The daemon's socket: whatever a client sends or does not send, others are served."""
+"""The daemon's socket: whatever one client sends or does not send, the others are served."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHY = "the switch server (process 7) was ended by SIGKILL"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """A daemon without a fabric, whose switches have ended."""
+    """Start a daemon without a fabric, whose switches have ended. Yield the path of its socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(tmp_path / "sock"))
         listener.listen()
@@ -48,7 +48,7 @@ def ask(path: Path, line: bytes) -> dict[str, Any]:
 
 
 def test_a_client_that_is_silent_or_drips_holds_up_no_other(path: Path) -> None:
-    """It used to block all others for as long as it took."""
+    """A silent or slow client used to block all other clients."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as drips,
@@ -69,7 +69,7 @@ def test_a_request_is_refused_with_the_reason_once_the_switches_have_ended(path:
 
 
 def test_a_switch_that_does_not_answer_is_told_in_one_line() -> None:
-    with socket.socket() as bound:  # and not listening: whoever connects is refused
+    with socket.socket() as bound:  # it does not listen, so every connection is refused
         bound.bind(("127.0.0.1", 0))
         with grpc.insecure_channel(f"127.0.0.1:{bound.getsockname()[1]}") as channel:
             stub = p4r_grpc.P4RuntimeStub(channel)
@@ -103,6 +103,6 @@ def test_the_counters_of_a_switch_that_is_just_switched_off_are_refused_in_the_s
 
 @pytest.mark.parametrize("line", [b"[" * 60_000 + b"\n", b"x" * (daemon.REQUEST_BYTES + 10)])
 def test_nonsense_of_any_length_is_answered_and_the_daemon_goes_on(path: Path, line: bytes) -> None:
-    """60,000 brackets used to end it, and its testbed."""
+    """60,000 brackets used to end the daemon and its testbed."""
     assert "error" in ask(path, line)
     assert "not a request" in ask(path, b"{}\n")["error"]

@@ -1,4 +1,4 @@
-"""Real programs on a real fabric: their view, their bytes while links are cut, and their ends."""
+"""Real programs on a real fabric: their view of it, their data while links are cut, and their ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINK = "p0-t0-0:p0-t1-0"
 
 @pytest.fixture(scope="module")
 def pairs() -> Iterator[dict[str, Path]]:
-    """The test program in C, over the system's libibverbs and over lib_mrc.so."""
+    """Compile the test program in C, once for the system's libibverbs and once for lib_mrc.so."""
     with built(verbs="pair", mrc="pair") as made:
         yield made
 
@@ -59,7 +59,7 @@ def test_exit_codes_and_arguments_are_the_program_s(tiny: Up) -> None:
 
 
 def test_a_program_has_no_children_that_it_did_not_start(tiny: Up) -> None:
-    """Its NIC service is none: a program may wait for all of its children."""
+    """The NIC service is not its child, so a program may wait for all of its children."""
     script = "import os\ntry:\n    os.waitpid(-1, 0)\nexcept ChildProcessError:\n    print('none')"
     assert tiny.mrclab.ok("exec", "h3", "--", sys.executable, "-c", script) == "none\n"
 
@@ -94,7 +94,7 @@ def test_bad_input_is_one_line(tiny: Up, words: tuple[str, ...], said: str) -> N
 
 
 def _as_in_docker() -> list[str]:
-    """Start with the capabilities of a container, of docker-compose.yml, and no others."""
+    """Return a command that starts a program with only the capabilities of docker-compose.yml's container."""
     kept = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["x-lab"]["cap_add"]
     listed = ",".join(f"+{name.lower()}" for name in kept)
     return ["setpriv", f"--bounding-set=-all,{listed}", "--inh-caps=-all"]
@@ -111,7 +111,7 @@ def test_every_byte_arrives_while_a_link_is_cut(
     limits = _as_in_docker() if limited else []
     if limited:
         for host in ("h0", "h2"):
-            end_service(tiny, host)  # the next one is limited too
+            end_service(tiny, host)  # so that a new service starts, which is limited too
     words = (*user, "--", str(pairs[api]))
     with (
         running(tiny, "h2", *words, "server", PORT, "65536", "2000", "events", limits=limits) as server,
@@ -140,7 +140,7 @@ def test_what_both_ends_requested_is_recorded_to_the_byte(
     credits = [request for request in recorded.requests if request.host == "h2"]
     assert [request.size_bytes for request in credits] == [8] * 200
     graph = recorded_graph("both", recorded)
-    matched(graph)  # it comes to its end
+    matched(graph)  # all requests have ended
     asked_for = sum(op.size_bytes for listed in graph.ranks for op in listed if op.kind == "send")
     assert asked_for == sum(request.size_bytes for request in recorded.requests)
 

@@ -1,4 +1,4 @@
-"""A signal while the commands are still being imported ends mrclab in a line, as later ones do."""
+"""A signal during the imports at the start of mrclab ends it with one line, as later signals do."""
 
 from __future__ import annotations
 

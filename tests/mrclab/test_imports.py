@@ -1,4 +1,4 @@
-"""What a command imports before it knows that its input is good: nothing that takes long."""
+"""Before a command knows that its input is good, it imports nothing that takes long."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def test_reading_the_input_takes_nothing_heavy(module: str) -> None:
 
 
 def test_scapy_stays_optional() -> None:
-    """Its license is GPL-2.0-only: one module uses it, and no other uses that one."""
+    """scapy's license is GPL-2.0-only: only one module may use it, and no other may use that module."""
     users = {
         path.relative_to(ROOT).as_posix()
         for room in ROOT.iterdir()
@@ -48,7 +48,7 @@ def test_scapy_stays_optional() -> None:
 
 
 def test_a_run_loads_no_module_under_a_second_name() -> None:
-    """The rooms lie at the top of a checkout, where Python finds them without the package as well."""
+    """In a checkout the packages are also top-level folders, which Python finds without `mrclab`."""
     rooms = {path.name for path in (ROOT / "mrclab").iterdir() if path.is_symlink()}
     code = (
         "import sys; from mrclab.cli import main; "
@@ -65,7 +65,7 @@ LIVE_ONLY = {"grpc", "finsy", "google", "llvmlite", "mininet", "pyroute2"}
 
 
 def test_a_simulated_run_loads_nothing_of_the_testbed(tmp_path: Path) -> None:
-    """Virtual time needs no switches, no gRPC and no Mininet: the base installation has none of them."""
+    """Virtual time needs no switches, gRPC or Mininet, and the base installation has none of them."""
     words = ["run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "1", "--out", "out"]
     code = (
         f"import sys; from mrclab.cli import main; sys.argv[1:] = {words}; main(); "

@@ -1,4 +1,4 @@
-"""`--jobs`: repetitions in several processes give the files and results of one process."""
+"""`--jobs`: repetitions in several processes give the same files and results as in one process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(capture: bool, 
 def test_the_repetitions_of_the_slowest_transport_go_first() -> None:
     waiting = [Part(place, number) for place in (0, 1, 2) for number in (1, 2)]
     assert longest(waiting, {0: 1.0, 1: 3.0, 2: 2.0}) == Part(1, 1)
-    assert longest(waiting, {1: 3.0}) == Part(0, 1)  # it may be slower still
+    assert longest(waiting, {1: 3.0}) == Part(0, 1)  # it may still become slower
     assert longest(waiting[:1], {0: 1.0, 1: 3.0}) == Part(0, 1)
 
 
@@ -87,7 +87,7 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
 
 
 def test_only_in_its_task_a_worker_handles_sigterm() -> None:
-    """While a worker sends a result, the pool catches the exception of a handler; it once waited for ever."""
+    """While a worker sends a result, the pool catches the handler's exception, and once waited for ever."""
     with copies(1).pool as pool:
         in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()
@@ -96,7 +96,7 @@ def test_only_in_its_task_a_worker_handles_sigterm() -> None:
 
 
 def drop_the_end(said: str) -> None:
-    """Ignore the exception of the first SIGTERM, as Python does in a finalizer, and go on."""
+    """Ignore the exception of the first SIGTERM, as Python does in a finalizer."""
     with contextlib.suppress(SystemExit):
         Path(said).touch()
         signal.pause()
@@ -129,8 +129,8 @@ def test_a_signal_ends_all_processes_and_leaves_what_was_measured(
     words = [sys.executable, "-m", "mrclab", "run", str(file), "--jobs", "2", "--out", str(out)]
     env = {**environment(), "TMPDIR": str(scratch)}
     with subprocess.Popen(words, env=env, start_new_session=True, stderr=subprocess.PIPE, text=True) as run:
-        until(lambda: len(list(out.glob("mrc-*/repetition.json"))) > 2)  # the command has one's findings
-        os.killpg(run.pid, number)  # as a terminal does: to all of them
+        until(lambda: len(list(out.glob("mrc-*/repetition.json"))) > 2)  # one result is there
+        os.killpg(run.pid, number)  # a terminal also sends it to all processes
         _, said = run.communicate()
     assert run.returncode == 128 + number
     assert "Traceback" not in said

@@ -1,4 +1,4 @@
-"""Mistakes at the command line: one line that names the mend."""
+"""A mistake at the command line gives one line that says how to correct it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in C on a fabric whose NIC services run the pure core."""
+"""Programs in C on a fabric whose NIC services run the core in pure Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def programs() -> Iterator[dict[str, Path]]:
 
 
 def _pair(up: Up, pair: Path, *mode: str, count: str = MESSAGES, **options: object) -> list[tuple[int, str]]:
-    """Run a server, with a mode, and a client; return the exit code and the words of each."""
+    """Run a server with a mode, and a client. Return the exit code and the output of each."""
     environment = {key: str(value) for key, value in options.items()}
     words = ("65536", count)
     with (

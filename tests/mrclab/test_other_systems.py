@@ -1,6 +1,6 @@
 """What works without Linux, as on Windows and macOS: simulated runs, reports, comparisons and labs.
 
-No such machine is used: `tests.support.other_systems` says what is taken away from Python instead.
+The tests run on Linux: `tests.support.other_systems` removes from Python what the other system lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.other_systems import SYSTEMS, environment
 
 
 class Machine:
-    """Runs programs as on another system, in a directory of its own."""
+    """Runs programs as on another system, in a separate directory."""
 
     def __init__(self, system: str, folder: Path) -> None:
         self.home = folder / "home"
@@ -47,11 +47,11 @@ def machine(system: str, tmp_path: Path) -> Machine:
 
 
 OF_THE_MACHINE = ("run.json", "result.json", "report.html")
-"""Files of a run that name the system that it ran on; all others are to be the same everywhere."""
+"""Files of a run that name its system. All other files must be equal on all systems."""
 
 
 def run_and_report(machine: Machine) -> Path:
-    """Simulate on a machine, write the report again, compare; return the run's directory."""
+    """Simulate on a machine, write the report again, and compare. Return the run's directory."""
     machine.mrclab("run", "link-kill", "--target", "sim", "--trials", "2", "--out", "run")
     run = machine.home / "run"
     page = (run / "report.html").read_bytes()
@@ -63,7 +63,7 @@ def run_and_report(machine: Machine) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # on a busy machine
+@pytest.mark.timeout(900)  # for a busy machine
 def test_a_simulated_run_is_the_same_on_both_and_is_reported(tmp_path: Path) -> None:
     machines = []
     for system in SYSTEMS:

@@ -1,4 +1,4 @@
-"""A run's command that does the same again, and what is told of its progress."""
+"""The output of a run: the command that repeats it, and the messages about its progress."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ STRANGE = "[bold red]x[/red] [/x] :cat: ☃"
 
 
 def strange_run(folder: Path) -> list[str]:
-    """Write a scenario with brackets in its description; return the words that run it."""
+    """Write a scenario with brackets in its description. Return the words that run it."""
     workload = "{kind: stream, duration: 2 ms, rate: 10 Mbit/s}"
     scenario = f"name: mine\ndescription: '{STRANGE}'\ntopology: tiny\nrepetitions: 1\nworkload: {workload}\n"
     (folder / "mine.yaml").write_text(scenario, encoding="utf-8")
@@ -88,7 +88,7 @@ def strange_run(folder: Path) -> list[str]:
 def test_what_users_write_is_shown_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Brackets ended a run in rich's MarkupError, and left an empty directory."""
+    """Brackets used to end a run with rich's MarkupError, and to leave an empty directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setattr("mrclab.experiments.report.write.draw_all", lambda *_: None)
@@ -117,7 +117,7 @@ def test_a_terminal_without_unicode_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_only_one_console_is_made() -> None:
-    """Others would read markup in what users write."""
+    """Other consoles would interpret markup in a user's text."""
     made = [
         path.relative_to(ROOT).as_posix()
         for room in ("mrclab", "experiments", "exercises", "labs", "testbed", "controller", "hosts")

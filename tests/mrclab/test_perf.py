@@ -1,4 +1,4 @@
-"""`mrclab perf` in the terminal: what it tells while a measurement lasts."""
+"""`mrclab perf` in the terminal: its output during a measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.perf import _measure
 
 
 class Pair:
-    """Two ends whose measurement tells of two intervals, if it is asked to."""
+    """Two ends whose measurement reports two intervals, if the caller wants them."""
 
     def bandwidth(
         self,

@@ -1,4 +1,4 @@
-"""Results as data frames: what they hold, and the notebooks that use them, from a run in virtual time."""
+"""Results as data frames: their content, and the notebooks that use them, for a run in virtual time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_frames_agree_with_the_result_and_with_one_another(run: Path) -> None:
 
 
 def execute(notebook: Path) -> dict[str, Any]:
-    """Run the code of a notebook, cell after cell, and return its variables."""
+    """Run the code of a notebook, cell by cell, and return its variables."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {}
     for cell in cells:
@@ -88,7 +88,7 @@ def test_the_notebook_of_a_recovery_draws_it(run: Path, monkeypatch: pytest.Monk
     names = execute(NOTEBOOKS / "recovery.ipynb")
     assert len(plt.get_fignums()) == 2
     assert names["sent"]["lost"].any()
-    round_trip_us = 200  # what was on its way when the fault came was lost to it, too
+    round_trip_us = 200  # packets on their way when the fault began were also lost
     assert names["sent"].loc[names["sent"]["lost"], "t_us"].min() >= -round_trip_us
     plt.close("all")
 
@@ -101,7 +101,7 @@ def test_the_notebook_of_two_runs_finds_no_difference_between_equal_ones(
     monkeypatch.setenv("MRCLAB_B", str(run))
     plt.close("all")
     names = execute(NOTEBOOKS / "compare.ipynb")
-    found = {row["b over a"] for row in names["rows"]}  # None where a's median is 0
+    found = {row["b over a"] for row in names["rows"]}  # None if a's median is 0
     assert 1.0 in found
     assert found <= {1.0, None}
     assert len(plt.get_fignums()) == 1

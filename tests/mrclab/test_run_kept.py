@@ -1,4 +1,4 @@
-"""What a run leaves when it is ended: nothing where nothing could be measured, else all that it recorded."""
+"""What a run leaves when it is ended: nothing before it measures, and afterwards all that it recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mrclab.run_scenario import run_and_report
 
 
 def run(monkeypatch: pytest.MonkeyPatch, out: Path, *, began: bool, error: BaseException) -> None:
-    """Run a scenario whose engine raises an error before it measures, or while it does."""
+    """Run a scenario whose engine raises an error before or during the measurement."""
 
     def fails(_: object, out: Path, outcome: Outcome, **_shown: Any) -> None:
         outcome.began = began
@@ -41,7 +41,7 @@ REFUSALS = [InputError("a damaged capture"), MachineError("no memory")]
 def test_evidence_is_kept_once_measuring_began(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
 ) -> None:
-    """A damaged capture used to take the whole directory with it."""
+    """A damaged capture used to remove the whole directory."""
     run(monkeypatch, tmp_path / "out", began=True, error=error)
     assert (tmp_path / "out" / "mrc-0" / "captured").exists()
 
@@ -58,7 +58,7 @@ def test_nothing_is_left_of_a_run_that_could_not_begin(
 def test_an_error_of_ours_leaves_no_empty_directory(
     there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A directory that was there stays."""
+    """If the directory existed before, it stays."""
 
     def fails(_: Path) -> None:
         raise RuntimeError("a mistake")

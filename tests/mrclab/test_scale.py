@@ -1,4 +1,4 @@
-"""``mrclab scale``: its tables, its page, its mistakes."""
+"""``mrclab scale``: its tables, its page, its error messages."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a person reads of a running fabric: one screen, times of day, the state of every port."""
+"""The status of a running fabric for a user: one screen, times of day, the state of every port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counts(packets: int) -> dict[str, int]:
 
 
 def answer(t_ns: int, packets: int, trimmed: int = 0, topology: str = "lab") -> dict[str, Any]:
-    """A status: every port has carried as many packets, and one of `lab` has trimmed."""
+    """Return a status in which every port has carried ``packets``, and one port of `lab` has trimmed."""
     fabric = load_fabric(topology)
     switches: dict[str, Any] = {}
     for switch in fabric.switches:
@@ -74,7 +74,7 @@ def test_a_watched_fabric_fits_one_screen_with_what_is_wrong_first() -> None:
 
 
 def status_of(topology: str) -> dict[str, Any]:
-    """A status of a topology in which all is well."""
+    """Return a status of a topology without any fault."""
     found = answer(S, 1000, topology=topology)
     for number, switch in enumerate(found["switches"].values()):
         switch |= {"device_id": number, "p4runtime": "127.0.0.1:40000", "drift": "", "programmed": 1}

@@ -1,4 +1,4 @@
-"""The environment of p4runtime-shell, made by several at once."""
+"""The environment of p4runtime-shell, when several processes make it at once."""
 
 import subprocess
 import threading

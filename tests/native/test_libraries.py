@@ -1,4 +1,4 @@
-"""The C libraries: built without a warning, with the right exports and no others."""
+"""The C libraries compile without warnings, and export the right functions and no others."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MOST_LINES = 2600
 HARMLESS = re.compile(
     r"ibv_(\w+_str|rate_to_\w+|copy_\w+|get_sysfs_path|read_sysfs_file|register_driver|do(nt)?fork_range)$"
 )
-"""Functions that take no object of ours: libibverbs' own do."""
+"""Functions that take no object of our library, so libibverbs' own versions work."""
 
 
 def _exports(path: Path) -> dict[str, str]:
-    """Return the exported functions of a library with their versions."""
+    """Return the exported functions of a library, each with its version."""
     done = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True)
     found = {}
     for line in done.stdout.splitlines():
         _, kind, name = line.split()[-3:]
         if kind in "TW":
             symbol, _, version = name.partition("@@")
-            if "@" not in symbol:  # an older version of a function has one @
+            if "@" not in symbol:  # a single @ marks an older version of a function
                 found[symbol] = version
     return found
 
@@ -95,7 +95,7 @@ ev_event ev 8 drops 44 state 48
 ep_req sgid 8 dgid 24 mode 40 ev 44 port_status 80
 ep_rsp port 2 rtt_ns 4 adjusted 8
 """
-"""Of the control API [mrc_ctl.h 1.0.1], in bytes."""
+"""Offsets and sizes of the control API in bytes [mrc_ctl.h 1.0.1]."""
 SIZES = {"device_attr": 72, "port_attr": 4, "ev_fmt_field": 1, "ev_fmt_profile_attr": 168, "ev": 33}
 SIZES |= {"ev_field": 20, "ev_op_entry": 76, "ev_profile_attr": 216, "cc_profile_attr": 152}
 SIZES |= {"cc_nscc_cfg": 52, "ev_event": 56, "ep_req": 88, "ep_rsp": 12}
@@ -144,7 +144,7 @@ int main(void) { puts(ibv_get_device_name(0)); return 0; }
 
 
 def test_a_library_that_wraps_libibverbs_finds_ours_and_not_itself(tmp_path: Path) -> None:
-    """As Microsoft's mrc-verbs-shim-lib does, which called itself without end."""
+    """Microsoft's mrc-verbs-shim-lib does so. It once called itself without end."""
     wrapper, caller = tmp_path / "wrapper.so", tmp_path / "caller"
     for name, source in (("wrapper", WRAPPER), ("caller", CALLER)):
         (tmp_path / f"{name}.c").write_text(source)

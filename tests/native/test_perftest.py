@@ -1,4 +1,4 @@
-"""Debian's perftest, unmodified, over two NICs in this process: what runs, and what is refused."""
+"""Debian's perftest, unmodified, over two NICs in this process: which options run, and which are refused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _start(nic: Path, *words: str) -> AbstractContextManager[subprocess.Popen[st
 
 
 def _both(services: Services, *words: str) -> tuple[int | None, str, str]:
-    """Run a program on two hosts; return the client's exit code, and what it and the server said.
+    """Run a program on two hosts. Return the client's exit code, and the output of client and server.
 
-    A server that does not come to listen has no client: the code is None.
+    If the server ends before it listens, no client is started, and the exit code is None.
     """
     here, there = services.paths
     port = free_port()
@@ -41,7 +41,7 @@ def _both(services: Services, *words: str) -> tuple[int | None, str, str]:
             return None, "", server.communicate(timeout=TIMEOUT_S)[0]
         with _start(here, *words, "-p", port, "127.0.0.1") as client:
             said, _ = client.communicate(timeout=TIMEOUT_S)
-        server.kill()  # where the client has failed it would wait for it
+        server.kill()  # if the client failed, the server would wait for it
         return client.returncode, said, server.communicate(timeout=TIMEOUT_S)[0]
 
 

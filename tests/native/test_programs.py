@@ -1,4 +1,4 @@
-"""Programs in C that do what is unusual or forbidden: each ends as it would on hardware."""
+"""Programs in C that do unusual or forbidden things: each ends as it would on hardware."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 
 def _pair(services: Services, pair: Path, *mode: str) -> list[tuple[int, str]]:
-    """Run a server, with a mode, and a client; return the exit code and the words of each."""
+    """Run a server with a mode, and a client. Return the exit code and the output of each."""
     here, there = services.paths
     port = free_port()
     with (
@@ -116,7 +116,7 @@ def test_connections_leave_no_descriptors_behind(services: Services, programs: d
         found = []
         for word in ("tenth", "all"):
             assert server.stdout.readline() == f"{word}\n"
-            gc.collect()  # this process is the service: what other tests have left goes first
+            gc.collect()  # remove objects of earlier tests, because the service runs in this process
             pids = "self", str(server.pid)
             found.append([len(os.listdir(f"/proc/{pid}/fd")) for pid in pids])
             server.stdin.write("\n")

@@ -1,4 +1,4 @@
-"""The C libraries under sanitizers of addresses and undefined behaviour, over two NICs in this process."""
+"""The C libraries under the address and undefined-behaviour sanitizers, over two NICs in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fn
 SOURCES = ROOT / "tests" / "support" / "programs"
 SIZE, COUNT = "20000", "100"
 FAULT = 86
-"""The exit code of a program in which a sanitizer has found something."""
+"""The exit code of a program in which a sanitizer found an error."""
 
 
 def _runtime() -> str | None:

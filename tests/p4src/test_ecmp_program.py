@@ -1,4 +1,4 @@
-"""ECMP: frames of a flow take one way, flows spread by weight, and all three implementations agree which."""
+"""ECMP: a flow keeps one path, flows spread by weight, and all three implementations choose equal paths."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEAR = NET | 5 << 64 | 1
 
 
 def plain_frame(dst: int, source: int, label: int, hops: int = 64, kind: str = "udp") -> bytes:
-    """A flow's frame: UDP in IPv6, or in IPv6 in IPv6, or something that has no ports."""
+    """Return a frame of a flow: UDP in IPv6, or in IPv6 in IPv6, or a protocol without ports."""
     data = struct.pack("!HHHH", source, 4791, 8 + 12 + 40, 0) + bytes(12) + b"payload!" * 5
     addresses = (NET | 77).to_bytes(16, "big") + dst.to_bytes(16, "big")
     next_hdr = {"udp": 17, "inner": 41, "other": 59}[kind]
@@ -77,7 +77,7 @@ def test_every_part_of_a_flow_counts(what: str) -> None:
         if what != "kind":
             flow[what] = {"dst": NET | i, "source": 0xC000 + i, "label": i}[what]
         else:
-            flow["source"] = 0xC000 + i  # of the inner UDP header
+            flow["source"] = 0xC000 + i  # the port of the inner UDP header
         ((port, _),) = model.run(1, plain_frame(**flow))  # type: ignore[arg-type]
         ports.add(port)
     assert ports == {1, 2, 3}
@@ -158,9 +158,9 @@ def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tm
                 key = {"hdr.ipv6.dst_addr": (prefix.value, prefix.length)}
                 client.write(insert(s.names.entry(table, key, r.action, *r.args)))
         compare_frames(namespace, s.model, frames(60))
-        client.write(change(s.group(WAYS, 1, {1: 1, 3: 1})))  # 2 is withdrawn
+        client.write(change(s.group(WAYS, 1, {1: 1, 3: 1})))  # port 2 is withdrawn
         s.model.profiles[WAYS].groups[1] = [1, 3]
         compare_frames(namespace, s.model, frames(40))
-        client.write(change(s.group(WAYS, 1, {1: 1, 2: 1, 3: 2})))  # and back, with other weights
+        client.write(change(s.group(WAYS, 1, {1: 1, 2: 1, 3: 2})))  # port 2 is back, with other weights
         s.model.profiles[WAYS].groups[1] = [1, 2, 3, 3]
         compare_frames(namespace, s.model, frames(60))

@@ -2,8 +2,8 @@
 
     a ---- k1 ---- s1 ---- k2 ---- s2 ---- b
 
-a, b are hosts of the kernel, k1 and k2 its routers, s1 and s2 ours. So ours stand between kernels, and a
-kernel between ours.
+a and b are hosts, k1 and k2 routers of the Linux kernel. s1 and s2 are our switches. So each kind of switch
+stands between two of the other kind.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ A, B, K1, K2, S1, S2 = (
     "fcbb:bb00:1",
     "fcbb:bb00:2",
 )
-# Under each locator: e0 is End, e1 is End with PSP, e2 is End with USD, d0 is End.X to the right (of ours).
+# Below each locator: e0 is End, e1 End with PSP, e2 End with USD, and (ours only) d0 End.X to the right.
 HOST_A, HOST_B = "fd00:a::1", "fd00:b::1"
 MACS = {
     "a-r": 0x0200000000A1, "k1-l": 0x020000001101, "k1-r": 0x020000001102, "s1-l": 0x020000000101,
@@ -60,7 +60,7 @@ PORTS = {"l": 1, "r": 2}
 
 @dataclass
 class Chain:
-    """The namespaces of the chain by node; s1 and s2 share one."""
+    """The namespace of each node of the chain. s1 and s2 share one."""
 
     of: dict[str, Namespace]
 
@@ -68,7 +68,7 @@ class Chain:
         ip("-n", self.of[node].name, "-6", "route", "replace", *words)
 
     def send(self, origin: str, segments: list[str], mode: str = "encap") -> None:
-        """Sends to the other host over these segments, and waits for it there."""
+        """Send to the other host over these segments, and wait for the packet there."""
         to, here, there = (HOST_B, HOST_A, "b") if origin == "a" else (HOST_A, HOST_B, "a")
         dev = "a-r" if origin == "a" else "b-l"
         self.route(origin, f"{to}/128", "encap", "seg6", "mode", mode, "segs", ",".join(segments), "dev", dev)
@@ -89,7 +89,7 @@ class Chain:
             assert (got, sender) == (text, here)
 
     def last_header(self, origin: str, segments: list[str], mode: str = "encap") -> int:
-        """The same, and the type of what follows the outer IPv6 header when it comes to the other host."""
+        """Send as `send` does. Return the type of the header after the outer IPv6 header on arrival."""
         there, ifname = ("b", "b-l") if origin == "a" else ("a", "a-r")
         with self.of[there].packet_socket(ifname) as ear:
             self.send(origin, segments, mode)
@@ -109,7 +109,7 @@ def plug(of: dict[str, Namespace]) -> None:
 
 
 def kernel(ns: Namespace, ends: list[str], forwarding: bool) -> None:
-    """Lets a namespace's kernel do SRv6 on some interfaces, next to neighbours that answer no questions."""
+    """Switch SRv6 on for some interfaces of a namespace. Its neighbours have fixed addresses."""
     here = "/proc/sys/net/ipv6/conf"
     settings = [f"echo {int(forwarding)} > {here}/all/forwarding", f"echo 1 > {here}/all/seg6_enabled"]
     settings += [f"echo 1 > {here}/{end}/seg6_enabled" for end in ends]
@@ -152,7 +152,7 @@ def configure(chain: Chain) -> None:
 
 
 def program(client: Client, names: Names, node: str) -> None:
-    """The SIDs of one of our switches, and its neighbours."""
+    """Write the SIDs of one of our switches, and its neighbours."""
     locator = {"s1": S1, "s2": S2}[node]
     peers = {"s1": {"l": "k1-r", "r": "k2-l"}, "s2": {"l": "k2-r", "r": "b-l"}}[node]
 
@@ -180,7 +180,7 @@ def program(client: Client, names: Names, node: str) -> None:
 
 
 def missing(ns: Namespace) -> str | None:
-    """What this kernel or its `ip` lacks of SRv6; None where it has all."""
+    """Return which part of SRv6 this kernel or its `ip` lacks, or None if it has all."""
     shift = ("flavors", "next-csid", "lblen", "32", "nflen", "16")
     for words in (
         ("fd01::/64", "encap", "seg6", "mode", "encap.red", "segs", "fd00::2"),
@@ -241,13 +241,13 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("mode", ["encap", "encap.red"])
 def test_a_container_visits_kernels_and_ours_in_turn(chain: Chain, mode: str) -> None:
-    """Without and with a routing header beside it."""
+    """Once without and once with a routing header next to the container."""
     chain.send("a", ["fcbb:bb00:11:1:12:2:b::"], mode)
     chain.send("b", ["fcbb:bb00:2:12:1:11:a::"], mode)
 
 
 def test_a_list_of_containers_goes_on_where_one_is_used_up(chain: Chain) -> None:
-    """At ours, and at a kernel's."""
+    """The first container is used up at one of our switches, or at a kernel."""
     for mode in ("encap", "encap.red"):
         chain.send("a", ["fcbb:bb00:11:1::", "fcbb:bb00:12:2:b::"], mode)
         chain.send("b", ["fcbb:bb00:2::", "fcbb:bb00:12::", "fcbb:bb00:1:11:a::"], mode)
@@ -260,13 +260,13 @@ def test_a_classic_list_with_an_end_at_every_node(chain: Chain) -> None:
 
 
 def test_the_last_but_one_takes_the_list_out(chain: Chain) -> None:
-    """PSP: at our switch in one direction, at the kernel in the other; without it the header stays."""
+    """PSP at our switch in one direction and at the kernel in the other. Without PSP the header stays."""
     assert chain.last_header("a", [f"{S1}:e0::", f"{S2}:e1::", f"{B}::"]) == 41
     assert chain.last_header("a", [f"{S1}:e1::", f"{S2}:e0::", f"{B}::"]) == 43
     assert chain.last_header("b", [f"{S2}:e0::", f"{K2}:e0::", f"{S1}:e0::", f"{K1}:e1::", f"{A}::"]) == 41
 
 
 def test_ours_unpack_for_a_host_that_knows_no_segments(chain: Chain) -> None:
-    """USD, behind a list that still is there and one that a kernel took out."""
+    """USD, once with the list still there and once after a kernel removed it."""
     assert chain.last_header("a", [f"{K1}:e0::", f"{S1}:e0::", f"{K2}:e0::", f"{S2}:e2::"]) == 17
     assert chain.last_header("a", [f"{S1}:e0::", f"{K2}:e1::", f"{S2}:e2::"], "encap.red") == 17

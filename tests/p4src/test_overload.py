@@ -1,4 +1,4 @@
-"""More than a link can carry, on real interfaces: who is trimmed, who is marked, and who does not wait."""
+"""Overload of a link on real interfaces: which frames are trimmed or marked, and which do not wait."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
     for number in range(sent):
         while (now := time.monotonic_ns()) < due:
             pass
-        # A sender that was kept from its work catches up, but not so much that trimmed frames alone would
-        # take half of the link.
+        # A delayed sender catches up, but not so fast that trimmed frames alone would take half of the link.
         due = max(due, now - CATCH_UP_FRAMES * FRAME_NS / overload) + FRAME_NS / overload
         merge.h[1 + number % 2].send(frame)
         wait, trimmed = model.send((now + time.monotonic_ns()) / 2, len(frame))
@@ -62,12 +61,12 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
     got = receive(merge.h[3], sent, 5)
     cut = [f for f in got if len(f) == TRIMMED_BYTES]
     whole = [f for f in got if len(f) == WHOLE]
-    # Not one is missing: what came in left, whole or cut.
+    # No frame is missing: each one that came in also left, whole or trimmed.
     assert (len(got), merge.count("drops", 7), merge.count("drops", 8)) == (sent, 0, 0)
     assert len(cut) + len(whole) == sent
     assert merge.count("trim.trimmed", 3) == len(cut)
     assert {codepoint(f) for f in cut} == {16 if merge.setting.mark is None else 12}
-    # The model has the times only to within what interrupted the sender.
+    # The model's times are only as exact as the sender's interruptions allow.
     assert 0.9 * trims - 5 < len(cut) < 1.1 * trims + 5
     marked = sum(f[15] >> 4 & 3 == 3 for f in whole)
     assert merge.count("ecn_mark.marked", 3) == sum(f[15] >> 4 & 3 == 3 for f in got)
@@ -77,7 +76,7 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
 @pytest.mark.parametrize("merge", [False], indirect=True, ids=["fabric"])
 def test_marks_between_the_thresholds_come_as_often_as_configured(merge: Merge) -> None:
     result = marks_between(merge, 600, random.Random(1))
-    # A tenth of what was to come, and what a fair draw can be off besides.
+    # A tenth of the expected marks, plus four standard deviations of a fair draw.
     slack = 0.1 * result["expected"] + 4 * result["deviation"]
     assert abs(result["marked"] - result["expected"]) < slack, result
 
@@ -96,7 +95,7 @@ def test_control_goes_ahead_of_trimmed_frames_and_these_of_data(merge: Merge) ->
 def test_control_overtakes_all_data_that_waits(merge: Merge) -> None:
     data = mrc_frame(sid(1, 3), 4096, dscp=0)
     control = mrc_frame(sid(1, 3), 64, dscp=CONTROL_DSCP)
-    for _ in range(30):  # they take 50 ms
+    for _ in range(30):  # these frames take 50 ms
         merge.h[1].send(data)
     merge.h[2].send(control)
     got = receive(merge.h[3], 31, 5)
@@ -115,14 +114,14 @@ def test_the_switch_map_says_whether_retransmissions_overtake_data(
     with Merge(namespace, tmp_path, mrc_info, JSON.read_bytes(), profile, classes=classes) as merge:
         for _ in range(50):
             begun_ns = time.monotonic_ns()
-            for frame in (*[data] * 10, again):  # they take 17 ms
+            for frame in (*[data] * 10, again):  # these frames take 17 ms
                 merge.h[1].send(frame)
             took_ns = time.monotonic_ns() - begun_ns
             came = [codepoint(f) for f in receive(merge.h[3], 11, 5)]
             assert len(came) == 11
             if took_ns < 4 * FRAME_NS:
-                break  # else others had the CPU meanwhile, and most of the data may have left
+                break  # otherwise others had the CPU, and most of the data may have left
         else:
             pytest.skip("this machine is too busy to fill a queue")
-    # Data that the link has begun to send, or that its token bucket let through, is ahead in any case.
+    # Some data is always ahead: the link has begun to send it, or the token bucket has let it through.
     assert came.index(RETX_DSCP) < 8 if higher else came[-1] == RETX_DSCP

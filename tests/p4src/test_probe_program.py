@@ -1,4 +1,4 @@
-"""Path probes: every switch fills the next record, in place, and leaves alone what is no probe."""
+"""Path probes: every switch fills the next record of a probe, and does not change other packets."""
 
 from __future__ import annotations
 

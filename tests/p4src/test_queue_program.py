@@ -1,6 +1,6 @@
 """The queue in front of a port, marks and trimming: interpreter and compiled program, frame by frame.
 
-What is queued is set by hand in the register that says when a port will be idle, so nothing depends on time.
+The tests write into a register when a port will be idle. That sets its queue, so nothing depends on the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOP = "MrcIngress.micro_segment"
 TRIMMABLE, RETX, TRIMMED, LAST_HOP, CONTROL = 4, 8, 12, 16, 46
 LIMIT, TRIM_FROM, TRIM_LIMIT = 3_000_000, 1_000_000, 500_000
 MARK_FROM, MARK_SPAN = 200_000, 600_000
-FAR = 1 << 60  # ticks; no uptime gets there
+FAR = 1 << 60  # in ticks; no uptime reaches it
 
 RULES = {
     f"{HOP}.my_sid": [Rule((Prefix(sid(1), 48),), f"{HOP}.un")],
@@ -63,7 +63,7 @@ def bench() -> Iterator[Bench]:
 
 
 def set_wait(bench: Bench, name: str, port: int, idle_at: int) -> None:
-    """Set a register of the queue in both: the moment in ticks at which a port will be idle."""
+    """Set a register of the queue in both: the time in ticks at which a port will be idle."""
     layout = bench.path.compiled.plan.registers[f"{QUEUE}.{name}"]
     cells = bytearray(bench.path.maps[layout.map].lookup(bytes(4)) or b"")
     struct.pack_into("<Q", cells, port * layout.cell_size, idle_at)
@@ -122,7 +122,7 @@ def test_a_full_queue_and_an_empty_one(
 @pytest.mark.root
 @pytest.mark.parametrize("length", [54, 60, 93, 95, 101, 102, 113])
 def test_frames_that_end_inside_a_header_are_not_trimmed(bench: Bench, length: int) -> None:
-    """However little of the inner headers there is, the outer one is enough to forward on."""
+    """The outer header is enough to forward the frame, even if most of the inner headers is missing."""
     whole = mrc_frame(sid(1, 2), 64, dscp=TRIMMABLE)
     for queued in (0, FAR):
         set_wait(bench, "idle_at", 2, queued)
@@ -132,7 +132,7 @@ def test_frames_that_end_inside_a_header_are_not_trimmed(bench: Bench, length: i
 
 @pytest.mark.root
 def test_marks_between_the_thresholds_are_linear_on_the_kernels_clock(bench: Bench) -> None:
-    """With thresholds seconds apart, the moments between setting a queue and sending do not count."""
+    """The thresholds are seconds apart, so the time between setting a queue and sending is negligible."""
     span, n = (1 << 32) - 1, 1000
     bench.remove_all(f"{MARKS}.marking")
     bench.add(f"{MARKS}.marking", Rule((Exact(2),), f"{MARKS}.red", (0, span)))
@@ -160,7 +160,7 @@ def _ticks() -> int:
 
 
 class Link:
-    """A port of 1 Gbit/s (8.192 ticks a byte) in the interpreter, with a clock that a test moves."""
+    """A port of 1 Gbit/s (8.192 ticks per byte) in the interpreter, with a clock that a test moves."""
 
     def __init__(self) -> None:
         self.us = 1000
@@ -175,7 +175,7 @@ class Link:
 
     def _draw(self, low: int, high: int) -> int:
         self.draws += 1
-        return self.draws * 4099 % (high + 1)  # all over the range, each number once
+        return self.draws * 4099 % (high + 1)  # numbers of the whole range, each once
 
     def send(self, size: int, dscp: int = 0, ecn: int = 0) -> bytes | None:
         out = self.model.run(1, mrc_frame(sid(1, 2), size - 138, dscp=dscp, ecn=ecn))
@@ -192,7 +192,7 @@ class Link:
 def test_a_queue_fills_by_the_time_frames_take_and_drains_by_itself() -> None:
     link = Link()
     for _ in range(10):
-        link.send(1250)  # 10 us each
+        link.send(1250)  # each frame takes 10 us
     assert link.wait_us == pytest.approx(100, rel=1e-3)
     link.us += 60
     assert link.wait_us == pytest.approx(40, rel=2e-3)
@@ -213,10 +213,10 @@ def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays
             assert len(out) in (4200, 134)
             if turn >= 50:  # the first frames filled the queue
                 whole, trimmed = whole + (len(out) == 4200), trimmed + (len(out) == 134)
-            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # one frame, and the trims of one round
+            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # a frame, and a round's trimmed ones
         link.us += 34
     assert whole + trimmed == 1000
-    # What is left of the trimmed ones takes some 28 % of the link, and whole frames have the rest.
+    # The trimmed frames take some 28 % of the link, and whole frames get the rest.
     assert 0.7 < whole / 100 < 0.75
 
 
@@ -225,7 +225,7 @@ def test_trims_get_half_of_the_link_at_most() -> None:
     link = Link()
     dropped = trims = 0
     for turn in range(60):
-        for _ in range(40):  # forty times the rate: their headers alone are more than the link carries
+        for _ in range(40):  # forty times the rate: the headers alone are more than the link can carry
             out = link.send(4200, TRIMMABLE)
             dropped += out is None
             trims += out is not None and len(out) == 134 and turn >= 30
@@ -296,7 +296,7 @@ def test_frames_without_mrc_headers_pass_as_before() -> None:
 
 @pytest.mark.root
 def test_a_real_frame_is_cut_on_a_real_interface(namespace: Namespace) -> None:
-    """Long frames arrive in pieces; the kernel has to cut those too."""
+    """Long frames arrive in several buffers; the kernel must trim these, too."""
     bench = Bench(namespace, JSON)
     try:
         for table, rules in RULES.items():

@@ -1,6 +1,6 @@
-"""Segment lists as RFC 8986 and RFC 9800 have them: the program against their pseudocode, once more.
+"""Segment lists of RFC 8986 and RFC 9800: the program, compared with a copy of their pseudocode.
 
-The interpreter and the compiled program run side by side, so both are held to it.
+The interpreter and the compiled program process the same frames, so both are tested.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.parallel
 
 CONTROL = "MrcIngress.micro_segment"
 LIST_ENDED, SRH_UNREAD, SRH_WRONG, HOP_LIMIT, NOT_OURS, NO_ROUTE = 9, 10, 11, 2, 3, 4
-UN, UN_FLAVORED, END, END_X = 1, 0x10, 0xE0, 0xD0  # each with its flavours in the two low bits
+UN, UN_FLAVORED, END, END_X = 1, 0x10, 0xE0, 0xD0  # the two low bits of each are its flavours
 BLOCK_BITS = BLOCK << 96
-HOST = 0xFD00 << 112 | 5  # where unpacked frames go
+HOST = 0xFD00 << 112 | 5  # the destination of unpacked frames
 NEIGHBOURS = {sid(2): (48, 2), sid(3): (48, 3), HOST: (128, 2)}
 ADJACENT = 3
 
@@ -39,7 +39,7 @@ def bench() -> Iterator[Bench]:
                 f"{CONTROL}.my_sid",
                 Rule((Prefix(sid(UN_FLAVORED + flavours), 48),), f"{CONTROL}.un_flavored", args),
             )
-            # Those of classic lists are whole addresses.
+            # SIDs of classic lists are whole addresses.
             add(f"{CONTROL}.my_sid", Rule((Prefix(sid(9, END + flavours), 128),), f"{CONTROL}.end", args))
             add(
                 f"{CONTROL}.my_sid",
@@ -52,7 +52,7 @@ def bench() -> Iterator[Bench]:
 
 @dataclass
 class Expected:
-    """What RFC 8986 makes of a packet: where it goes, without Ethernet, or why it does not."""
+    """What RFC 8986 does with a packet: port and packet without Ethernet, or the reason for a drop."""
 
     port: int = 0
     packet: bytes = b""
@@ -60,7 +60,7 @@ class Expected:
 
 
 def route(packet: bytes, port: int = 0) -> Expected:
-    """Section 4.1 S14/S15: hop limit, and on to wherever the destination says."""
+    """Section 4.1 S14/S15: check the hop limit, and forward by the destination."""
     if packet[7] <= 1:
         return Expected(drop=HOP_LIMIT)
     destination = int.from_bytes(packet[24:40], "big")
@@ -73,7 +73,7 @@ def route(packet: bytes, port: int = 0) -> Expected:
 
 
 def expect(packet: bytes) -> Expected:
-    """The whole switch by the book, for packets whose routing headers are as long as they say."""
+    """Return the result of the whole switch, for packets whose routing headers have the right length."""
     if packet[7] <= 1:
         return Expected(drop=HOP_LIMIT)
     destination = int.from_bytes(packet[24:40], "big")
@@ -100,7 +100,7 @@ def expect(packet: bytes) -> Expected:
 
 
 def end(packet: bytes, psp: bool, usd: bool, port: int) -> Expected:
-    """Section 4.1 and the flavours of 4.16."""
+    """Return the result of section 4.1 with the flavours of 4.16."""
     header, carried, next_hdr = b"", packet[40:], packet[6]
     if next_hdr == 43:
         size = 8 + 8 * packet[41]

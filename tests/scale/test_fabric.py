@@ -1,4 +1,4 @@
-"""Sizes, cost and blast radius against the table of the paper, and claims that follow or do not."""
+"""Sizes, cost and blast radius, compared with the paper's table, and the claims that follow from them."""
 
 import pytest
 from hypothesis import given

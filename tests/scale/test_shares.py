@@ -1,4 +1,4 @@
-"""Max-min shares against an independent program on small fabrics, and against closed forms on large ones."""
+"""Max-min shares, compared with an independent program (small fabrics) and closed forms (large ones)."""
 
 from fractions import Fraction
 
@@ -22,14 +22,14 @@ from mrclab.scale.shares import (
 
 PARTS = Parts()
 SMALL = parse_parts("switch: {capacity: 800 Gbit/s}\nnic: {rate: 200 Gbit/s}\n", "small")
-"""Chips with 4 P ports: 8 NICs on one plane, 32 on two."""
+"""With P planes, each chip has 4 P ports: 8 NICs in one plane, 32 in two planes."""
 
 
 Loads = list[dict[object, Fraction]]
 
 
 def by_hand(loads: Loads, capacity: Fraction, most: list[Fraction]) -> list[Fraction]:
-    """Progressive filling in exact fractions: ``loads[flow][link]`` for a rate of 1, all links alike."""
+    """Fill rates progressively, in exact fractions. ``loads[flow][link]`` is the load for a rate of 1."""
     flows = range(len(loads))
     links = {link for load in loads for link in load}
     rates = [Fraction(0)] * len(loads)
@@ -54,7 +54,7 @@ def by_hand(loads: Loads, capacity: Fraction, most: list[Fraction]) -> list[Frac
 
 
 def even_loads(fabric: Fabric, flows: Flows) -> tuple[Loads, list[Fraction]]:
-    """What each flow puts on each link, by the definition of an even spread over the planes with a path."""
+    """Return the load of each flow on each link, if flows spread evenly over the planes that have a path."""
     loads: Loads = []
     most = []
     for flow, (a, b) in enumerate(zip(flows.src, flows.dst, strict=True)):
@@ -129,11 +129,11 @@ def test_a_whole_fabric_blocks_nothing(spread: str) -> None:
 
 @pytest.mark.parametrize("spread", ["even", "adaptive"])
 def test_one_dead_uplink_costs_its_t0_its_share_of_a_plane(spread: str) -> None:
-    whole = Fabric.of(Design(2, 8, PARTS).built(2048))  # 8 T0s of 256 uplinks
+    whole = Fabric.of(Design(2, 8, PARTS).built(2048))  # 8 T0s with 256 uplinks each
     up = whole.up.copy()
     up[3, 5, 77] = False
     fabric = Fabric(up, whole.ports, whole.nics_per_t0)
-    to = (np.arange(fabric.nics) + 256) % fabric.nics  # every NIC to the next T0: all uplinks are full
+    to = (np.arange(fabric.nics) + 256) % fabric.nics  # to the next T0: all uplinks are full
     t0 = (np.arange(fabric.nics) // 256).astype(np.int32)
     ones = np.ones(fabric.nics, np.float32)
     flows = Flows(t0, t0[to], ones, np.full((8, fabric.nics), 1 / 8, np.float32), ones)

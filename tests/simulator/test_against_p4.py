@@ -1,4 +1,4 @@
-"""Random frames through a switch of the simulator and through the interpreter of `p4src`: one outcome."""
+"""Random frames give the same result in a simulated switch and in the interpreter of `p4src`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ TABLES = {
     ),
     MARKING_TABLE: (f"{MARKS}.marking", f"{MARKS}.red", ("from", "span")),
 }
-"""By the contract's names: table, action and its arguments as the program has them."""
+"""The program's table, action and arguments, by the contract's names."""
 
 
 class FixedDraw(random.Random):
-    """The same draw for both: 16 bits for the program, as a fraction for the simulator."""
+    """Gives both the same draw: 16 bits for the program, and a fraction for the simulator."""
 
     draw = 0
 
@@ -65,7 +65,7 @@ class FixedDraw(random.Random):
 
 
 class Sink(Node):
-    """Notes what leaves a switch."""
+    """Records the packets that leave a switch."""
 
     def __init__(self) -> None:
         self.packets: list[Packet] = []
@@ -101,7 +101,7 @@ def _address(prefix: str) -> int:
 
 
 class Bench:
-    """One switch twice."""
+    """One switch twice: in the simulator, and in the interpreter."""
 
     def __init__(self, fabric: Fabric, switch: Switch, structured: bool) -> None:
         self.draw = FixedDraw()
@@ -117,7 +117,7 @@ class Bench:
             port._rng = self.draw
 
     def by_program(self, frame: bytes, waits: tuple[int, int], port: int) -> tuple[int, bytes] | int:
-        """Return (port, frame), or the reason for a drop; ``waits`` are those of the queues, in ticks."""
+        """Return (port, frame), or the reason for a drop. ``waits`` are the waits of the queues, in ticks."""
         now = NOW_US * TICKS_PER_US
         for number in self.sinks:
             self.model.registers[f"{QUEUE}.idle_at", number] = now + waits[0]
@@ -147,7 +147,7 @@ class Bench:
 
 
 class Frames:
-    """Random frames: most of a kind that the fabric carries, some wrong in one way or another."""
+    """Random frames. Most of them are valid for the fabric, and some have an error."""
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self._fabric = fabric
@@ -187,7 +187,7 @@ class Frames:
         data = rng.randbytes(payload)
         label = rng.getrandbits(20) & rng.choice(
             [0xFFFFF, 0xF00F]
-        )  # the uplinks of structured EVs: any, or 0 to 3
+        )  # the uplinks of structured EVs: any number, or 0 to 3
         if udp:
             bth = struct.pack("!BBHII", 0xC7, 0, 0xFFFF, rng.getrandbits(24), int(stamped) << 28)
             ports = rng.getrandbits(16), rng.choice([4791, 4971, rng.randrange(5000, 1 << 16)])
@@ -228,6 +228,6 @@ def test_every_outcome_is_the_same(fabric: Fabric, seed: int, structured: bool) 
     for number, (wanted, found) in enumerate(outcomes(fabric, FRAMES // 2, seed, structured)):
         assert found == wanted, number
         seen.add(wanted[0] if isinstance(wanted, tuple) else Drop(wanted).name)
-    # Each port, and each reason for a drop that does not come of a fault or an SRH.
+    # The test must have seen each port, and each reason for a drop that needs no fault or SRH.
     assert {"HOP_LIMIT", "NOT_OUR_SID", "NO_ROUTE", "LIST_ENDED", "QUEUE_FULL", "TRIM_LIMIT"} <= seen
     assert {1, 2, 3} <= seen

@@ -1,4 +1,4 @@
-"""The simulator against theory: situations whose outcome is a formula (docs/validation.md)."""
+"""The simulator, compared with theory in situations whose result is a formula (docs/validation.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulator.test_port import NS, Line, packet
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAME = 1000
-"""Bytes, and ns on a link."""
+"""The size in bytes, and the time on a link in ns."""
 LONG = {"spraying at a part of the load", "recovery from a silent cut", "permutation over full links"}
 
 
@@ -48,7 +48,7 @@ def validation(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def htsim(folder: Path, text: str) -> str:
-    """Write a program that reads the traffic matrix it is given and prints what htsim prints at the end."""
+    """Write a fake htsim, which reads the traffic matrix and prints a result as htsim does."""
     binary = folder / "htsim_uec"
     binary.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
     binary.chmod(0o755)
@@ -102,7 +102,7 @@ def test_a_lossy_link_loses_its_share(ratio: float) -> None:
 
 
 def test_a_full_link_carries_its_rate_and_the_queue_grows_by_the_rest() -> None:
-    """Arrivals at twice the rate: n frames leave in n serialisations, and the last waits for half of them."""
+    """At twice the rate, n frames leave in n serialisation times, and the last waits for half of them."""
     frames = 200
     line = Line()
     for number in range(frames):

@@ -1,4 +1,4 @@
-"""What several faults do to one place at a time."""
+"""Several faults at one place at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Switches that choose uplinks by load: for each frame, or for each flowlet."""
+"""Switches that choose uplinks by load, for each frame or for each flowlet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def world(choice: Choice, flowlet_ns: int = 10_000) -> World:
 
 
 def uplinks(made: World) -> list[int]:
-    """Return the packets on each uplink of h0's T0s, busiest first."""
+    """Return the number of packets on each uplink of h0's T0s, the largest first."""
     ports = made.network.links.items()
     found = (port.packets for (near, far), port in ports if "t0-0" in near and "t1" in far)
     return sorted(found, reverse=True)

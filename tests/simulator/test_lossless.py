@@ -1,4 +1,4 @@
-"""Lossless links: PFC and credits, on a link alone and in a fabric."""
+"""Lossless links: PFC and credits, on a single link and in a fabric."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mrclab.topologies import Fabric, build_fabric
 
 NS = 1000
 US = 10**6
-"""In picoseconds."""
+"""A microsecond in picoseconds."""
 RATE = 8 * 10**9
-"""A byte takes a nanosecond."""
+"""At this rate a byte takes a nanosecond."""
 FRAME = 1000
 MODES: tuple[Mode, ...] = ("pfc", "credit")
 
 
 class Reservoir(Node):
-    """A node that keeps what comes, and sends it on only when asked."""
+    """A node that keeps packets, and sends them on only when the test says so."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -70,7 +70,7 @@ class Wire:
 
 
 def test_headroom_is_what_the_standard_adds_up() -> None:
-    """100 Gbit/s, 100 m (500 ns) and frames of 4,200 bytes: 1.5 us fly, 18,750 bytes."""
+    """100 Gbit/s, 100 m (500 ns) and frames of 4,200 bytes: data of 1.5 us is on its way, 18,750 bytes."""
     assert headroom_bytes(10**11, 500 * NS, 4200, 500 * NS) == 18_750 + PAUSE_BYTES + 3 * 4200
     assert headroom_bytes(10**11, 0, 4200, 0) == PAUSE_BYTES + 3 * 4200
 
@@ -128,7 +128,7 @@ def test_a_slower_link_behind_is_kept_full_and_nothing_is_lost(mode: Mode) -> No
     wire.clock.run(3000 * US)
     arrived = [at for at, _ in wire.sink.seen]
     assert len(arrived) == 400
-    # Each frame takes 4 us; the first one has taken 1 us and the delay to come.
+    # Each frame takes 4 us. The first one needed 1 us and the delay to arrive.
     assert arrived[-1] == 1000 + 1000 + 400 * 4 * 1000
     assert wire.inlet.most_bytes <= wire.inlet.capacity_bytes
     assert wire.there.stops > 0
@@ -136,7 +136,7 @@ def test_a_slower_link_behind_is_kept_full_and_nothing_is_lost(mode: Mode) -> No
 
 @pytest.mark.parametrize("frames", [4, 5, 7, 30])
 def test_credits_below_the_product_of_bandwidth_and_delay_limit_the_rate(frames: int) -> None:
-    """A buffer's worth of frames in each loop: the wire there, a frame's own time, a credit's way back."""
+    """A buffer's frames go in each round: the wire there, a frame's own time, and the credit's way back."""
     delay_ns, size = 10_000, 15 * BLOCK_BYTES
     wire = Wire(Lossless("credit", frames * size), delay_ns)
     count = 40 * frames
@@ -144,7 +144,7 @@ def test_credits_below_the_product_of_bandwidth_and_delay_limit_the_rate(frames:
     wire.clock.run(10**6 * US)
     arrived = [at for at, _ in wire.middle.seen]
     assert len(arrived) == count
-    # A frame is taken in, sent on (its own time again), and its credit goes back.
+    # A frame arrives and is sent on, which takes its own time again, and its credit goes back.
     loop_ns = size + delay_ns + size + UPDATE_BYTES + delay_ns
     rounds = [arrived[i + frames] - arrived[i] for i in range(0, count - 2 * frames, frames)]
     assert set(rounds) == {max(loop_ns, frames * size)}
@@ -160,7 +160,7 @@ def fabric_of(rate: str = "100 Gbit/s", **values: Any) -> Fabric:
 
 
 class Flows:
-    """Flows of RoCEv2 over a fabric, and what each has delivered."""
+    """Flows of RoCEv2 over a fabric, with the bytes that each flow has delivered."""
 
     def __init__(self, fabric: Fabric, mode: Mode, seed: int = 1, **options: Any) -> None:
         self.fabric = fabric
@@ -169,7 +169,7 @@ class Flows:
         config = RoceConfig(**{"encapsulation": "plain", "dcqcn": None, "window_bytes": 1 << 30, **options})
         self.events: list[Event] = []
         self.delivered: dict[int, int] = {}
-        """Bytes that have arrived, by the receiving connection's number."""
+        """The arrived bytes, by the number of the receiving connection."""
         for host in fabric.hosts:
             endpoint = Endpoint(nic_addresses(fabric, host.name), config, random.Random(seed + host.index))
             self.network.attach(host.name, endpoint, reaction_ns=200)
@@ -233,7 +233,7 @@ def test_an_incast_runs_at_line_rate_without_drops(mode: Mode, senders: int) -> 
     before = sum(flows.delivered.values())
     flows.run(200)
     rate = (sum(flows.delivered.values()) - before) * 8 / 200e-6
-    if senders == 5:  # two are done before
+    if senders == 5:  # two flows end earlier
         frame = 4096 + 14 + 40 + 8 + 12 + 16 + 4
         assert rate == pytest.approx(10**11 * 4096 / frame, rel=0.03)
     flows.run(5000)
@@ -246,10 +246,10 @@ def test_an_incast_runs_at_line_rate_without_drops(mode: Mode, senders: int) -> 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("locals_", [1, 2, 3])
 def test_a_victim_gets_what_the_hot_flow_gets_that_it_shares_a_link_with(mode: Mode, locals_: int) -> None:
-    """Textbook: n flows into one port have 1/n each. One of them shares a link with a flow to an idle port.
+    """n flows into one port have 1/n each. One of them shares a link with a flow to an idle port.
 
-    That link stands still while the hot port is full, and its queue alternates between the two flows, so the
-    other flow has 1/n as well, where 1 - 1/n of the link would be left for it.
+    The shared link stands still while the hot port is full, and its queue alternates between the two flows.
+    So the other flow also gets 1/n, although 1 - 1/n of the link would be left for it.
     """
     flows = Flows(fabric_of(hosts=12), mode)
     hot = flows.add("h0", "h6", 400)
@@ -267,7 +267,7 @@ def test_a_victim_gets_what_the_hot_flow_gets_that_it_shares_a_link_with(mode: M
     link = flows.network.links["p0-t1-0", "p0-t0-1"]
     assert isinstance(link, ServedPort)
     assert link.blocked > 0
-    # The victim's own port has no queue: never so much as a frame waits there.
+    # The victim's own port has no queue: frames never wait there.
     assert flows.network.links["p0-t0-1", "h7"].longest_wait_ps < 100 * NS
 
 

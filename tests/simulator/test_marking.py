@@ -1,4 +1,4 @@
-"""Switches' marks: DCQCN's own curve, and marks in front of NICs as an option."""
+"""Marks of switches: DCQCN's own curve, and marks in front of NICs as an option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAWS = 8000
 
 
 def share(depths: Depths, wait_ns: int) -> float:
-    """The share of frames marked that wait so long, on a link of 8 Gbit/s: a byte takes 1 ns."""
+    """Return the share of marked frames among those with this wait, on a link where a byte takes 1 ns."""
     rng, clock, marked = random.Random(3), Clock(), 0
     for _ in range(DRAWS):
         port = Port(clock, "line", 1, 8 * 10**9, 0, depths, rng)
@@ -42,7 +42,7 @@ def dcqcn(last_hop: bool = False) -> Depths:
     ("wait_ns", "wanted"), [(900, 0.0), (20_500, 0.005), (39_900, 0.01), (40_100, 1.0), (60_000, 1.0)]
 )
 def test_dcqcns_marks_rise_to_one_percent_and_are_certain_beyond(wait_ns: int, wanted: float) -> None:
-    """Five standard errors of the number of draws; the queue has room, as on lossless links."""
+    """The tolerance is five standard errors. The queue has room, as on lossless links."""
     error = 5 * (wanted * (1 - wanted) / DRAWS) ** 0.5
     roomy = replace(dcqcn(), drop_ps=NEVER_PS, trim_from_ps=NEVER_PS)
     assert share(roomy, wait_ns) == pytest.approx(wanted, abs=error)

@@ -28,7 +28,7 @@ from mrclab.topologies import Fabric, build_fabric
 from tests.support.other_process import output_of
 
 US = 10**6
-"""In picoseconds."""
+"""A microsecond in picoseconds."""
 FAST = MrcConfig(
     congestion="nscc",
     nscc=NsccConfig(base_rtt_ns=6500, link_bps=2 * 10**11),
@@ -47,7 +47,7 @@ def fast_fabric(t1: int = 4) -> Fabric:
 
 
 class Listener:
-    """Keeps the events of a NIC."""
+    """Records the events of a NIC."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -63,7 +63,7 @@ class Listener:
 
 
 class World:
-    """A fabric with a NIC at every host, and connections among them."""
+    """A fabric with a NIC at every host, and connections between them."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class World:
 
 
 def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
-    """Not in each turn of its NIC: a turn comes with each frame."""
+    """A NIC has a turn for each frame. Its program is called only for events and at times it asked for."""
     world = World(fast_fabric(), objects=True)
     called: list[int] = []
     due = [3_000, 5_000]
@@ -129,7 +129,7 @@ def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
 
 
 def test_a_network_with_packets_under_way_is_garbage_once_nobody_needs_it() -> None:
-    """A run has many repetitions, and packets on their way must not keep the memory of one."""
+    """A run has many repetitions, so packets on their way must not keep the memory of an ended one."""
 
     def endpoints() -> int:
         gc.collect()
@@ -146,7 +146,7 @@ def test_a_network_with_packets_under_way_is_garbage_once_nobody_needs_it() -> N
 
 
 def test_a_message_takes_what_theory_says() -> None:
-    """1 MB over two ports of 100 Gbit/s, and half a round trip of it: 40 us and a little more."""
+    """1 MB over two ports of 100 Gbit/s takes 40 us, plus half a round trip and a little more."""
     world = World(fast_fabric())
     data, region = world.write("h0", "h3", 10**6)
     world.run()
@@ -201,7 +201,7 @@ def test_every_kind_of_fault_is_survived(breaks: Any, mends: Any) -> None:
 
 
 class Watched(NetworkFaults):
-    """Notes each change of a link, with its time in us."""
+    """Records each change of a link, with its time in us."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -283,7 +283,7 @@ def test_an_incast_is_trimmed_and_nothing_is_lost() -> None:
 
 
 def fingerprint(seed: int, *, objects: bool = False, payloads: bool = False) -> str:
-    """Return a digest of everything that happens in a run with marks, trims, losses and a cut."""
+    """Return a hash of everything that happens in a run with marks, trims, losses and a cut."""
     world = World(fast_fabric(), seed, objects=objects, payloads=payloads)
     clock = world.network.clock
     clock.call_at(9 * US, lambda: world.faults.blackhole("p1-t0-1:p1-t1-3", "both", True))
@@ -315,7 +315,7 @@ def test_objects_may_bring_their_payload() -> None:
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:
-    """Strings and bytes hash differently in each process, so the order of a set would show."""
+    """In each process the hashes of strings and bytes differ, which would show the use of a set's order."""
     program = "from tests.simulator.test_network import fingerprint as f; print(f(5), f(6))"
 
     run = partial(output_of, "-c", program)

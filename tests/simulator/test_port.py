@@ -1,4 +1,4 @@
-"""Ports: what leaves when, classes, marks, trims and drops, and faults."""
+"""Ports: when each frame leaves, classes, marks, trims and drops, and faults."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mrclab.simulator.clock import Clock
 from mrclab.simulator.port import CONTROL, CUT, DATA, UNLIMITED, Bucket, Depths, Hop, Node, Packet, Port
 
 RATE = 8 * 10**9
-"""A byte takes a nanosecond."""
+"""At this rate a byte takes a nanosecond."""
 NS = 1000
 ARRIVALS = st.lists(
     st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
     max_size=40,
     unique_by=lambda a: a[0],
 )
-"""When frames arrive (ns), their lengths (bytes), and whether they are control."""
+"""For each frame: its time of arrival (ns), its length (bytes), and whether it is a control frame."""
 
 
 class Sink(Node):
-    """Notes what arrives, and when."""
+    """Records the frames that arrive, and the times."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -114,7 +114,7 @@ def test_control_goes_before_cut_frames_that_wait() -> None:
 def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
     arrivals: list[tuple[int, int, bool]],
 ) -> None:
-    """Two classes, strict, without pre-emption; the model looks at its queues each time that it is free."""
+    """Two strict classes without pre-emption. The model looks at its queues whenever the port is free."""
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line()
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]
@@ -130,7 +130,7 @@ def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
         now += arrivals[chosen][1]
         expected[chosen] = now
         waiting.remove(chosen)
-    # Of what arrives at the very moment that the port becomes free, either may be served first.
+    # If a frame arrives at the very moment at which the port becomes free, either may be served first.
     if len({at for at, _, _ in arrivals} & set(expected.values())) == 0:
         assert [found[id(p)] for p in sent] == [expected[n] for n in range(len(sent))]
     assert len(found) == len(sent)
@@ -156,7 +156,7 @@ def test_marks_trims_and_drops_by_depth() -> None:
     line = Line(DEPTHS)
     cuttable = [line.put_at(0, packet(trim=20)) for _ in range(9)]
     line.run()
-    # Six wait no longer than 500 ns; the seventh to ninth are cut, each with 40 ns of credit.
+    # Six wait at most 500 ns. The seventh to ninth are trimmed, and each takes 40 ns of the link.
     assert [p.size_bytes for p in cuttable] == [100] * 6 + [20] * 3
     assert [p.cut_dscp for p in cuttable] == [-1] * 6 + [12] * 3
     assert [p for _, p in line.sink.seen][1:4] == cuttable[6:9]
@@ -168,7 +168,7 @@ def test_cut_frames_beyond_their_half_are_dropped() -> None:
     for _ in range(12):
         line.put_at(0, packet(trim=20))
     line.run()
-    # 40 ns each may be 90 ns ahead: three pass.
+    # A trimmed frame takes 40 ns, and at most 90 ns may be ahead of it, so three pass.
     assert (line.port.trimmed, line.port.dropped) == (3, 3)
 
 
@@ -215,13 +215,13 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
     late = host.put_at(10, packet(20, CONTROL))
     free = []
     host.clock.call_at(60 * NS, lambda: free.append(host.port.busy_until_ps()))
-    # Tokens for 250 bytes; the third frame waits until there are 50 more, and nothing goes ahead of it.
+    # There are tokens for 250 bytes. The third frame waits for 50 more, and no frame overtakes it.
     assert host.run() == [(50, sent[0]), (50, sent[1]), (100, sent[2]), (200, sent[3]), (220, late)]
     assert free == [(420 - 350) * NS]
     switch = Line(bucket=Bucket(150, owes=True))
     sent = [switch.put_at(0, packet()) for _ in range(4)]
     control = switch.put_at(10, packet(20, CONTROL))
-    # A frame may go while any token is left: after the second there are 50 too few.
+    # A frame may go if at least one token is left: after the second frame, 50 tokens are owed.
     assert switch.run() == [(0, sent[0]), (0, sent[1]), (50, control), (70, sent[2]), (170, sent[3])]
 
 
@@ -231,7 +231,7 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
 def test_a_port_with_a_bucket_is_one_that_counts_tokens(
     arrivals: list[tuple[int, int, bool]], burst: int, owes: bool
 ) -> None:
-    """As the kernel's buckets do: sch_htb with two strict classes (`owes`), sch_tbf in order of arrival."""
+    """As the kernel's buckets: sch_htb with two strict classes (`owes`), or sch_tbf in order of arrival."""
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line(bucket=Bucket(burst, owes=owes, classes=owes))
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]
@@ -253,7 +253,7 @@ def test_a_port_with_a_bucket_is_one_that_counts_tokens(
         tokens -= arrivals[chosen][1]
         expected[chosen] = now
         waiting.remove(chosen)
-    # Of what arrives at the very moment that a frame may go, either may be served first.
+    # If a frame arrives at the very moment at which another may go, either may be served first.
     if len({at for at, _, _ in arrivals} & {t for n, t in expected.items() if t > arrivals[n][0]}) == 0:
         assert [found[id(p)] for p in sent] == [expected[n] for n in range(len(sent))]
     assert len(found) == len(sent)

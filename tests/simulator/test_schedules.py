@@ -1,8 +1,8 @@
-"""Random writes under random faults of a simulated fabric: NSCC on, backups, up to 128 EVs; after each every
-byte is in its place, once.
+"""Random writes under random faults of a simulated fabric, with NSCC, backups and up to 128 EVs.
 
-MRC_SCHEDULES=10000 asks for a long run, MRC_SCHEDULES_SEED=7 for others than those of seed 0. A schedule that
-fails is printed, shrunk; paste it into `test_a_schedule_with_every_fault` to run it alone.
+After each run every byte must be in its place, written once. MRC_SCHEDULES=10000 makes a long run, and
+MRC_SCHEDULES_SEED=7 draws other schedules. A failing schedule is printed in its smallest form. To run it
+alone, paste it into `test_a_schedule_with_every_fault`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_everything_arrives_once_and_in_order(schedule: Schedule) -> None:
 
 
 def test_a_schedule_with_every_fault() -> None:
-    """Each kind of fault in turn, under writes both ways."""
+    """Each kind of fault happens once, one after another, during writes in both directions."""
     writes = ((70_001, True), (0, True), (4097, False), (200_000, False))
     world = run(
         Schedule(

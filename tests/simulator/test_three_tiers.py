@@ -1,4 +1,4 @@
-"""Three tiers in virtual time against closed forms: a packet, full links, a narrow core, a cut, hashes."""
+"""Three tiers in virtual time, compared with closed forms: a packet, full links, a cut, hashes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIGABITS = 100
 
 
 def three_tiers(core_gigabits: int = GIGABITS, **differing: object) -> Fabric:
-    """Return two pods of two racks, with two T1s each and two T2s for each T1: four ways between pods."""
+    """Return two pods of two racks, with two T1s each and two T2s for each T1: four paths between pods."""
     near = {"rate": f"{GIGABITS} Gbit/s", "delay": "500 ns"}
     inner = {"rate": f"{GIGABITS} Gbit/s", "delay": "725 ns"}
     core = {"rate": f"{core_gigabits} Gbit/s", "delay": "725 ns"}
@@ -32,7 +32,7 @@ def three_tiers(core_gigabits: int = GIGABITS, **differing: object) -> Fabric:
 
 
 def across(load: Load) -> list[float]:
-    """Have every host of a pod send to one of the other, both ways; return each flow's part of its link."""
+    """Let every host of each pod send to a host of the other pod. Return each flow's share of its link."""
     for number in range(8):
         load.flow(f"h{number}", f"h{(number + 4) % 8}")
     rates, _, _ = load.measure(400_000)
@@ -83,7 +83,7 @@ def test_the_capacity_of_a_broken_core_is_that_of_the_paths_left() -> None:
 
 
 def ports_taken(fabric: Fabric, src: str, dst: str, value: int) -> tuple[str, ...]:
-    """Return the nodes on the way of a flow with this hash, by the switches' own routes."""
+    """Return the nodes on the path of a flow with this hash, by the switches' own routes."""
     address = fabric.host(dst).ports[0].address.packed
     nodes = [src, fabric.host(src).ports[0].t0]
     while nodes[-1] != dst:
@@ -95,7 +95,7 @@ def ports_taken(fabric: Fabric, src: str, dst: str, value: int) -> tuple[str, ..
 
 
 def test_a_hash_spreads_flows_over_all_paths_between_pods() -> None:
-    """T1s take another part of the hash than T0s: with the same one they would leave three quarters idle."""
+    """T1s use another part of the hash than T0s. With the same part, 3/4 of the paths would be idle."""
     fabric, rng = three_tiers(), random.Random(1)
     paths = fabric.paths("h0", "h7")
     taken: Counter[tuple[str, ...]] = Counter()

@@ -1,4 +1,4 @@
-"""Frames and clone sessions for the test program `again`, whose frames come round again."""
+"""Frames and clone sessions for the test program `again`, which recirculates its frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents on some hosts of a running testbed that write to one of them, driven as in experiments."""
+"""Agents on some hosts of a running testbed, which write to one host, driven as in experiments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
 from tests.support.command import Mrclab
 
-# Slow enough that the link is the bottleneck, and not a CPU.
+# The rate is low, so that the link is the bottleneck and not a CPU.
 INCAST_TOPOLOGY = """
 name: incast
 planes: 2
@@ -32,7 +32,7 @@ links:
 
 @dataclass(frozen=True)
 class Incast:
-    """The senders, each with a queue pair of its own, and the host that they write to."""
+    """The senders, each with one queue pair, and the host to which they write."""
 
     senders: Mapping[str, RemoteAgent]
     sink: RemoteAgent
@@ -42,7 +42,7 @@ class Incast:
         return max(int(agent.call("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
 
     def stop(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Stop the streams. Return the sink's status of each, once everything is delivered."""
+        """Stop the streams. Return the sink's status for each stream after everything is delivered."""
         for agent in self.senders.values():
             agent.call("stop")
         for agent in self.senders.values():
@@ -55,7 +55,7 @@ class Incast:
 def incast(
     network: FabricNetwork, senders: tuple[str, ...], sink: str, config: Mapping[str, Any], plan: StreamPlan
 ) -> Iterator[Incast]:
-    """Start agents, connected and ready to send."""
+    """Start the agents and connect them, ready to send."""
     agents: dict[str, RemoteAgent] = {}
     try:
         for host in (*senders, sink):
@@ -78,7 +78,7 @@ def incast(
 
 @contextmanager
 def incast_network(directory: Path) -> Iterator[tuple[FabricNetwork, Mrclab]]:
-    """Bring up the topology above on the ebpf target, under a prefix of its own."""
+    """Bring up the topology INCAST_TOPOLOGY on the ebpf target, under a separate prefix."""
     (directory / "incast.yaml").write_text(INCAST_TOPOLOGY)
     names = Names.of_prefix(f"t{os.urandom(3).hex()}")
     runner = Mrclab(names)

@@ -1,6 +1,6 @@
-"""Results that must not pass: each takes a good one and spoils it in one way, whatever figure it is of.
+"""Bad results that judges must reject: each function takes a good result and spoils it in one way.
 
-A way that finds nothing to spoil in a result returns it as it is.
+The functions work for the results of any figure. If there is nothing to spoil, a result stays unchanged.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ TIMES = ("latency_us", "step_us", "time_us")
 
 
 def ours(result: Result) -> Iterator[dict[str, Any]]:
-    """Yield the transports that are MRC."""
+    """Yield the transports of a result that are MRC."""
     for part in result["transports"].values():
         if part["kind"].startswith("mrc"):
             yield part
 
 
 def felt(result: Result) -> list[dict[str, Any]]:
-    """Return MRC's faults that took packets."""
+    """Return the faults of MRC to which packets were lost."""
     mrc = {name for name, part in result["transports"].items() if part["kind"].startswith("mrc")}
     return [trial for trial in result["trials"] if trial["felt"] and trial["transport"] in mrc]
 
@@ -69,7 +69,7 @@ def used_until_the_repair(result: Result) -> None:
 
 
 def one_repetition_again(result: Result) -> None:
-    """The first repetition, and the first fault, stand for all."""
+    """Copy the first repetition, and the first fault, over all others."""
     for part in result["transports"].values():
         for kind in ("samples", "series"):
             first = part[kind][:1]
@@ -116,7 +116,7 @@ def not_valid(result: Result) -> None:
 
 
 def five_of_all(result: Result) -> None:
-    """Fewer repetitions and faults than an interval takes."""
+    """Keep only five repetitions, too few for an interval."""
     for part in result["transports"].values():
         for kind in ("samples", "series", "path_events", "links"):
             if kind in part:
@@ -131,7 +131,7 @@ def five_of_all(result: Result) -> None:
 
 
 def swollen_queue(result: Result) -> None:
-    """A detection after 300 ms, at a round trip of 90 ms that the run's own queue made."""
+    """Set a detection time of 300 ms and an RTT of 90 ms, as if the run's own queue had caused the delay."""
     for trial in felt(result):
         if trial["detected_us"] is not None and trial["rtt_us"]:
             begin = trial["first_loss_us"] or 0.0
@@ -177,7 +177,7 @@ SPOILS: dict[str, Spoil] = {
 
 
 def spoilt(good: Result, way: str) -> Result | None:
-    """Return a copy that is spoilt in one way; None if there is nothing in it to spoil like that."""
+    """Return a copy that is spoilt in one way, or None if this way changes nothing in the result."""
     found = copy.deepcopy(good)
     SPOILS[way](found)
     return None if found == good else found

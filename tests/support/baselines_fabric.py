@@ -1,6 +1,6 @@
-"""A process with one ECMP fabric on which every baseline moves a megabyte: PREFIX STATE_DIR OUT.
+"""A process in which every baseline sends a megabyte over one ECMP fabric. Arguments: PREFIX STATE_DIR OUT.
 
-Of its own, because a process can only ever work on one fabric. Prints a JSON object: counters by name.
+It is a separate process because a process can work on one fabric only. It prints a JSON object of counters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real browser on a live page: Debian's Chromium, driven by Playwright."""
+"""A real browser that opens a live page: Debian's Chromium, driven by Playwright."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# In the middle links of two hosts' T0s cross each other.
+# Links of two hosts' T0s cross each other in their middles, so clicks go near the lower end of a link.
 NEAR_LOWER_END = """link => {
   const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
   const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
@@ -20,12 +20,12 @@ NEAR_LOWER_END = """link => {
   const found = at.matrixTransform(line.getScreenCTM());
   return [found.x, found.y];
 }"""
-"""Where to click on a link."""
+"""JavaScript that returns the point of a link to click on."""
 
 
 @contextmanager
 def chromium() -> Iterator["Browser"]:
-    """Start a browser; skip the test where there is none, but not in CI."""
+    """Start a browser. If there is none, skip the test, except in CI."""
     path = shutil.which("chromium")
     if path is None and not os.environ.get("CI"):
         pytest.skip("no chromium (apt install chromium)")
@@ -38,7 +38,7 @@ def chromium() -> Iterator["Browser"]:
 
 @contextmanager
 def view_of(browser: "Browser", address: str, wait_ms: int) -> Iterator["Page"]:
-    """Open a page and close it; its scripts may have had no error."""
+    """Open a page and close it at the end. Fail if one of its scripts had an error."""
     view = browser.new_page(viewport={"width": 1400, "height": 900})
     view.set_default_timeout(wait_ms)
     errors: list[object] = []

@@ -1,4 +1,4 @@
-"""Links between two hosts, and a choice among them for trials."""
+"""The links between two hosts, and a random choice among them for trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
 
 
 def choose_links(links: Sequence[str], trials: int, seed: int) -> tuple[str, ...]:
-    """Which link each trial breaks: a seeded shuffle, again when all have been used.
+    """Return the link that each trial breaks: all links in random order, again and again.
 
     Raise ValueError if there is no link to choose from.
     """

@@ -1,4 +1,4 @@
-"""The command line as a person has it, and a fabric that it brought up, under a prefix of its own."""
+"""The command line as a user runs it, and a fabric that it brought up, under a separate prefix."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class Mrclab:
-    """The command line, in a prefix that no other testbed has."""
+    """The command line, with a prefix that no other testbed uses."""
 
     names: Names
 
@@ -65,7 +65,7 @@ class Up:
 
 @contextmanager
 def up(topology: str, target: str) -> Iterator[Up]:
-    """A topology, up on a target under a prefix of its own; whatever is left of it is removed."""
+    """Bring up a topology on a target under a separate prefix. Remove all that is left of it at the end."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         runner.ok("up", "--topology", topology, "--target", target)
@@ -76,7 +76,7 @@ def up(topology: str, target: str) -> Iterator[Up]:
 
 
 def snapshot(names: Names) -> dict[str, object]:
-    """What this testbed, and no other that may be under test at the same time, has on the machine."""
+    """Return all that this testbed has on the machine. Other testbeds may be under test at the same time."""
 
     def lines(*command: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

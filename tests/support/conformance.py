@@ -1,4 +1,4 @@
-"""The rows of docs/mrc-conformance.md, and where the tests that they name are."""
+"""The rows of docs/mrc-conformance.md, and the paths of the tests that they name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDERS = [ROOT / "tests" / folder for folder in ("hosts/mrc", "p4src", "topolog
 
 @dataclass(frozen=True)
 class Row:
-    """One item of the table."""
+    """A row of the table."""
 
     item: str
     where: str
@@ -21,7 +21,7 @@ class Row:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Names of the tests."""
+        """The names of the tests that the row names."""
         return tuple(re.findall(r"`(test_\w+)`", self.tested_by))
 
 

@@ -1,7 +1,7 @@
-"""Random schedules: queue pairs are destroyed, ends started again, and profiles changed, on either side.
+"""Random schedules that destroy queue pairs, restart ends, and change profiles, on either side.
 
-Queue pairs whose both ends live must not notice. One whose peer is gone must end by itself, and give back its
-share of the window. While a profile denies an EV, none of its queue pairs sends data on it.
+If both ends of a queue pair live, it must not be affected. If its peer is gone, it must end by itself and
+give back its share of the window. While a profile denies an EV, its queue pairs send no data on this EV.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.support.mrc_sim import Network, Sim, ev_value, port_addresses, remote
 PLANES, PATHS = 3, 5
 PATIENCE_NS = 60_000_000_000
 EVS, CC_OFF, CC_NSCC = 7, 1, 2
-"""Numbers of the profiles at each end."""
+"""The numbers of the profiles at each end."""
 _LENGTHS = (0, 1, 100, 4097, 20_000, 70_001, 300_000)
 
 
 @dataclass(frozen=True)
 class End:
-    """A queue pair that is destroyed, or with `restart` its whole end, with all that it holds."""
+    """A queue pair is destroyed, or with `restart` its whole end is replaced by a new one."""
 
     at_ns: int
     connection: int
@@ -48,32 +48,32 @@ class Change:
     side: int
     plane: int
     path: int | None
-    """None: all paths of the plane."""
+    """The denied path, or None for all paths of the plane."""
 
     def entries(self) -> list[EvEntry]:
-        """Return the EVs that it denies, with their port."""
+        """Return the denied EVs with their port."""
         paths = range(PATHS) if self.path is None else (self.path,)
         return [EvEntry(ev_value(self.plane, path), self.plane + 1) for path in paths]
 
 
 @dataclass(frozen=True)
 class EndedSchedule:
-    """All of a run."""
+    """Everything that happens in a run."""
 
     seed: int
     connections: int
     bursts: tuple[tuple[int, int, int, tuple[int, ...]], ...]
-    """Time, connection, sending side, lengths of the messages."""
+    """For each burst: the time, the connection, the sending side and the lengths of the messages."""
     ends: tuple[End, ...]
     network: dict[str, Any]
     config: dict[str, Any]
     changes: tuple[Change, ...] = ()
     cc_profile: int | None = None
-    """The CC profile of the connections with profiles, by number; None: the end's own control."""
+    """The number of the CC profile for connections with profiles. None: the end's own congestion control."""
 
 
 def draw(seed: int) -> EndedSchedule:
-    """Return the schedule of a seed."""
+    """Return the schedule that belongs to a seed."""
     rng = random.Random(f"ended {seed}")
     connections = rng.randint(2, 4)
     bursts = tuple(
@@ -111,7 +111,7 @@ def draw(seed: int) -> EndedSchedule:
             rng.randrange(5_000_000),
             rng.choice((20_000, 500_000, 30_000_000)),
             rng.randrange(2),
-            # At least one EV is left, on the last plane.
+            # At least one EV of the last plane is never denied.
             plane := rng.randrange(PLANES),
             rng.randrange(PATHS - 1) if plane == PLANES - 1 else rng.choice((None, rng.randrange(PATHS))),
         )
@@ -123,7 +123,7 @@ def draw(seed: int) -> EndedSchedule:
 
 
 class _Run:
-    """A schedule as it happens."""
+    """A run of a schedule."""
 
     def __init__(self, schedule: EndedSchedule) -> None:
         self.config = MrcConfig(**schedule.config)
@@ -137,17 +137,17 @@ class _Run:
         self._cc = schedule.cc_profile
         self._profiles = [self._made_profiles(end) for end in sim.ends]
         self.pairs = [list(pair) for pair in sim.connections]
-        """The first connection has no profile, those after it have."""
+        """The first connection has no profile; the others have profiles."""
         for _ in range(schedule.connections - 1):
             self._join()
         self._sent: list[dict[tuple[int, int], int]] = [{}, {}]
-        """By end: packets that a queue pair had sent on an EV when this was denied."""
+        """For each end: the packets that a queue pair had sent on an EV when the EV was denied."""
         self.posted: dict[tuple[int, int], int] = {}
-        """Messages by side and queue pair."""
+        """The number of posted messages, by side and queue pair."""
         self.endless = self.config.ack_times()[2] == ENDLESS_RETRIES
-        """A queue pair whose peer is gone tries for ever."""
+        """True if a queue pair never stops to retry when its peer is gone."""
         self.gone: set[int] = set()
-        """Connections of which an end was destroyed."""
+        """The connections of which an end was destroyed."""
         self._regions = [end.register_memory(bytearray(1 << 20)) for end in sim.ends]
         start = sim.now_ns
         for at_ns, connection, side, lengths in schedule.bursts:
@@ -175,7 +175,7 @@ class _Run:
         return made
 
     def _join(self) -> None:
-        """Connect a queue pair at each end with its end's profiles."""
+        """Connect a queue pair at each end, with profiles of that end."""
         sim = self.sim
         pair = [end.create_qp() for end in sim.ends]
         for me in (0, 1):
@@ -214,7 +214,7 @@ class _Run:
         return destroy
 
     def _restart(self, side: int) -> None:
-        """Put another endpoint in an end's place, with a new queue pair that both ends use at once."""
+        """Replace an end by a new endpoint, and connect a new queue pair to it at once."""
         sim = self.sim
         sim.ends[side] = Endpoint(
             port_addresses(side, PLANES), self.config, random.Random(sim.rng.getrandbits(64))
@@ -261,7 +261,7 @@ class _Run:
         return [e for e in self.sim.events[side] if isinstance(e, SendCompleted) and e.qpn == qpn]
 
     def done(self) -> bool:
-        # A write may complete by a transport ACK before the SACK of its last packet comes.
+        # A write may complete by a transport ACK before the SACK of its last packet arrives.
         return self.sim.now_ns > self.last_ns and all(
             qp.requester.idle and not qp.requester.board.inflight_packets
             for end in self.sim.ends
@@ -295,7 +295,7 @@ class _Run:
 
 
 def run(schedule: EndedSchedule) -> Sim:
-    """Run a schedule, check it, and return its outcome."""
+    """Run a schedule, check it, and return the simulation."""
     happening = _Run(schedule)
     happening.sim.run(PATIENCE_NS, until=happening.done)
     happening.check()

@@ -1,10 +1,9 @@
-"""Commands that are ended at a random moment, and what they leave: namespaces, links, qdiscs, BPF programs,
-processes, files.
+"""End commands at a random moment, and check what they leave (namespaces, links, BPF programs, files ...).
 
-``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal
-(``signals``), by SIGINT, SIGTERM or SIGKILL of the command itself (``ends``), or by kill -9 of one of their
-processes (``kills``), numbered from FIRST on, and prints a line for each.
-REPORT takes them as JSON lines. The number is the seed: equal ones end a command at the same moment.
+``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends COUNT commands and prints a line for each.
+HOW is ``signals`` (by a signal), ``ends`` (by SIGINT, SIGTERM or SIGKILL of the command itself) or ``kills``
+(by kill -9 of one of its processes). The commands are numbered from FIRST on. The number is the seed: equal
+numbers end a command at the same moment. REPORT is a file for the results as JSON lines.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ SIGNALS = {
     "ends": (signal.SIGINT, signal.SIGTERM, signal.SIGKILL),
 }
 LATEST_S = 15.0
-"""The moment of an ending: at random between the start and this."""
+"""The latest moment of an ending, counted from the start of the command. The moment is random."""
 DOWN_S = 2.0
 HANG_S = 120.0
 NEEDED_S = 12.0
-"""A command that goes on for so long without a process does not need it: then SIGTERM ends it."""
+"""If a command runs for this long after one of its processes was killed, it is ended by SIGTERM."""
 SETTLE_S = 30.0
-"""How long what is left may take to go by itself once the command has ended."""
+"""The time after the command's end in which all that it left has to disappear."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What became of one command. ``left`` was there ``SETTLE_S`` after its end, ``for_good`` after clean."""
+    """The result of one command. ``left`` stayed for ``SETTLE_S``, ``for_good`` even after clean."""
 
     number: int
     command: str
@@ -72,7 +71,7 @@ class Ending:
     code: int | None
     said: str
     lines: int
-    """How many lines it wrote to its standard error."""
+    """The number of lines that it wrote to its standard error."""
     traceback: bool
     left: tuple[str, ...]
     cleaned: str
@@ -80,13 +79,13 @@ class Ending:
 
     @property
     def good(self) -> bool:
-        """True if it ended, in a line, and nothing is left that clean did not list."""
+        """True if it ended with at most one line, and `mrclab clean` listed and removed all that it left."""
         one_line = self.lines <= 1 or self.how in ("SIGHUP", "SIGKILL") or self.how.startswith("kill")
         return self.code is not None and one_line and not self.traceback and not self.for_good
 
 
 def processes_of(environment: Mapping[str, str]) -> dict[int, str]:
-    """Return the processes that were started with our prefix, with their command lines."""
+    """Return the command lines of the processes that were started with our prefix, by pid."""
     ours = f"{PREFIX_VARIABLE}={environment[PREFIX_VARIABLE]}".encode()
     found = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -104,14 +103,14 @@ def _lines(*command: str) -> list[str]:
 
 
 def machine(environment: Mapping[str, str]) -> set[str]:
-    """Return all that a command could leave, each thing in a line."""
+    """Return everything on the machine that a command could leave, one line for each thing."""
     names = Names.from_environment(environment)
     found = {f"process {pid} {words}" for pid, words in processes_of(environment).items()}
     found |= {f"netns {line}" for line in _lines("ip", "netns") if line.startswith(names.prefix)}
     found |= {f"link {line.split(':')[1]}" for line in _lines("ip", "-o", "link")}
     found |= {f"qdisc {line}" for line in _lines("tc", "qdisc")}
     found |= {f"bpf {number}" for number in bpf_programs()}
-    for folder, folders, files in os.walk(environment["TMPDIR"]):  # unlike rglob, bears what goes meanwhile
+    for folder, folders, files in os.walk(environment["TMPDIR"]):  # os.walk ignores vanished files
         found |= {f"file {folder}/{name}" for name in (*folders, *files)}
     found |= {f"file {path}" for path in names.state_dir.parent.glob(f"{names.prefix}*")}
     found |= {f"pin {path}" for path in Path("/sys/fs/bpf").rglob("*")}
@@ -142,7 +141,7 @@ def _command(kind: str, directory: Path) -> list[str]:
         (directory / "short.yaml").write_text(SWEEP)
         return [*start, "sweep", str(directory / "short.yaml"), "--out", str(directory / "out")]
     if kind == "run":
-        slowly = ["--set", "workload.rate=20 Mbit/s"]  # so that the agents leave CPU time to others
+        slowly = ["--set", "workload.rate=20 Mbit/s"]  # a low rate, so that agents leave CPU time to others
         return [*start, "run", "link-kill", "--topology", "tiny", "--trials", "1000", *slowly, *on]
     if kind == "soak":
         return [*start, "soak", "--topology", "tiny", "--duration", "10 min", *on]
@@ -170,7 +169,7 @@ def _wait_gone(before: set[str], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def end_one(how: str, number: int) -> Ending:
-    """Start a command, end it at a random moment, and see what is left."""
+    """Start a command, end it at a random moment, and return what is left."""
     drawn = random.Random(f"{how} {number}")
     kind = COMMANDS[number % len(COMMANDS)]
     after_s = drawn.uniform(0.0, LATEST_S if kind != "down" else DOWN_S)
@@ -206,7 +205,7 @@ def end_one(how: str, number: int) -> Ending:
             code = None
         took_s = time.monotonic() - took
         if kind == "up" and how == "kills":
-            _mrclab(environment, "down")  # what was killed may not have been needed to stay up
+            _mrclab(environment, "down")  # the testbed may still be up
         left = _wait_gone(before, environment)
         cleaned = _mrclab(environment, "clean", "--force")
         for_good = _wait_gone(before, environment)
@@ -233,11 +232,11 @@ def end_one(how: str, number: int) -> Ending:
 def _end(
     how: str, process: subprocess.Popen[bytes], environment: Mapping[str, str], drawn: random.Random
 ) -> str:
-    """End the command by a signal, or one of its processes; return what was done."""
+    """End the command by a signal, or kill one of its processes. Return a description."""
     running = processes_of(environment)
     if how in SIGNALS:
         number = drawn.choice(SIGNALS[how])
-        # An `up` that is done has left its daemon: the signal is for that then.
+        # If `up` has ended, its daemon still runs; then the daemon gets the signal.
         pid = process.pid if process.poll() is None else min(running, default=None)
         if pid is not None:
             for _ in range(drawn.choice((1, 1, 2, 3)) if how == "signals" else 1):
@@ -251,8 +250,8 @@ def _end(
 
 
 def main(how: str, first: int, count: int, report: Path | None = None) -> int:
-    """End several commands; return 1 where one was not as it should be."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
+    """End several commands. Return 1 if one of them had a bad result."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     bad = 0
     for number in range(first, first + count):
         ending = end_one(how, number)

@@ -1,4 +1,4 @@
-"""State of an MRC endpoint that tests set or read, and that no user needs."""
+"""State of an MRC endpoint that only tests set or read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mrclab.hosts.mrc.wire import NackReason
 
 
 def set_refusal(end: Endpoint, qpn: int, reason: NackReason | None) -> None:
-    """Refuse new packets with this reason from now on, as a receiver short of it does; None ends that."""
+    """Refuse new packets with this reason from now on, or accept them again if it is None."""
     end.qps[qpn].responder.refusal = reason
 
 
@@ -20,13 +20,13 @@ def set_receiver_penalty(end: Endpoint, qpn: int, penalty: int, *, restore: bool
 
 
 def active_per_plane(end: Endpoint, qpn: int) -> Mapping[int, int]:
-    """Return how many EVs each plane has in the rotation."""
+    """Return the number of EVs in the rotation for each plane."""
     return {plane.port: len(plane.active) for plane in end.qps[qpn].evs.planes}
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Make an error of the core a failed assertion: the test says that there is none."""
+    """Turn an error of the core into a failed assertion, because the test expects no error."""
     try:
         yield
     except ValueError as error:

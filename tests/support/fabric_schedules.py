@@ -1,7 +1,7 @@
-"""Random schedules of writes and faults for the NICs of a simulated fabric, and what must hold after each.
+"""Random schedules of writes and faults for the NICs of a simulated fabric, and the checks after each run.
 
-A `Schedule` is a value: what Hypothesis prints for one that fails (shrunk) can be pasted into a test and run
-again, and everything in it follows from its seed.
+A `Schedule` is a value from which the whole run follows. If one fails, Hypothesis prints the smallest that
+fails, which can be pasted into a test.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mrclab.topologies import Fabric, build_fabric
 from tests.support.random_writes import Overlaps, Writes
 
 SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 40, 4))
-"""Planes, T0s, T1s and hosts: 4, 16, 8, 32 and 160 paths between racks."""
+"""Planes, T0s, T1s and hosts of each fabric. Between racks they have 4, 16, 8, 32 and 160 paths."""
 REACTION_NS: Final = 200
 PATIENCE_NS: Final = 20 * 10**9
-"""Some 60,000 of the ACK timer's first intervals."""
+"""The longest simulated time of a run: some 60,000 times the first interval of the ACK timer."""
 STEP_NS: Final = 10**6
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Messages posted at once from one host to another: lengths, and which have an immediate."""
+    """Messages that are posted at once from one host to another: lengths, and which have an immediate."""
 
     at_ns: int
     src: int
@@ -48,7 +48,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that breaks for a while; `where` picks one of the places that its kind has."""
+    """Something that breaks for a while. `where` chooses one of the places that can break so."""
 
     kind: str
     at_ns: int
@@ -60,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All of a run."""
+    """Everything that happens in a run."""
 
     seed: int
     shape: int
@@ -71,7 +71,7 @@ class Schedule:
 
 @cache
 def fabric_of(shape: int) -> Fabric:
-    """Return one of the small fabrics, at the speed and with the delays of `paper-c`."""
+    """Return one of the small fabrics, with the rate and the delays of `paper-c`."""
     planes, t0s, t1s, hosts = SHAPES[shape]
     links = {
         "host": {"rate": "100 Gbit/s", "delay": "500 ns"},
@@ -82,7 +82,7 @@ def fabric_of(shape: int) -> Fabric:
 
 
 class Seen:
-    """Keeps the events of a NIC."""
+    """Records the events of a NIC."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -97,7 +97,7 @@ class Seen:
 
 
 class Transfer:
-    """All that one host writes to another."""
+    """All messages that one host writes to another."""
 
     def __init__(self, world: World, src: str, dst: str, bursts: list[Burst]) -> None:
         self._sent, self._received = world.seen[src], world.seen[dst]
@@ -117,7 +117,7 @@ class Transfer:
 
 
 class World:
-    """A fabric with a NIC at every host, as a schedule has it."""
+    """A fabric with a NIC at every host, as a schedule describes it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.fabric = fabric_of(schedule.shape)
@@ -153,7 +153,7 @@ class World:
         self.network.clock.call_at(at_ns * PS_PER_NS, function)
 
     def _break(self, faults: tuple[Fault, ...]) -> None:
-        """Have faults happen; where two of one kind overlap, the first breaks and the last one mends."""
+        """Schedule the faults. If two of one kind overlap, the place is broken until the later one ends."""
         overlaps = Overlaps()
         for fault in faults:
             place, change = self._fault(fault)
@@ -162,7 +162,7 @@ class World:
             self.at(fault.at_ns + fault.lasts_ns, end)
 
     def _fault(self, fault: Fault) -> tuple[tuple[object, ...], Callable[[bool], None]]:
-        """Return what a fault breaks, and what breaks and mends it."""
+        """Return the place of a fault, and the function that breaks or mends it."""
         fabric, faults = self.fabric, self.faults
         links = [link.name for link in fabric.links]
         host_links = [link.name for link in fabric.links if link.kind == "host"]
@@ -183,12 +183,12 @@ class World:
             "plane": ((plane,), lambda on: faults.plane(plane, on)),
         }
         place, change = kinds[fault.kind]
-        # A blackhole "up" and one "both" share a direction: each place is broken by one kind in one way.
+        # The direction is not part of the place, because a blackhole "up" and a blackhole "both" overlap.
         return (fault.kind, *place), change
 
 
 def run(schedule: Schedule) -> World:
-    """Run a schedule until all is delivered, check it, and return what there is to see."""
+    """Run a schedule until all is delivered, check it, and return the world."""
     world = World(schedule)
     clock = world.network.clock
     wanted = sum(transfer.count for transfer in world.transfers)

@@ -1,4 +1,4 @@
-"""A fabric of Clustermapper's probes in virtual time: links lose, CPUs stall, and the mapper judges."""
+"""A simulated fabric of Clustermapper's probes: links lose probes, CPUs stall, and the mapper judges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class ProbedFabric:
-    """A fabric that loses and delays probes as it is set to, and keeps the mapper's events."""
+    """A fabric with given losses and delays of probes. It records the mapper's events."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ProbedFabric:
         self.mapper = Mapper(self.plan, config, draw_id)
         self.rng = random.Random(seed)
         self.now = 1_000 * MS
-        self.loss: dict[str, float] = {}  # by link, of each crossing of a probe
+        self.loss: dict[str, float] = {}  # by link, the probability that a crossing probe is lost
         self.delay: Callable[[int], int] = lambda now: 0
         self.events: list[MapperEvent] = []
         self._number = 0
@@ -40,7 +40,7 @@ class ProbedFabric:
                 self.loss[link] = loss
 
     def run(self, duration_ms: int, interval_ms: int = 1) -> list[MapperEvent]:
-        """Let time pass and return the mapper's events of that time."""
+        """Simulate this time and return the mapper's events in it."""
         start = len(self.events)
         for _ in range(duration_ms // interval_ms):
             routes = self.plan.round(self._number, self.mapper.suspects(self.now))

@@ -1,7 +1,7 @@
-"""Random schedules of traffic and faults for two endpoints in memory, and what must hold after any of them.
+"""Random schedules of traffic and faults for two endpoints in memory, and the checks after each run.
 
-A `Schedule` is a value: what Hypothesis prints for one that fails (shrunk) can be pasted into a test and run
-again, and everything in it follows from its seed.
+A `Schedule` is a value from which the whole run follows. If one fails, Hypothesis prints the smallest that
+fails, which can be pasted into a test.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ PATIENCE_NS = 120_000_000_000
 
 
 class NearWrap(random.Random):
-    """Makes every QP start 100 PSNs before the wrap."""
+    """A random generator with which every QP starts 100 PSNs before the wrap."""
 
     def getrandbits(self, k: int) -> int:
         return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        # Draws numbers of queue pairs, for which the base class would ask `getrandbits` for 24 bits.
+        # The base class would draw numbers of queue pairs by `getrandbits(24)`, which returns a PSN here.
         first, last = (0, start) if stop is None else (start, stop)
         return first + step * int(self.random() * -(-(last - first) // step))
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Messages posted at once on a connection, from one end: lengths, and which have an immediate."""
+    """Messages that one end of a connection posts at once: lengths, and which have an immediate."""
 
     at_ns: int
     connection: int
@@ -51,7 +51,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class Action:
-    """Something that happens to the network or an end for a while; see `_actions`."""
+    """Something that happens to the network or to an end for a while (see `_actions`)."""
 
     kind: str
     at_ns: int
@@ -64,7 +64,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All of a run."""
+    """Everything that happens in a run."""
 
     seed: int
     connections: int
@@ -74,15 +74,15 @@ class Schedule:
     network: dict[str, Any]
     config: dict[str, Any]
     batch: int = 32
-    """Frames that an end is asked for at a time."""
+    """The number of frames that an end returns at a time."""
     planes: int = PLANES
     paths: int = PATHS
-    """Paths in each plane."""
+    """The number of paths in each plane."""
     active_evs: int = 12
 
 
 def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What an action does when it begins and when it ends."""
+    """Return the functions that begin and end an action."""
     net, end, ev = sim.network, sim.ends[action.end], ev_value(action.plane, action.path)
     every = [pair[action.end] for pair in sim.connections]
 
@@ -136,7 +136,7 @@ def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[],
 
 
 def void(_: object) -> None:
-    """Throws a value away."""
+    """Do nothing with a value."""
 
 
 ACTIONS = (
@@ -155,7 +155,7 @@ ACTIONS = (
 
 
 def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
-    """Has the actions happen; where two of the same overlap, the first begins and the last ends it."""
+    """Schedule the actions. If two equal ones overlap, the action lasts until the later one ends."""
     overlaps = Overlaps()
     start = sim.now_ns
     for action in actions:
@@ -175,7 +175,7 @@ def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
 
 
 class Transfer:
-    """All that one end writes over one connection."""
+    """All messages that one end writes over one connection."""
 
     def __init__(self, sim: Sim, connection: int, source: int, bursts: list[Burst]) -> None:
         self._sim, self._source = sim, source
@@ -188,7 +188,7 @@ class Transfer:
             sim.at(sim.now_ns + at_ns, post)
 
     def done(self) -> bool:
-        """Whether every message has completed. Asked at each step, it looks at no event twice."""
+        """Return whether every message has completed. It looks only at the events since the last call."""
         events = self._sim.events[self._source]
         for at in range(self._looked_at, len(events)):
             event = events[at]
@@ -197,12 +197,12 @@ class Transfer:
         return self._completed >= len(self._writes.messages)
 
     def check(self) -> None:
-        """What must hold after any run without a QP error."""
+        """Check what must be true after any run without a QP error."""
         self._writes.check(self._sim.events[self._source], self._sim.events[1 - self._source])
 
 
 def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
-    """The invariants of EVs: replacements of the same plane, retransmissions elsewhere, equal planes."""
+    """Check the rules for EVs: replacements keep the plane, retransmissions change the EV, planes equal."""
     for event in (e for e in sim.of(end, Retransmitted) if e.qpn == qpn):
         assert may_repeat or event.old_ev != event.new_ev
     for event in (e for e in sim.of(end, EvReplaced) if e.qpn == qpn):
@@ -219,7 +219,7 @@ def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
 
 
 def run(schedule: Schedule) -> Sim:
-    """Runs a schedule and checks it; returns what there is to see."""
+    """Run a schedule, check it, and return the simulation."""
     sim = Sim(
         seed=schedule.seed,
         planes=schedule.planes,
@@ -241,7 +241,7 @@ def run(schedule: Schedule) -> Sim:
     assert not sim.of(0, QpError) + sim.of(1, QpError)
     for transfer in transfers:
         transfer.check()
-    # With ports or planes gone a single path may be all there is.
+    # If ports or planes are down, only one path may be left for a retransmission.
     lonely = any(a.kind in ("port down", "plane dead", "deny") for a in schedule.actions)
     for pair in sim.connections:
         for end in (0, 1):
@@ -306,7 +306,7 @@ BURSTS = st.builds(
 
 
 def _actions_on(planes: int, paths: int) -> st.SearchStrategy[Action]:
-    """Draw actions on a network of so many planes, with so many paths each."""
+    """Draw actions on a network with this many planes, and this many paths in each."""
     return st.builds(
         Action,
         kind=st.sampled_from(ACTIONS),
@@ -322,7 +322,7 @@ def _actions_on(planes: int, paths: int) -> st.SearchStrategy[Action]:
 def _schedules(
     configs: st.SearchStrategy[dict[str, Any]], planes: int, paths: int, active_evs: int
 ) -> st.SearchStrategy[Schedule]:
-    """Draw schedules on a network of so many planes, with so many paths each and so many EVs in use."""
+    """Draw schedules on a network with this many planes, paths in each plane, and EVs in use."""
     return st.builds(
         Schedule,
         seed=st.integers(0, 1 << 32),
@@ -347,4 +347,4 @@ DEPLOYED_SCHEDULES = _schedules(
     paths=40,
     active_evs=DEPLOYED["max_active_evs"],
 )
-"""On a fabric with paths for the 128 EVs and 32 backups of `DEPLOYED`, with its options."""
+"""Schedules on a fabric that has paths for the 128 EVs and 32 backups of `DEPLOYED`, with its options."""

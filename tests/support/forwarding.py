@@ -1,4 +1,4 @@
-"""Frames along one path of a fabric that is up, and sockets that hear them at every port."""
+"""Send frames along one path of a running fabric, and listen with sockets at every port."""
 
 import socket
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ SRC, DST = "h0", "h3"
 
 
 class Ears:
-    """A socket on every port of the fabric, which hears what comes in there."""
+    """A socket on every port of the fabric, which receives all incoming frames."""
 
     def __init__(self, up: Up, stack: ExitStack) -> None:
         self._sockets: dict[str, socket.socket] = {}
@@ -36,7 +36,7 @@ class Ears:
             ear = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
         ear.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         with inside(namespace):
-            ear.bind((ifname, ETH_P_ALL))  # a tap: it hears a frame before the switch program does
+            ear.bind((ifname, ETH_P_ALL))  # a packet socket gets a frame before the switch program does
         self._sockets[ifname] = ear
 
     def wait(self, ifname: str) -> Ether:
@@ -44,7 +44,7 @@ class Ears:
         return Ether(self._sockets[ifname].recv(9216))
 
     def heard(self) -> set[str]:
-        """The ports at which something has come in, now; takes it away."""
+        """Return the ports that have received frames since the last call."""
         found = set()
         for ifname, ear in self._sockets.items():
             ear.setblocking(False)
@@ -76,7 +76,7 @@ def send(up: Up, path: Path, data: bytes) -> None:
 
 
 def arrivals(up: Up, path: Path) -> list[str]:
-    """The interfaces at which a frame comes in on its way along a path."""
+    """Return the interfaces at which a frame comes in on its way along a path."""
     names = []
     for before, node in zip(path.nodes, path.nodes[1:], strict=False):
         if node == path.dst:

@@ -1,8 +1,8 @@
-"""A program that sends frames from inside a namespace and says when."""
+"""A program that sends frames from inside a namespace and prints the times."""
 
 from __future__ import annotations
 
-# Sends frames (hex, in argv) out of one end of the veth pair, and tells the monotonic time around each.
+# The program sends frames (hex, in argv) out of a veth pair, and prints the times before and after each.
 SENDER = """
 import json, socket, sys, time
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

@@ -1,4 +1,4 @@
-"""BMv2 JSON written by hand, for what p4c does not write or writes in one way only."""
+"""BMv2 JSON written by hand, with forms that p4c never writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assign(to: Any, value: Any) -> dict[str, Any]:
 def state(
     name: str, ops: Sequence[Any], key: Sequence[Any] = (), transitions: Sequence[tuple[Any, str | None]] = ()
 ) -> dict[str, Any]:
-    """A parser state. A transition is on a number, on the name of a value set, or on None for any other."""
+    """Return a parser state. A transition's key is a number, a value set's name, or None (default)."""
     out = []
     for value, following in transitions or [(None, None)]:
         kind = {int: "hexstr", str: "parse_vset"}.get(type(value), "default")
@@ -63,12 +63,12 @@ def state(
 
 
 def if_(condition: Any, *then: Any) -> list[Any]:
-    """Statements of an action that run only if a condition is true."""
+    """Return statements of an action that run only if a condition is true."""
     return [("if", op("b2d", None, condition), list(then))]
 
 
 def _flat(statements: Sequence[Any], at: int = 0) -> list[Any]:
-    """Statements with jumps in the place of `if_`; the first one is number `at` of its action."""
+    """Replace each `if_` by jumps. The first statement has number `at` in its action."""
     out: list[Any] = []
     for s in statements:
         if isinstance(s, list):
@@ -96,10 +96,10 @@ def program(
     union_types: Mapping[str, Sequence[tuple[str, str]]] | None = None,
     **more: Any,
 ) -> str:
-    """A program whose ingress is one action.
+    """Return a program whose ingress is one action.
 
-    `varbits` says how many bytes the headers of a type have at most. A type whose name begins with `meta` is
-    one of metadata.
+    `varbits` has the largest size in bytes for types of headers with a variable length. A type whose name
+    begins with `meta` is a type of metadata.
     """
     all_types = {"standard_metadata": _STANDARD, **types}
     all_headers = {"standard_metadata": "standard_metadata", **headers}

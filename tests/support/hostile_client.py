@@ -1,4 +1,4 @@
-"""A hostile program on a host of a fabric, while sound programs of the host have to go on."""
+"""Run a hostile program on a host of a fabric, next to correct programs that must keep working."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ SIZE = "16384"
 
 @dataclass(frozen=True)
 class Attack:
-    """The outcome of an attack, for the hostile program, the sound ones and the NIC service."""
+    """The outcome of an attack, for the hostile program, the correct ones and the NIC service."""
 
     sessions: int
     ended: int
     queue_pairs: int
     entries: int
     sound_runs: int
-    """Pairs of sound programs that ended in that time, with every byte right."""
+    """The number of pairs of correct programs that ended during the attack, with every byte right."""
     descriptors: tuple[int, int]
-    """Of the service, before and after."""
+    """The service's number of file descriptors before and after the attack."""
     resident_bytes: tuple[int, int]
 
 
 def attack(up: Up, pair: Path, entries: int, seed: int, messages: int) -> Attack:
-    """Attack a host's NIC service while programs there write ``messages`` again and again.
+    """Attack a host's NIC service while correct programs write ``messages`` messages again and again.
 
-    Raise AssertionError if one of them fails, or if another process is the service afterwards.
+    Raise AssertionError if one of them fails, or if the service's process has changed afterwards.
     """
-    work(up, pair, 8)  # starts the services
+    work(up, pair, 8)  # this starts the services
     pid = service(up, HOST)
     before = usage(pid)
     words = (sys.executable, str(SOURCES / "hostile.py"), str(entries), str(seed), PEER)
@@ -54,7 +54,7 @@ def attack(up: Up, pair: Path, entries: int, seed: int, messages: int) -> Attack
 
 
 def work(up: Up, pair: Path, messages: int) -> None:
-    """Let a pair of programs write; each checks itself, and the reader every byte."""
+    """Let two programs write. Both check the result, and the reader compares every byte."""
     words = ("--", str(pair))
     with (
         running(up, PEER, *words, "server", PORT, SIZE, str(messages)) as reader,
@@ -65,6 +65,6 @@ def work(up: Up, pair: Path, messages: int) -> None:
 
 
 def usage(pid: int) -> tuple[int, int]:
-    """Return a process's descriptors and its resident memory, in bytes."""
+    """Return a process's number of file descriptors and its resident memory in bytes."""
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return len(os.listdir(f"/proc/{pid}/fd")), resident

@@ -1,4 +1,4 @@
-"""What the kernel says of itself: warnings in its log, whether it is tainted, which BPF programs it has."""
+"""Read the kernel's own reports: warnings in its log, its taint flags, and the loaded BPF programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from mrclab.linux.bpf import _attr, _bpf
 
 _GET_FD_BY_ID, _GET_INFO, _NEXT_ID = 13, 15, 11
-_NAME_AT = 64  # in struct bpf_prog_info
+_NAME_AT = 64  # the offset in struct bpf_prog_info
 _ALARM = re.compile(
     r"WARNING:|BUG:|Oops|general protection|Call Trace|refcount_t|soft lockup|hung task|KASAN|UBSAN|"
     r"possible recursive locking|suspicious RCU|unregister_netdevice: waiting"
@@ -20,7 +20,7 @@ _ALARM = re.compile(
 
 
 def taint() -> int | None:
-    """The kernel's taint flags; None where they cannot be read."""
+    """Return the kernel's taint flags, or None if they cannot be read."""
     try:
         return int(Path("/proc/sys/kernel/tainted").read_text())
     except (OSError, ValueError):
@@ -28,7 +28,7 @@ def taint() -> int | None:
 
 
 class KernelLog:
-    """The kernel's log from now on. Where it cannot be read, `readable` is false and nothing is ever told."""
+    """Reads the kernel's log from now on. If it cannot, `readable` is false, and there are no alarms."""
 
     def __init__(self) -> None:
         try:
@@ -39,14 +39,14 @@ class KernelLog:
             self._fd, self.readable = -1, False
 
     def alarms(self) -> list[str]:
-        """What has come since the last call and is a warning of something wrong in the kernel."""
+        """Return the lines since the last call that warn of an error in the kernel."""
         out = []
         while self.readable:
             try:
                 line = os.read(self._fd, 8192).decode(errors="replace")
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # some were overwritten
+            except BrokenPipeError:  # some lines were overwritten
                 continue
             if _ALARM.search(line):
                 out.append(line.partition(";")[2].strip())
@@ -60,12 +60,12 @@ class KernelLog:
 
 
 def programs(name: str) -> list[int]:
-    """The ids of the loaded BPF programs of that name, of this or any other process."""
+    """Return the ids of the loaded BPF programs with that name, of any process."""
     return [number for number, other in _programs() if other == name]
 
 
 def bpf_programs() -> list[int]:
-    """The ids of all loaded BPF programs, of this or any other process."""
+    """Return the ids of all loaded BPF programs, of any process."""
     return [number for number, _ in _programs()]
 
 
@@ -78,7 +78,7 @@ def _programs() -> Iterator[tuple[int, str]]:
         except FileNotFoundError:
             return
         (number,) = struct.unpack_from("=I", attr, 4)
-        with contextlib.suppress(FileNotFoundError):  # it may go meanwhile
+        with contextlib.suppress(FileNotFoundError):  # a program may be unloaded at the same time
             yield number, _name(number)
 
 
@@ -95,7 +95,7 @@ def _name(number: int) -> str:
 
 
 def locked_memory(pid: int) -> int:
-    """Bytes that the kernel holds for the BPF maps and programs that a process has open."""
+    """Return the bytes that the kernel holds for the BPF maps and programs that a process has open."""
     total = 0
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a testbed has left on this machine."""
+"""Find all that a testbed has left on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.testbed.names import Names
 
 
 def leftovers(names: Names) -> list[str]:
-    """Whatever there is on this machine under these names."""
+    """Return everything on this machine that has these names."""
     try:
         spaces = [name for name in os.listdir(namespaces.NETNS_DIR) if name.startswith(names.prefix)]
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def leftovers(names: Names) -> list[str]:
 
 
 def watchdogs_of(names: Names) -> list[int]:
-    """The processes that wait for the death of a testbed's owner, or clean up after it."""
+    """Return the processes that wait for the end of a testbed's owner, or clean up after it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -40,13 +40,13 @@ def watchdogs_of(names: Names) -> list[int]:
 
 
 def kill_with_watchdog(names: Names, owner: int) -> None:
-    """Kill a testbed's owner so that nothing cleans up after it."""
+    """Kill a testbed's owner and its watchdogs, so that nothing cleans up."""
     for pid in (*watchdogs_of(names), owner):
         os.kill(pid, signal.SIGKILL)
 
 
 def left_in_the_end(names: Names, within_s: float = 60.0) -> list[str]:
-    """What is left once a watchdog has had its time."""
+    """Return what is left after the watchdog has had time to clean up."""
     deadline = time.monotonic() + within_s
     while (left := leftovers(names)) and time.monotonic() < deadline:
         signal.sigtimedwait([], 0.05)

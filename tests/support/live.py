@@ -1,4 +1,4 @@
-"""A live page that is up: `mrclab live` as a person starts it, and requests to it."""
+"""A running live page, started by `mrclab live` as a user does, and requests to it."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PATIENCE_S = 120.0
 
 @dataclass
 class LivePage:
-    """``owner`` and ``watcher`` are the two printed addresses."""
+    """A running live page. ``owner`` and ``watcher`` are the two printed addresses."""
 
     process: subprocess.Popen[str]
     owner: str
@@ -33,7 +33,7 @@ class LivePage:
         return self.owner.split("?")[0]
 
     def ask(self, path: str, body: object = None, *, owner: bool = True) -> Any:
-        """Return the answer's JSON; a refusal raises HTTPError."""
+        """Send a request and return the answer's JSON. A refusal raises HTTPError."""
         token = (self.owner if owner else self.watcher).split("token=")[1]
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
@@ -51,13 +51,13 @@ class LivePage:
         raise AssertionError(f"{path} was not refused")
 
     def frame_with(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Wait until a frame shows something."""
+        """Wait until a frame fulfils a condition, and return the frame."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             frame: dict[str, Any] | None = self.ask("state")["frame"]
             if frame is not None and holds(frame):
                 return frame
-            time.sleep(0.1)  # frames come ten times a second
+            time.sleep(0.1)  # there are ten frames a second
         raise AssertionError(f"no frame like that in {PATIENCE_S} s: {frame}")
 
     def end(self, number: int = signal.SIGTERM) -> str:
@@ -67,7 +67,7 @@ class LivePage:
 
 
 def rates(frame: dict[str, object]) -> dict[str, int]:
-    """How fast each transport delivers, bit/s."""
+    """Return the rate at which each transport delivers data, bit/s."""
     transports = frame["transports"]
     assert isinstance(transports, dict)
     return {name: sum(flow[2] for flow in one["flows"]) for name, one in transports.items()}
@@ -75,7 +75,7 @@ def rates(frame: dict[str, object]) -> dict[str, int]:
 
 @contextmanager
 def live_page(runner: Mrclab, *words: str, clean: bool = True) -> Iterator[LivePage]:
-    """Start a page; at the end, kill it and, with ``clean``, remove what it may have left: nothing stays."""
+    """Start a page. At the end, kill it and, with ``clean``, remove everything that it may have left."""
     temporary = Path(tempfile.mkdtemp(prefix="test-live-"))
     process = subprocess.Popen(
         runner.command("live", "--port", "0", *words),

@@ -1,4 +1,4 @@
-"""Ranks as processes on the hosts of a running fabric, for the length of one job."""
+"""Ranks that run as processes on the hosts of a running fabric for one job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_ranks(
     params: Mapping[str, Any] = ALL_REDUCE,
     timeout_s: float = 60.0,
 ) -> dict[str, int]:
-    """Run a job, which checks its own data, on these hosts. Return the sum of all ranks' counters."""
+    """Run a job on these hosts and return the sum of all ranks' counters. The job checks its own data."""
     fabric = network.fabric
     with ExitStack() as stack:
         ranks = [

@@ -1,4 +1,4 @@
-"""Results made up to be judged: rates and losses over time, faults, flows, operations, by repetition."""
+"""Made-up results for judges: rates and losses over time, faults, flows and operations, by repetition."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 BIN_US = 10_000
 OTHERS = ("bfd", "bgp-hold", "frr", "default", "aggressive", "most-aggressive")
-"""Transports that are not MRC."""
+"""Transports other than MRC."""
 STEADY = (0.999, 0.9995, 0.9998, 1.0002, 1.0005, 1.001)
-"""How the repetitions of a run differ."""
+"""Factors by which the repetitions of a usual run differ."""
 EVEN = (0.9999, 0.99995, 0.99998, 1.00002, 1.00005, 1.0001)
-"""Repetitions that differ by less than the margin of any limit."""
+"""Factors of repetitions that differ by less than the margin of any limit."""
 WIDE = (0.5, 0.6, 0.95, 1.05, 1.4, 1.5)
-"""Repetitions so different that hardly a limit is outside their interval."""
+"""Factors of repetitions so different that almost every limit is inside their interval."""
 
 
 def like_thin(rate: str) -> dict[str, Any]:
-    """The topology ``thin`` at another rate of its links, of which a NIC has four."""
+    """Return the topology ``thin`` with another rate of its links. A NIC has four links."""
     links = {"host": {"rate": rate}, "fabric": {"rate": rate}}
     return {"name": "like-thin", "planes": 4, "t0": 4, "t1": 4, "hosts": 8, "links": links}
 
@@ -40,7 +40,7 @@ def no_loss(t: float) -> float:
 
 
 def series(rate: Rate, seconds: float, lost: Rate = no_loss, repetition: int = 0) -> dict[str, Any]:
-    """One repetition: Mbit/s and losses in a bin as functions of the time in seconds, from 100 ms before."""
+    """Return a repetition's series, from 100 ms before: Mbit/s and losses as functions of the time in s."""
     bins = round((seconds + 0.1) * 1e6 / BIN_US)
     times = [i * BIN_US / 1e6 - 0.1 for i in range(bins)]
     return {
@@ -59,7 +59,7 @@ def over_time(
     faults: Iterable[tuple[str, float, float | None]] = (),
     spread: Sequence[float] = STEADY,
 ) -> dict[str, Any]:
-    """A transport whose repetitions differ by the factors of ``spread``; faults are places and times."""
+    """Return a transport whose repetitions differ by the factors of ``spread``. Faults are places, times."""
     made = list(faults)
     return {
         "samples": [sample(number, {}) for number in range(len(spread))],
@@ -87,26 +87,26 @@ def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> di
 
 
 def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
-    """A transport with these metrics; the repetitions differ by the factors of ``spread``."""
+    """Return a transport with these metrics. Its repetitions differ by the factors of ``spread``."""
     rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
     factors = enumerate(spread)
     return {"samples": [sample(i, {n: [f * v for v in row] for n, row in rows.items()}) for i, f in factors]}
 
 
 def sample(repetition: int, values: Mapping[str, list[float]]) -> dict[str, Any]:
-    """A repetition that ended with sound data."""
+    """Return a repetition that ended with correct data."""
     return {"repetition": repetition, "failure": None, "integrity": "ok", "metrics": dict(values)}
 
 
 def events(repetitions: int = len(STEADY), left_out: int = 0, **rows: list[list[float]]) -> dict[str, Any]:
-    """The same events of paths in each repetition."""
+    """Return path events that are the same in each repetition."""
     kinds = {kind: rows.get(kind, []) for kind in ("lost", "retired", "replaced", "restored")}
     entry = {**kinds, "skipped": rows.get("skipped", {}), "left_out": left_out}
     return {"path_events": [{"repetition": number, **entry} for number in range(repetitions)]}
 
 
 def trial(transport: str, repetition: int = 0, **times: Any) -> dict[str, Any]:
-    """A fault with its times; one that took packets unless it says otherwise."""
+    """Return a fault with its times. By default packets were lost to it."""
     empty = dict.fromkeys(("first_loss_us", "detected_us", "rerouted_us", "recovered_us"))
     sound = {"felt": True, "rtt_us": None, "integrity": "ok", "checks": []}
     return {"transport": transport, "repetition": repetition, **sound, **empty, **times}
@@ -119,7 +119,7 @@ def result(
     trials: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """The parts of a result that judges look at."""
+    """Return the parts of a result that judges read."""
     empty: dict[str, Any] = {"samples": [], "series": [], "faults": [], "options": {}, "integrity": "ok"}
     where = "p0-t0-0:p0-t1-0"
     return {
@@ -139,7 +139,7 @@ def result(
 
 
 def flow_of(kind: str, seconds: float, **more: Any) -> dict[str, Any]:
-    """A workload of flows as a result has it."""
+    """Return a workload of flows, as a result contains it."""
     given = {
         "kind": kind,
         "message_bytes": 16384,

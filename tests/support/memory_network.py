@@ -1,4 +1,4 @@
-"""All ranks in one process, over channels that deliver in any order."""
+"""A network for ranks that all run in one process. Its channels deliver in random order."""
 
 import random
 from collections import deque
@@ -27,10 +27,10 @@ class Put:
 
 
 class MemoryNetwork:
-    """Puts wait here until they are delivered, one at a time and in an order drawn by the seed.
+    """Holds puts and delivers them one at a time, in an order drawn by the seed.
 
-    Bytes are read from the sender's memory on delivery, which reveals an algorithm that changes them too
-    early. Puts to a rank in ``dead`` fail.
+    Bytes are read from the sender's memory on delivery, so an algorithm that changes them too early gives
+    wrong data. Puts to a rank in ``dead`` fail.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -41,7 +41,7 @@ class MemoryNetwork:
         self.dead: set[int] = set()
 
     def move(self) -> bool:
-        """Deliver a put, or report one as done to its sender. Return False if there are none."""
+        """Deliver a put, or report it to its sender as done. Return False if there are no puts."""
         if not self.puts:
             return False
         put = self.rng.choice(self.puts)
@@ -124,7 +124,7 @@ def communicators(size: int, seed: int) -> tuple[MemoryNetwork, list[Communicato
 
 
 def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterable[Steps[None]]) -> None:
-    """Run every rank's algorithm to its end, in turns drawn by the seed."""
+    """Run every rank's algorithm to its end. The seed decides which rank makes the next step."""
     running: dict[int, tuple[Steps[None], Wait]] = {
         rank: (steps, Wait(lambda: True)) for rank, steps in enumerate(algorithms)
     }

@@ -1,4 +1,4 @@
-"""A switch into whose one link two others run, on real interfaces: what overload is tried on."""
+"""A switch that merges two links into one, on real interfaces, for tests of overload."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ _SO_SNDBUFFORCE = 32
 
 
 class Merge:
-    """An ebpf switch with two ports in and one out, each to a host's interface: s1-h1, s2-h2, s3-h3.
+    """An ebpf switch with two input ports and one output port, each linked to a host: s1-h1, s2-h2, s3-h3.
 
-    Port 3 is programmed and shaped as the link `profile` says, by what the testbed itself does it with;
-    with `last_hop` a NIC is behind it. Without `shaped` the kernel keeps no rate.
-    `classes` is the switch map.
+    Port 3 is programmed and shaped for the link `profile`, by the testbed's own functions. With `last_hop`, a
+    NIC is behind port 3. Without `shaped`, the kernel does not limit the rate. `classes` is the switch map.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Merge:
         self.h = {}
         for i in (1, 2, 3):
             self.h[i] = ns.packet_socket(f"h{i}")
-            # Frames that wait in a queue count against their sender, which must not wait with them.
+            # Waiting frames fill the sender's buffer. With a large buffer, the sender need not wait.
             self.h[i].setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 16 << 20)
             self.stack.callback(self.h[i].close)
 
@@ -108,7 +107,7 @@ class Merge:
         self.stack.close()
 
     def count(self, name: str, index: int) -> int:
-        """The packets of a counter of the switch program."""
+        """Return the number of packets of a counter of the switch program."""
         (found,) = self.client.read(self.names.counter(f"MrcIngress.{name}", index))
         packets: int = found.counter_entry.data.packet_count
         return packets
@@ -121,13 +120,13 @@ def _shape(ifname: str, profile: LinkProfile) -> None:
 
 @dataclass
 class PortModel:
-    """What p4src/queue.p4 makes of frames that are sent at known times, all trimmable; times in ns."""
+    """The model of p4src/queue.p4 for trimmable frames that are sent at known times. Times are in ns."""
 
     setting: QueueSetting
     idle_at: float = 0.0
 
     def send(self, now: float, length: int) -> tuple[float, bool]:
-        """How long a frame has to wait, and whether it is trimmed."""
+        """Return how long a frame has to wait, and whether it is trimmed."""
         self.idle_at = max(self.idle_at, now)
         wait = self.idle_at - now
         trimmed = wait > ticks_ns(self.setting.trim_from)
@@ -136,7 +135,7 @@ class PortModel:
         return wait, trimmed
 
     def mark_chance(self, wait: float) -> float:
-        """The probability that a frame which waits for so long is marked."""
+        """Return the probability that a frame with this wait is marked."""
         if self.setting.mark is None:
             return 0.0
         start, span = map(ticks_ns, self.setting.mark)
@@ -144,15 +143,15 @@ class PortModel:
 
 
 def ticks_ns(ticks: int) -> float:
-    """Nanoseconds."""
+    """Return the time in nanoseconds."""
     return ticks * 1e3 / TICKS_PER_US
 
 
 def marks_between(merge: Merge, frames: int, draw: random.Random) -> dict[str, float]:
-    """Sends frames that find the queue at depths drawn between the thresholds of the marks.
+    """Send frames that find the queue at random depths between the thresholds of the marks.
 
-    Returns how many were ``sent``, how many of these are ``expected`` to be marked, with ``deviation`` (one
-    standard deviation of a fair draw), and how many were ``marked``.
+    Return how many frames were ``sent`` and ``marked``, how many marks are ``expected``, and the
+    ``deviation`` (one standard deviation of the expected number).
     """
     assert merge.setting.mark is not None
     start, span = map(ticks_ns, merge.setting.mark)

@@ -1,4 +1,4 @@
-"""One frame of every kind, made by our own encoder, with its field values, to test decoders of MRC."""
+"""Frames of every kind with their field values, made by mrclab's encoder, to test decoders of MRC."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def frame_of(
 
 
 def with_lengths(frame: bytes) -> bytes:
-    """Return the frame with correct lengths in both IPv6 headers and UDP, as our switches trim."""
+    """Return the frame with correct lengths in both IPv6 headers and UDP, as our switches write them."""
     mended = bytearray(frame)
     for offset, start in ((18, INNER_OFFSET), (INNER_OFFSET + 4, UDP_OFFSET), (UDP_OFFSET + 4, UDP_OFFSET)):
         struct.pack_into(">H", mended, offset, len(frame) - start)
@@ -94,9 +94,9 @@ def data_packet(
     trimmed: int | None = None,
     mended: bool = False,
 ) -> Packet:
-    """Return a data packet; with `trimmed` (a DSCP) one whose payload a switch has cut off.
+    """Return a data packet. With `trimmed` (a DSCP), a switch has cut its payload off.
 
-    Lengths are left alone, or with `mended` say what is left, which then ends with the RETH.
+    A trimmed packet ends with the RETH. Its headers keep the old lengths, or with `mended` get the new ones.
     """
     pad = -length & 3
     bth = wire.Bth(
@@ -171,7 +171,7 @@ def control_packet(
     psn: int = 0x000102,
     expert: tuple[str, ...] = (),
 ) -> Packet:
-    """Return a packet of a BTH and one extension header."""
+    """Return a packet that has a BTH and one extension header."""
     bth = wire.Bth(opcode, dest_qpn, psn)
     dscp = DSCP.no_trim if opcode is wire.Opcode.PROBE_REQUEST else DSCP.control
     frame = frame_of(bth.pack() + extension, dscp=dscp)
@@ -186,7 +186,7 @@ def control_packet(
 
 
 def sack_packet(sack: wire.Sack, ranges: str, missing: str) -> Packet:
-    """Return a SACK; ranges and missing as the dissector shows them, joined by commas."""
+    """Return a SACK. `ranges` and `missing` are given as the dissector shows them, joined by commas."""
     probe: dict[str, int | str | bool] = (
         {"mrc.probe_id": sack.ack_psn_offset & 0xFFFF}
         if sack.probe_reply
@@ -222,7 +222,7 @@ def sack_packet(sack: wire.Sack, ranges: str, missing: str) -> Packet:
 
 
 def nack_packet(reason: wire.NackReason) -> Packet:
-    """Return a NACK for a reason."""
+    """Return a NACK with this reason."""
     nack = wire.Nack(reason, EV, 0x123456, 0x1111, 0x2222, 0x5, 0x7788, 0x99)
     fields: dict[str, int | str | bool] = {
         "mrc.type": 0,
@@ -278,7 +278,7 @@ def every_packet() -> list[Packet]:
     )
     packets += [
         sack_packet(quiet, "", ""),
-        # Bits 0-2, 4, 5, 7 and 63 from PSN 0xFFFFFE on, which wraps to 0 after 0xFFFFFF.
+        # Bits 0-2, 4, 5, 7 and 63, counted from PSN 0xFFFFFE. PSNs wrap to 0 after 0xFFFFFF.
         sack_packet(holes, "16777214-0,2-3,5,61", "1,4,6-60"),
         sack_packet(reply, "", ""),
     ]
@@ -335,12 +335,13 @@ def every_packet() -> list[Packet]:
 
 
 def write_pcap(path: FilePath, frames: list[bytes], linktype: int = LINKTYPE_ETHERNET) -> None:
-    """Write a capture file of whole Ethernet frames, or in SLL2 as by `tcpdump -i any`."""
+    """Write a capture file of whole Ethernet frames, or in SLL2 as `tcpdump -i any` does."""
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, linktype))
         for number, frame in enumerate(frames):
             if linktype == LINKTYPE_SLL2:
-                # Protocol, reserved, interface index, ARPHRD_ETHER, packet type, address length and address.
+                # SLL2: protocol, reserved, interface index, ARPHRD_ETHER, packet type, address length,
+                # address.
                 head = struct.pack(">HHIHBB8s", 0x86DD, 0, 3, 1, 0, 6, frame[6:12] + b"\0\0")
                 frame = head + frame[14:]
             out.write(struct.pack("<IIII", number, 0, len(frame), len(frame)) + frame)

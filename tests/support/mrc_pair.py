@@ -1,17 +1,17 @@
-"""Two MRC endpoints between which a test carries every frame, and ways to look at and forge frames."""
+"""Two MRC endpoints between which a test carries every frame, and functions that read and forge frames."""
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.rdma.frames import BTH_OFFSET, packet_icrc
 from tests.support.mrc_sim import Network, Sim
 
 T_SENT = 128 * 0x1234
-"""Time of sending, ns: timestamp 1234."""
+"""The time of sending in ns. It gives the timestamp 1234 (hexadecimal)."""
 
 
 class Pair:
-    """Two endpoints of which the test carries each frame by hand; QPN and PSN are round numbers.
+    """Two endpoints between which the test carries each frame. QPN and PSN are round numbers.
 
-    Transport ACKs are off unless a test turns them on, so that only SACKs come back.
+    Transport ACKs are off unless a test turns them on, so the receiver answers only with SACKs.
     """
 
     def __init__(self, **options):
@@ -21,7 +21,7 @@ class Pair:
         self.qpn_a, self.qpn_b = self.sim.qpns
         self.region = self.b.register_memory(bytearray(1 << 16))
         self.psn = self.a.qps[self.qpn_a].psn
-        # As the tests write them out.
+        # The two QPNs in the form in which tests write them.
         self.ids = f"{self.qpn_a & 0xFFFF:04x} {self.qpn_b & 0xFFFF:04x}"
 
     def post(self, size, imm=None, va=0, wr_id=1):
@@ -44,7 +44,7 @@ def body(frame):
 
 
 def reseal(frame: bytes) -> bytes:
-    """Give a broken frame lengths and an ICRC that are right, so that it gets past them."""
+    """Give a changed frame correct lengths and a correct ICRC, so that these checks accept it."""
     body = bytearray(frame)
     body[106] = 0
     length = len(body) - 94
@@ -54,7 +54,7 @@ def reseal(frame: bytes) -> bytes:
 
 
 def with_flags(frame: bytes, flags: int) -> bytes:
-    """Give a frame other flags in its BTH: a (80), rtx (20), ts (10)."""
+    """Replace the flags in a frame's BTH: a (80), rtx (20), ts (10)."""
     changed = bytearray(frame)
     changed[BTH_OFFSET + 8] = flags
     return reseal(bytes(changed))

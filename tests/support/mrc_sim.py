@@ -1,7 +1,6 @@
-"""Two endpoints in memory, MRC's by default: virtual clock, and one network between them that can do every
-mischief a fabric can.
+"""Two endpoints in memory (MRC by default) with a virtual clock and a network that can fail in many ways.
 
-Everything follows from the seed, so a failing run replays exactly.
+Everything depends only on the seed, so a failing run can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def remote_paths(src: int, dst: int, planes: int, paths: int) -> RemotePaths:
 
 
 def bth_offset(frame: bytes) -> int:
-    """Where the BTH starts: RoCEv2 frames need not have an outer header."""
+    """Return where the BTH starts. RoCEv2 frames may have no outer header."""
     return BTH_OFFSET if frame[20] == NEXT_IPV6 else BTH_OFFSET - IPV6_LEN
 
 
@@ -80,7 +79,7 @@ def frame_psn(frame: bytes) -> int:
 
 
 def is_data(frame: bytes) -> bool:
-    """Whether it is a write, MRC's or RoCEv2's."""
+    """Return whether the frame is a write of MRC or RoCEv2."""
     return 0xC6 <= opcode(frame) <= 0xCB or 0x06 <= opcode(frame) <= 0x0B
 
 
@@ -100,17 +99,17 @@ def trim(frame: bytes, *, last_hop: bool = False) -> bytes:
 
 @dataclass
 class Network:
-    """Mischief of the fabric; probabilities are per frame, times in ns."""
+    """The network between the endpoints, with its faults. Probabilities are per frame, times in ns."""
 
     delay_ns: int = 20_000
     jitter_ns: int = 5_000
-    """Uniform; what reorders packets of different paths, and of one path too."""
+    """The largest extra delay, uniformly distributed. It reorders packets, even those of one path."""
     path_delay_ns: dict[int, int] = field(default_factory=dict)
-    """More delay on an EV."""
+    """The additional delay of an EV."""
     port_rate_bps: int = 0
-    """Serialisation at each sender's port; 0 is none."""
+    """The rate at which each port sends. 0 means no limit."""
     path_rate_bps: dict[int, int] = field(default_factory=dict)
-    """Serialisation on an EV's path, a queue of its own per direction."""
+    """The rate of an EV's path. Each direction has a separate queue."""
     loss: float = 0.0
     duplicate: float = 0.0
     corrupt: float = 0.0
@@ -119,13 +118,13 @@ class Network:
     trim_last_hop: float = 0.0
     control_loss: float = 0.0
     dead: set[int] = field(default_factory=set)
-    """EVs that swallow all, in both directions."""
+    """EVs whose packets are all lost, in both directions."""
     dead_planes: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """One frame given to the network."""
+    """A frame that was given to the network."""
 
     t_ns: int
     source: int
@@ -134,7 +133,7 @@ class Sighting:
 
 
 class Sim:
-    """Endpoints 0 and 1 with a connection between them, or several."""
+    """Endpoints 0 and 1 with one or more connections between them."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Sim:
             for n in (0, 1)
         ]
         self.connections = [[end.create_qp() for end in self.ends] for _ in range(qps)]
-        """The numbers of each connection's two queue pairs."""
+        """The numbers of the two queue pairs of each connection."""
         self.qpns = self.connections[0]
         for pair in self.connections:
             for me in (0, 1):
@@ -166,27 +165,27 @@ class Sim:
                 self.ends[me].connect(pair[me], remote, remote_paths(me, 1 - me, planes, paths))
         self.events: list[list[Event]] = [[], []]
         self.completed = [0, 0]
-        """Writes of each end that have completed."""
+        """The number of writes of each end that have completed."""
         self.sightings: list[Sighting] = []
         self.keep_frames = keep_frames
         self.batch = batch
-        """Frames asked for at a time."""
+        """The number of frames that an end returns at a time."""
         self.frames = 0
         self.unpredictable: Callable[[int, int, bytes], bool] | None = None
-        """Extra drop rule: (source, port, frame) -> drop it."""
+        """An additional rule for losses: (source, port, frame) -> whether to drop the frame."""
         self.paused_until = [0, 0]
-        """An end whose process is not scheduled: frames pile up, timers pass."""
+        """Until when an end's process is not scheduled: its frames and timers wait."""
         self._busy_until: dict[tuple[int, str, int], int] = {}
         self._heap: list[tuple[int, int, int, int, bytes]] = []
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
 
     def at(self, t_ns: int, action: Callable[[], None]) -> None:
-        """Do something at a time of the virtual clock."""
+        """Call a function at a time of the virtual clock."""
         self._count += 1
         heapq.heappush(self._actions, (t_ns, self._count, action))
 
-    # What depends on the form of a packet: bytes here.
+    # A subclass may represent packets in another form. Here they are bytes.
 
     def taken_from(self, end: Any) -> Any:
         return end.frames_to_send(self.now_ns, None, self.batch)
@@ -268,7 +267,7 @@ class Sim:
                 self.completed[n] += isinstance(event, SendCompleted)
 
     def step(self, until_ns: int) -> bool:
-        """Advance to the next thing that happens; False when nothing does before `until_ns`."""
+        """Advance to the next event. Return False if there is no event before `until_ns`."""
         self._drain()
         times = [
             max(t, self.paused_until[n])
@@ -300,7 +299,7 @@ class Sim:
         return True
 
     def run(self, duration_ns: int = 5_000_000_000, until: Callable[[], bool] | None = None) -> None:
-        """Run for a time, or until something is true."""
+        """Run for a time, or until a condition is true."""
         end_ns = self.now_ns + duration_ns
         while not (until is not None and until()):
             if not self.step(end_ns):
@@ -313,7 +312,7 @@ class Sim:
 
 
 def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -> tuple[bytes, MemoryRegion]:
-    """Post messages of these lengths from one end; return (data, region)."""
+    """Post messages of these lengths from one end. Return (data, region)."""
     data = sim.rng.randbytes(sum(lengths))
     region = sim.ends[1 - source].register_memory(bytearray(len(data)))
     at = 0
@@ -331,6 +330,6 @@ def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -
 
 
 def finish(sim: Sim, count: int, *, source: int = 0, duration_ns: int = 60_000_000_000) -> None:
-    """Run until one end has completed so many messages, and 50 ms more."""
+    """Run until one end has completed this many messages, and 50 ms more."""
     sim.run(duration_ns, until=lambda: sim.completed[source] >= count)
     sim.run(50_000_000)

@@ -8,7 +8,7 @@ from finsy.proto import p4i
 
 from tests.support.switch_kit import DATA, read_p4info
 
-# To the program the controller headers are the first header of every frame.
+# The program parses the controller headers as the first header of every frame.
 FIELDS = [("group", 16), ("op", 8), ("rid", 8), ("port", 16), ("length", 16), ("type", 8)]
 KEY = struct.Struct("!HBBHHB")
 

@@ -1,4 +1,4 @@
-"""The test programs in C: built, run on hosts of a fabric, and the NIC services that they use."""
+"""Build the test programs in C, and run them on hosts of a fabric with the NIC services that they use."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ needs_compiler = pytest.mark.skipif(
 
 @contextmanager
 def built(**programs: str) -> Iterator[dict[str, Path]]:
-    """Programs by name, each of a source of `SOURCES`; one called ``mrc`` is made for lib_mrc.so."""
+    """Build programs from sources in `SOURCES`; yield their paths by name. ``mrc`` uses lib_mrc.so."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        folder.chmod(0o755)  # other users run them too
+        folder.chmod(0o755)  # other users also run the programs
         made = next(path.parent for path in libraries() if path.name == MRC)
         mrc = ["-DMRC", f"-I{SOURCE}", f"-L{made}", f"-l:{MRC}", f"-Wl,-rpath-link,{made}", "-libverbs"]
         for program, source in programs.items():
@@ -53,7 +53,7 @@ def running(
     environment: Mapping[str, str] | None = None,
     limits: Sequence[str] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program on a host: options of `exec`, ``--``, the program and its arguments.
+    """Run a program on a host. ``words`` are options of `exec`, ``--``, the program and its arguments.
 
     ``limits`` is a command that starts `mrclab` with fewer rights.
     """
@@ -70,7 +70,7 @@ def running(
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """Wait for the end of a program, and return what it said."""
+    """Wait until a program has ended, and return its output."""
     output, _ = process.communicate(timeout=TIMEOUT_S)
     return output
 
@@ -80,7 +80,7 @@ def cut_at_half(
 ) -> int:
     """Cut a link when the client has sent half of its messages, and return the time of the cut.
 
-    The client was started with ``pause``. Both programs must end well, with this report, before the link is
+    The client was started with ``pause``. Both programs must end with this report before the link is
     restored.
     """
     assert client.stdin is not None
@@ -101,7 +101,7 @@ def cut_at_half(
 
 
 def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str]) -> bool:
-    """Wait until a program listens on a host. Return False if it ends before."""
+    """Wait until a program listens on a host. Return False if the program ends first."""
     argv = ["ip", "netns", "exec", up.host_namespace(host), "ss", "-Hltn", f"sport = :{port}"]
     deadline = time.monotonic() + TIMEOUT_S
     while not subprocess.run(argv, capture_output=True, check=True).stdout:
@@ -113,7 +113,7 @@ def await_listener(up: Up, host: str, port: int, process: subprocess.Popen[str])
 
 
 def await_retired(up: Up, host: str, since_ns: int) -> None:
-    """Wait until a host's NIC logs that it retired a path after this time."""
+    """Wait until a host's NIC logs that it retired a path later than ``since_ns``."""
     deadline = time.monotonic() + TIMEOUT_S
     while not _retired(log_file(up.mrclab.names, host), since_ns):
         assert time.monotonic() < deadline, "no path was retired"
@@ -124,7 +124,7 @@ def _retired(log: Path, since_ns: int) -> bool:
     try:
         header, *lines = map(json.loads, log.read_text().splitlines())
     except (FileNotFoundError, ValueError):
-        return False  # it does not exist yet, or its last line is incomplete
+        return False  # the log does not exist yet, or its last line is incomplete
     began_ns = header["trace"]["common_fields"]["reference_time_ns"]
     return any(
         line.get("name") == "mrc:path:ev_retired" and began_ns + line["time"] * 1e6 > since_ns
@@ -146,6 +146,6 @@ def service(up: Up, host: str) -> int:
 
 
 def end_service(up: Up, host: str) -> None:
-    """End a host's NIC service, if one runs, so that the next program starts a new one."""
+    """End a host's NIC service if one runs, so that the next program starts a new service."""
     with suppress(StopIteration):
         os.kill(service(up, host), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""NIC services for programs in C without a fabric: two NICs in this process, frames carried by hand."""
+"""NIC services for programs in C without a fabric: this process has two NICs and carries their frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 120
 
 
 class Services:
-    """The NIC services of two hosts, in a thread. Programs on the hosts are processes of this machine."""
+    """The NIC services of two hosts, in a thread. Programs of the hosts run as processes of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = [folder / "h0.sock", folder / "h2.sock"]
@@ -37,7 +37,7 @@ class Services:
         self._thread.start()
 
     def close(self) -> None:
-        """End both."""
+        """End both services."""
         self._over.set()
         self._thread.join()
         for listener in self._listeners:
@@ -45,7 +45,7 @@ class Services:
         self._wire.close()
 
     def objects(self) -> tuple[int, int]:
-        """Return how many queue pairs and regions both NICs have."""
+        """Return the number of queue pairs and the number of regions of both NICs together."""
         ends = [nic.endpoint for nic in self._nics]
         return sum(len(end.qps) for end in ends), sum(len(end.memory.regions) for end in ends)
 
@@ -86,7 +86,7 @@ class Services:
 def running(
     nic: Path, libraries: Path, *words: str | Path, preload: str, variables: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program with the libraries of a folder and with the NIC of this socket."""
+    """Run a program with the libraries in a folder and the NIC behind this socket."""
     environment = {
         "LD_PRELOAD": preload,
         "LD_LIBRARY_PATH": str(libraries),
@@ -108,13 +108,13 @@ def running(
 
 
 def free_port() -> str:
-    """Return a TCP port of loopback that nobody uses now."""
+    """Return a TCP port of the loopback that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return str(server.getsockname()[1])
 
 
 def await_listener(port: int, process: subprocess.Popen[str]) -> bool:
-    """Wait until a program listens at a port of this machine. Return False if it ends before."""
+    """Wait until a program listens at a port of this machine. Return False if the program ends first."""
     deadline = time.monotonic() + TIMEOUT_S
     argv = ["ss", "-Hltn", f"sport = :{port}"]
     while not subprocess.run(argv, capture_output=True, check=True).stdout:

@@ -1,7 +1,7 @@
 """A process that brings a testbed up for a test: PREFIX STATE_DIR [HOW].
 
-It stays and owns the testbed; with ``detach`` it ends and leaves it running, with ``daemon`` it leaves it
-running and stays; with ``hurry`` it says so, brings one up and takes it down at once.
+Without HOW, the process stays and owns the testbed. With ``detach`` it ends, with ``daemon`` it stays; both
+leave the testbed running. With ``hurry`` it prints a line, brings a testbed up and takes it down at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(prefix: str, state_dir: str, *how: str) -> None:
         network.detach()
     server = network.spawn_in_fabric(["sleep", "1000"])
     shell = network.spawn("h3", ["sh", "-c", "sleep 1000 & echo; wait"], stdout=subprocess.PIPE)
-    shell.stdout.readline()  # both of its processes run
+    shell.stdout.readline()  # then both of its processes run
     network.record_process(server.pid, "switches")
     if "detach" in how:
         network.detach()

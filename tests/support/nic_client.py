@@ -1,4 +1,4 @@
-"""A program on a NIC service as a test plays it, and two hosts' NICs with frames carried by hand."""
+"""A test that acts as a program on a NIC service, and two hosts' NICs with frames carried by the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP_NS = 100_000
 
 @dataclass
 class Shared:
-    """Memory that the service passed."""
+    """Memory whose descriptor the service passed to the program."""
 
     map: mmap.mmap
 
@@ -44,7 +44,7 @@ class Shared:
 
 
 class Client:
-    """A program's connection to a NIC service, its memory and one queue pair with one completion queue."""
+    """A program's connection to a NIC service, its memory, one queue pair and one completion queue."""
 
     def __init__(self, connection: socket.socket, hello: bool = True) -> None:
         self.socket = connection
@@ -58,12 +58,12 @@ class Client:
             os.close(fds[2])
 
     def _served(self) -> None:
-        """Wait until a request that was sent is carried out, if that is not the service's own business."""
+        """Carry out a sent request, in a subclass. Here another process is the service and does that."""
 
     def call(
         self, name: str, *args: int, gid: bytes = b"", fds: list[int] | None = None
     ) -> tuple[Any, list[int]]:
-        """Return the values of the reply, and descriptors. Raise OSError on a refusal."""
+        """Send a request; return the values and the descriptors of the reply. Raise OSError on a refusal."""
         padded = (*args, *[0] * (8 - len(args)))
         socket.send_fds(self.socket, [record("request").pack(op(name), VERSION, *padded, gid)], fds or [])
         for fd in fds or []:
@@ -113,7 +113,7 @@ class Client:
         self.page.set_word(posted, self.page.word(posted) + 1 & 0xFFFFFFFF)
 
     def poll(self) -> list[tuple[int, int, int]]:
-        """Return wr_id, status and immediate of all completions."""
+        """Return wr_id, status and immediate of all new completions."""
         found = []
         while self.polled != self.cq.word(WORDS["CQ_PROD"]):
             at = WORDS["CQ_RING_OFFSET"] + self.polled % 64 * record("completion").size
@@ -125,7 +125,7 @@ class Client:
 
 
 class Program(Client):
-    """A client and its session in a NIC of this process."""
+    """A client, and its session in a NIC of this process."""
 
     def __init__(self, nic: Nic, hello: bool = True) -> None:
         self.nic = nic
@@ -149,7 +149,7 @@ class Program(Client):
 
 
 class Nic:
-    """A host's endpoint and the sessions on it."""
+    """A host's endpoint and its sessions."""
 
     def __init__(self, fabric: Fabric, host: str, target: str = "ebpf") -> None:
         self.fabric, self.host = fabric, host
@@ -158,12 +158,12 @@ class Nic:
         self.control = Control(self.endpoint, fabric, host)
         self.sessions: list[Session] = []
         self.seen: list[Event] = []
-        """Events of the endpoint, for whoever looks."""
+        """All events of the endpoint, for the tests."""
         self.now_ns = 0
         self.recordings = Recordings(lambda: self.now_ns)
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
-        """Take posted requests, hand out events, and return frames."""
+        """Process posted requests, deliver events to the sessions, and return the frames to send."""
         self.now_ns = now_ns
         for session in self.sessions:
             session.take()

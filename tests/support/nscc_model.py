@@ -1,20 +1,20 @@
 """Model the NSCC congestion control in plain arithmetic, for tests.
 
-Written from a description of UEC 1.0.3 section 3.6.13 alone: by somebody who had not seen `mrclab.hosts.mrc`,
-of which nothing is imported.
+Its author read only the description in UEC 1.0.3 section 3.6.13, and not `mrclab.hosts.mrc`, from which
+nothing is imported here.
 
-The caller keeps the inflight count (it may be negative) and passes it as it stands *after* the ACK or NACK;
-byte counts are nominal sizes (UDP length + 40).
+The caller keeps the inflight count (it may be negative) and passes its value *after* the ACK or NACK; byte
+counts are nominal sizes (UDP length + 40).
 
-Where the text leaves a choice, this model takes the following.
+If the text leaves a choice, this model makes the following one.
 
  1. Start: cwnd = max_wnd. The average delay, quick adapt's end and all byte counts are 0.
  2. Bounds: MTU <= cwnd <= max_wnd after every change. The text names the cap only under Fulfil;
     here a max_wnd that falls with base_rtt also cuts cwnd at once.
- 3. max_wnd is 1.5 BDP, or max_cwnd_bytes in its place; either is raised to 8 MTU (lab setting).
+ 3. max_wnd is 1.5 BDP, or max_cwnd_bytes if that is given. Both are raised to 8 MTU (lab setting).
  4. A value given to the constructor (target, qa_threshold, max_cwnd) replaces the derived one and
     does not follow base_rtt. The given qa_threshold counts with trimming too.
- 5. qa_threshold without trimming is 4 * target, even where a given target is not base_rtt.
+ 5. qa_threshold without trimming is 4 * target, even if a given target is not base_rtt.
  6. A sample of 0 or less is not valid. A smaller sample lowers base_rtt first, so its delay is 0;
     the old average stays. The seeding probe on the control class is left out.
  7. Average delay: avg += w * (delay - avg), on every ACK with a valid RTT, marked or not.
@@ -25,11 +25,11 @@ Where the text leaves a choice, this model takes the following.
 10. Fulfil (inc and eta) runs under penalty too; only new fair, proportional and fast increase stop.
 11. Fast increase: part of the proportional quadrant, so only with no mark and pen = 0. Bytes with
     delay < fast_delay_ns are counted there; the ACK that takes the count above cwnd grows already.
-    It goes on until an ACK that reaches the quadrants, marked or not, has a larger delay.
-    It comes on top of proportional increase; set FAST_REPLACES for the other reading.
+    It lasts until an ACK that reaches the quadrants, marked or not, has a larger delay.
+    It is added to proportional increase; set FAST_REPLACES for the other reading.
 12. Adjust period: its clock starts at the first ACK. `now - start >= period` means passed, and only
     that restarts it and adds eta, once even after a long gap. inc and received go to 0 either way.
-13. Decrease: only where avg > target (else the factor is above 1), and if base_rtt has passed since
+13. Decrease: only if avg > target (else the factor is above 1), and if base_rtt has passed since
     the last decrease that acted; the first is free. It leaves inc_bytes alone.
 14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise
     cwnd. Any true result, `swallowed` included, zeroes inc_bytes and received. The trigger of a
@@ -41,9 +41,9 @@ import math
 
 
 class NsccModel:
-    """Keep one congestion window as NSCC does."""
+    """Compute one congestion window as NSCC does."""
 
-    FAST_REPLACES = False  # True: fast increase stands in for proportional increase (choice 11)
+    FAST_REPLACES = False  # True: fast increase replaces proportional increase (choice 11)
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class NsccModel:
         max_cwnd_bytes: float | None = None,
         disable_qa: bool = False,
     ) -> None:
-        """Take the settings and start with a full window."""
+        """Store the settings and start with a full window."""
         self.config_base_rtt, self.base_rtt = base_rtt_ns, base_rtt_ns
         self.link_bps, self.mtu, self.trim = link_bps, mtu_bytes, trim
         self.given_qa, self.given_target, self.given_max = (qa_threshold_ns, target_delay_ns, max_cwnd_bytes)
@@ -76,10 +76,10 @@ class NsccModel:
         self.adjust_start: float | None = None
         self.last_decrease: float | None = None
         self.cwnd = math.inf
-        self._derive()  # cuts cwnd to max_wnd
+        self._derive()  # limits cwnd to max_wnd
 
     def _derive(self) -> None:
-        """Work out every constant that hangs on base_rtt."""
+        """Compute every constant that depends on base_rtt."""
         mtu, bdp = self.mtu, self.link_bps * self.base_rtt / 8e9
         default_target = (0.75 if self.trim else 1.0) * self.base_rtt
         self.target = default_target if self.given_target is None else self.given_target
@@ -97,7 +97,7 @@ class NsccModel:
         self.cwnd = float(min(max(cwnd, self.mtu), self.max_wnd))
 
     def _average(self, delay: float) -> None:
-        """Move the average delay a little towards this delay."""
+        """Move the average delay towards this delay."""
         self.avg_delay += self.delay_weight * (delay - self.avg_delay)
 
     def on_ack(
@@ -110,7 +110,7 @@ class NsccModel:
         penalty: int = 0,
         restore: bool = False,
     ) -> None:
-        """Take one ACK: counts, penalty, delay, quick adapt, quadrant, Fulfil."""
+        """Process an ACK: counts, penalty, delay, quick adapt, quadrant, Fulfil."""
         if self.adjust_start is None:
             self.adjust_start = now_ns
         self.received += newly_bytes
@@ -138,7 +138,7 @@ class NsccModel:
         self._fulfil(now_ns)
 
     def _penalise(self, newly: int, inflight: int, penalty: int, restore: bool) -> None:
-        """Cut the window by the receiver's penalty, or give the saved window back."""
+        """Cut the window by the receiver's penalty, or restore the saved window."""
         if penalty:
             if self.saved_cwnd is None:
                 self.saved_cwnd = self.cwnd
@@ -148,7 +148,7 @@ class NsccModel:
             self.saved_cwnd = None
 
     def _grow(self, newly: int, delay: float) -> None:
-        """Grow in proportion to the delay left, and fast once the path has long been empty."""
+        """Grow in proportion to the delay that is left, and fast if the path has been empty for long."""
         if delay < self.fast_delay:
             self.fast_count += newly
             self.fast = self.fast or self.fast_count > self.cwnd
@@ -158,7 +158,7 @@ class NsccModel:
             self.inc_bytes += self.alpha * newly * (self.target - delay)
 
     def _decrease(self, now: float) -> None:
-        """Cut the window by how far the average is above the target, once per base RTT."""
+        """Cut the window in proportion to the average's distance from the target, once per base RTT."""
         due = self.last_decrease is None or now - self.last_decrease >= self.base_rtt
         if due and self.avg_delay > self.target:
             cut = self.gamma * (self.avg_delay - self.target) / self.avg_delay
@@ -166,7 +166,7 @@ class NsccModel:
             self.last_decrease = now
 
     def _fulfil(self, now: float) -> None:
-        """Pay the saved-up increase out when the period or the byte count is full."""
+        """Add the saved increase to the window when the period or the byte count is full."""
         assert self.adjust_start is not None
         period_passed = now - self.adjust_start >= self.adjust_period
         if period_passed or self.received > self.adjust_bytes:
@@ -177,10 +177,10 @@ class NsccModel:
                 self.adjust_start = now
 
     def _quick_adapt(self, now: float, loss: bool, marked: bool, delay: float, inflight: int) -> bool:
-        """Set the window to what really arrived; return true if it acted or swallowed."""
+        """Set the window to the bytes that really arrived. Return True if it acted or swallowed."""
         if self.disable_qa:
             return False
-        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # swallowed
+        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # such an ACK is swallowed
         if not acted and now >= self.qa_end:
             reason = self.trigger or loss or delay > self.qa_threshold
             if self.qa_end != 0 and reason and self.achieved < int(self.max_wnd) >> self.qa_gate:
@@ -193,12 +193,12 @@ class NsccModel:
         return acted
 
     def on_inferred_loss(self, lost_bytes: int) -> None:
-        """Take one silent loss: one packet of window, never quick adapt."""
+        """Process an inferred loss: subtract the lost bytes from the window. Quick adapt never acts here."""
         self.bytes_ignored += lost_bytes
         self._set(self.cwnd - lost_bytes)
 
     def on_trim_nack(self, now_ns: float, lost_bytes: int, inflight_bytes: int) -> None:
-        """Take a NACK with reason TRIMMED or LASTHOP (without receiver credits, both the same)."""
+        """Process a NACK with reason TRIMMED or LASTHOP. Without receiver credits both are the same."""
         self._average(self.config_base_rtt)
         self.bytes_ignored += lost_bytes
         self.trigger = True
@@ -206,4 +206,4 @@ class NsccModel:
             self._set(self.cwnd - lost_bytes)
 
     def on_other_nack(self, lost_bytes: int) -> None:
-        """Take a NACK with any other reason: only the caller's inflight count changes."""
+        """Process a NACK with any other reason. Only the inflight count changes, which the caller keeps."""

@@ -1,4 +1,4 @@
-"""The network of `mrc_sim` under endpoints whose packets are objects."""
+"""The network of `mrc_sim` with endpoints whose packets are Python objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.mrc_sim import TRIMMED_LENGTH, Sim
 
 
 class ObjectSim(Sim):
-    """As `Sim`, without bytes. It cannot corrupt frames, nor keep them."""
+    """Like `Sim`, with packets that are not bytes. It cannot corrupt or keep frames."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(endpoint_class=partial(Endpoint, objects=True), **options)

@@ -1,4 +1,4 @@
-"""Another Python process, with a hash seed or a kind of core of its own."""
+"""Run Python in another process, with a given hash seed or kind of core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 
 
 def output_of(*args: str, **env: str) -> str:
-    """Return what Python prints with these arguments and, beside this process's, these variables."""
+    """Return what Python prints with these arguments and additional environment variables."""
     return subprocess.run(
         [sys.executable, *args],
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},

@@ -1,9 +1,9 @@
-"""mrclab as on Windows or macOS, as far as Linux can show that: in processes of its own.
+"""Run mrclab as if on Windows or macOS, as far as Linux can imitate them, in separate processes.
 
-`become` lets the modules of this repository, and no others, see another system. Modules and names that Python
-does not have there are missing (typeshed says which), and so are packages for Linux alone, files under /proc,
-/sys and /run, libraries of C, and all programs but Python. On Windows, text is written with that system's
-line ends and encoding where the code does not choose them, and a file cannot be renamed to a name in use.
+`become` imitates another system for the modules of this repository only. Python's modules and names that the
+system does not have are missing (typeshed lists them). Also missing are packages only for Linux, files under
+/proc, /sys and /run, libraries of C, and all programs except Python. On Windows, text has that system's line
+ends and encoding unless the code chooses them, and a file cannot be renamed to a name in use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.paths import ROOT
 
 SYSTEMS = ("win32", "darwin")
 LINUX_ONLY = frozenset({"mininet", "pyroute2"})
-"""Packages that pip installs on Linux alone."""
+"""Packages that pip installs only on Linux."""
 KERNEL_FOLDERS = ("/proc/", "/sys/", "/run/")
 CHOSEN_BY = "MRCLAB_TEST_SYSTEM"
 _START = """\
@@ -34,13 +34,13 @@ become(os.environ[CHOSEN_BY])
 """
 _NOT_IN_NAMES = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$')
 _OF_PYTHON = frozenset({"pathlib", "shutil", "subprocess", "tempfile", "contextlib", "importlib", "ctypes"})
-"""Modules through which a module of ours opens files and starts programs."""
+"""Modules of Python through which our modules open files and start programs."""
 
 
 def environment(system: str, folder: Path) -> dict[str, str]:
-    """Return the environment in which Python, and all that it starts, is as on another system.
+    """Return an environment in which Python and its children behave as on another system.
 
-    `folder` gets the module that sees to that as Python starts.
+    Python imports `sitecustomize` when it starts; this module is written into `folder`.
     """
     (folder / "sitecustomize.py").write_text(_START, encoding="utf-8")
     pipes = {"PYTHONIOENCODING": "cp1252"} if system == "win32" else {}
@@ -54,7 +54,7 @@ def environment(system: str, folder: Path) -> dict[str, str]:
 
 
 def become(system: str) -> None:
-    """Show another system to the modules of this repository, from now on and until the process ends."""
+    """Imitate another system for the modules of this repository, until the process ends."""
     real = builtins.__import__
 
     def import_as_there(
@@ -77,7 +77,7 @@ def become(system: str) -> None:
 
 
 class _Seen(ModuleType):
-    """A module of Python as it is on another system."""
+    """A module of Python as another system has it."""
 
     def __init__(self, module: ModuleType, lacking: frozenset[str], different: dict[str, Any]) -> None:
         super().__init__(module.__name__)
@@ -109,7 +109,7 @@ _DIFFERENT: dict[str, dict[str, dict[str, Any]]] = {
 
 @cache
 def missing(module: str, system: str) -> frozenset[str] | None:
-    """Return the names that a module of Python lacks on a system; None where it lacks the module."""
+    """Return the names that a module of Python lacks on a system, or None if the system lacks the module."""
     if module not in sys.stdlib_module_names or (stub := _stub(module)) is None:
         return frozenset()
     text = stub.read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def missing(module: str, system: str) -> frozenset[str] | None:
 
 
 def _stub(module: str) -> Path | None:
-    """Return typeshed's file of a module, as mypy brings it; None if there is none."""
+    """Return mypy's typeshed file of a module, or None if there is none."""
     import mypy
 
     stubs = Path(mypy.__path__[0]) / "typeshed" / "stdlib"
@@ -146,13 +146,13 @@ def _names(body: Sequence[ast.stmt], system: str) -> Iterator[str]:
 
 
 def _ours(of: dict[str, Any]) -> bool:
-    """Return whether a module, whose globals these are, belongs to this repository, tests aside."""
+    """Return whether a module with these globals belongs to this repository. Its tests do not count."""
     file = str(of.get("__file__") or "")
     return file.startswith(f"{ROOT}{os.sep}") and not file.startswith((f"{ROOT}/tests/", f"{ROOT}/."))
 
 
 def _asked_by_us() -> bool:
-    """Return whether a module of this repository opens a file, or starts a program, in the call under way."""
+    """Return whether a module of this repository is the caller that opens a file or starts a program."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
@@ -163,7 +163,7 @@ def _asked_by_us() -> bool:
 
 
 def _refuse(event: str, of: tuple[Any, ...]) -> None:
-    """Raise what another system raises where files or programs are Linux's alone."""
+    """Raise the error of another system for files or programs that only Linux has."""
     if event in ("open", "os.listdir", "os.scandir"):
         if str(of[0]).startswith(KERNEL_FOLDERS) and _asked_by_us():
             raise FileNotFoundError(2, "No such file or directory", of[0])
@@ -174,7 +174,7 @@ def _refuse(event: str, of: tuple[Any, ...]) -> None:
 
 
 def _refuse_as_windows(event: str, of: tuple[Any, ...]) -> None:
-    """Raise what Windows raises for a new file's name that it does not take, or that is in use."""
+    """Raise the error of Windows for a new file's name that is invalid or in use."""
     if event == "os.mkdir" or (event == "open" and of[2] & os.O_CREAT):
         made = of[0]
     elif event == "os.rename":
@@ -188,7 +188,7 @@ def _refuse_as_windows(event: str, of: tuple[Any, ...]) -> None:
 
 
 def _act_as_windows() -> None:
-    """Let our modules write text, and rename files, with Windows' defaults and rules."""
+    """Make our modules write text and rename files by the rules of Windows."""
     sys.addaudithook(_refuse_as_windows)
     opened, renamed = builtins.open, os.rename
 

@@ -1,6 +1,6 @@
-"""The command ``mrclab`` as blocks of pages call it: in a test, what goes on until Ctrl-C is ended so.
+"""The command ``mrclab`` for blocks of pages. A test ends commands that run until Ctrl-C.
 
-With PAGES_FABRIC set, a fabric is up for all blocks, so ``up`` and ``down`` find their work done.
+With PAGES_FABRIC set, one fabric is up for all blocks, so ``up`` and ``down`` do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERRUPTED = (0, 130, -signal.SIGINT)
 
 
 def main(words: list[str]) -> int:
-    """Run it; return the exit code."""
+    """Run the command and return its exit code."""
     command = [sys.executable, "-m", "mrclab", *words]
     if words[:1] in (["up"], ["down"]) and "PAGES_FABRIC" in os.environ:
         return 0
@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
         os.execv(command[0], command)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        child.stdout.read(1)  # it works
+        child.stdout.read(1)  # its first output shows that it works
         child.send_signal(signal.SIGINT)
         child.stdout.read()
     return 0 if child.returncode in INTERRUPTED else 1

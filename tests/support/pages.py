@@ -1,13 +1,13 @@
-"""The blocks of README and docs: what each is, and what the comment above it says of running it.
+"""The code blocks of README and docs, and the comment above each, which says how a test runs the block.
 
-A block of commands or Python has one of these comments in the line above:
+The line above a block of commands or Python has one of these comments:
 
 * ``run``: commands that need neither root nor a fabric;
-* ``run as root``: commands on the fabric ``lab``; ``run as root, without a fabric``: programs that bring up
-  their own, and commands that must not meet one;
+* ``run as root``: commands on the fabric ``lab``; ``run as root, without a fabric``: programs that bring up a
+  fabric themselves, and commands that work only without a fabric;
 * ``planned: REASON``: commands that a test runs with ``--dry-run``;
 * ``not run: REASON``;
-* ``file NAME``: what is in a file that other blocks use.
+* ``file NAME``: the content of a file that other blocks use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Block:
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
-        """The words of each command of ours in it."""
+        """The words of each `mrclab` command in the block."""
         return () if self.language else tuple(_commands(self.text))
 
 
@@ -83,7 +83,7 @@ def _commands(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def named_in_text() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return each whole command that the text of a page names, with the page."""
+    """Return each complete command that the text of a page mentions, with the page."""
     found = []
     for path in PAGES:
         for command in _INLINE.findall(path.read_text(encoding="utf-8")):
@@ -93,7 +93,7 @@ def named_in_text() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def indented_commands() -> tuple[str, ...]:
-    """Return commands outside of fenced blocks, which no test would see."""
+    """Return commands outside of fenced blocks. No test would run them."""
     found = []
     for path in PAGES:
         outside = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)

@@ -1,4 +1,4 @@
-"""Where the checkout and the test data lie."""
+"""The folders of the checkout and of the test data."""
 
 from pathlib import Path
 

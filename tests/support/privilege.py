@@ -1,6 +1,6 @@
-"""Running a command as a person who is not root would, wherever the files lie."""
+"""Run a command as a user who is not root, wherever the files are."""
 
-# Nobody, with no privilege but to read: a checkout below /root stays readable.
+# The user nobody, whose only privilege is to read every file, even in a checkout below /root.
 AS_NOBODY = (
     "setpriv",
     "--reuid=65534",

@@ -67,7 +67,7 @@ class Writes:
     def check(self, sent: Iterable[Event], received: Iterable[Event]) -> None:
         """Check that every message completed once and in order, and that every byte was placed once.
 
-        ``sent`` and ``received`` are all events of the two ends, those of other connections too.
+        ``sent`` and ``received`` are all events of the two ends, including those of other connections.
         """
         completed = [e for e in sent if isinstance(e, SendCompleted) and e.qpn == self._qpn]
         wanted = [(n, Status.SUCCESS, length) for n, (length, _) in enumerate(self.messages)]
@@ -76,7 +76,7 @@ class Writes:
         expected = [(n, length) for n, (length, immediate) in enumerate(self.messages) if immediate]
         assert [(e.imm, e.length_bytes) for e in got] == expected
         assert [e.rqmsn for e in got] == [n & 0xFFFF for n in range(len(expected))]
-        # Not a comparison of bytes: pytest would take minutes to print how megabytes differ.
+        # The bytes are compared first, because pytest would take minutes to show how megabytes differ.
         right = bytes(self._region.view) == self._data
         assert right, "the bytes are not those that were written"
         theirs = self._receiver.qp_counters(self._remote)
@@ -87,7 +87,7 @@ class Writes:
 
 
 class Overlaps:
-    """Faults that overlap in time: the first one at a place breaks it, the end of the last one mends it."""
+    """Faults that overlap in time. At each place, the first begin breaks it, and the last end mends it."""
 
     def __init__(self) -> None:
         self._held: Counter[tuple[object, ...]] = Counter()

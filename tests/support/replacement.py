@@ -1,8 +1,8 @@
-"""Texts with one passage replaced: breaks of the sources, mistakes of the labs."""
+"""Replace one passage of a text, for errors in sources and mistakes in labs."""
 
 
 def replace_once(text: str, old: str, new: str) -> str:
-    """Return the text with `new` in the place of `old`; raise ValueError unless that occurs exactly once."""
+    """Return the text with `old` replaced by `new`. Raise ValueError unless `old` occurs exactly once."""
     count = text.count(old)
     if count != 1:
         raise ValueError(f"{old!r} occurs {count} times")

@@ -1,4 +1,4 @@
-"""The interpreter's tables with the plain IPv6 routes that the controller writes."""
+"""The tables of the model of P4, with the plain IPv6 routes that the controller writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEND, READ = "MrcIngress.ecmp.send_to", "MrcIngress.ecmp.read_ev"
 
 
 def routed_rules(routing: Routing) -> dict[str, list[Rule]]:
-    """Return the rules of both tables."""
+    """Return the rules of the two tables of routes."""
     routes = []
     for route in routing.routes:
         net = IPv6Network(route.prefix)
@@ -23,7 +23,7 @@ def routed_rules(routing: Routing) -> dict[str, list[Rule]]:
 
 
 def routed_profile(routing: Routing) -> Profile:
-    """Return the members and groups."""
+    """Return the members and groups of the action profile."""
     members: dict[int, tuple[str, tuple[int, ...]]] = {m.port: (SEND, _args(m)) for m in routing.members}
     for reader in routing.readers:
         members[READER_ID] = READ, (reader.shift, reader.mask)

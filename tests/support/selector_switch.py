@@ -1,4 +1,4 @@
-"""A switch whose tables choose members of groups, beside the model with the same members."""
+"""A switch whose tables choose members of groups, and the model of P4 with the same members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.switch_kit import (
 
 
 class Switch:
-    """A switch that runs the program, a client of it, and the interpreter with the same contents."""
+    """A switch that runs the program, its client, and the model with the same entries."""
 
     def __init__(self, client: Client, info: p4i.P4Info, json: bytes) -> None:
         self.client = client

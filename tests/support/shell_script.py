@@ -1,4 +1,4 @@
-"""What the tests of p4runtime-shell type, natively and in Docker."""
+"""The lines that tests type into p4runtime-shell, natively and in Docker."""
 
 SCRIPT = """\
 tables

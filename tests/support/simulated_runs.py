@@ -1,4 +1,4 @@
-"""Short simulated runs with all that a fabric does to packets, as bytes that two runs can be compared by."""
+"""Short simulated runs with everything that a fabric does to packets. Two runs can be compared by a hash."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "drain": {"transports": ["mrc"], **DRAIN},
     "two-ranks": {"transports": ["mrc"], "workload": ALL_REDUCE},
 }
-"""What is asked for, beside an incast on a small fabric with a warm-up."""
+"""The runs: an incast on a small fabric with a warm-up, and others."""
 
 
 def carry_out(name: str, out: Path, seed: int = 1, *, capture: bool = True) -> Evidence:
-    """Carry out one of the runs; it leaves its files in `out`."""
+    """Carry out one of the runs. It leaves its files in `out`."""
     asked = {
         "name": name,
         "topology": {"name": name, **TOPOLOGY},
@@ -58,7 +58,7 @@ def carry_out(name: str, out: Path, seed: int = 1, *, capture: bool = True) -> E
 
 
 def digest(out: Path, found: Evidence) -> str:
-    """Return a digest of a run's captures, event logs and faults, byte for byte, and of what was counted."""
+    """Return a hash over the bytes of a run's captures, event logs and faults, and over its counters."""
     content = hashlib.sha256()
     for path in sorted(out.rglob("*")):
         if path.suffix in (".pcap", ".jsonl", ".json"):
@@ -73,7 +73,7 @@ def digest(out: Path, found: Evidence) -> str:
 
 
 def main(seed: str = "1", *names: str) -> None:
-    """Print the digest of each run, or of those named."""
+    """Print the hash of each run, or of the named runs."""
     for name in names or RUNS:
         with tempfile.TemporaryDirectory() as folder:
             print(name, digest(Path(folder), carry_out(name, Path(folder), int(seed))))

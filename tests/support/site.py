@@ -1,4 +1,4 @@
-"""The site that `make site` builds, served offline from a plain file server, for a real browser."""
+"""The site that `make site` builds, served by a local file server for a real browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SITE = ROOT / "site"
-"""What `make site` builds."""
+"""The folder that `make site` writes."""
 WAIT_MS = 300_000
 SIZES = ((390, 844), (768, 1024), (1280, 720), (1920, 1080), (3840, 2160))
 
@@ -30,7 +30,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Serve the site and yield the address of its simulating pages; skip the test if there are none."""
+    """Serve the site and yield the address of its simulating pages. Skip the test if there are none."""
     if not (SITE / "play" / "lab.html").exists():
         pytest.skip("'make site' was not run, or could not reach npm's registry or PyPI")
     handler = functools.partial(_Quiet, directory=str(SITE))
@@ -47,9 +47,9 @@ def view(
     reduced_motion: Literal["reduce", "no-preference"] | None = None,
     before: str | None = None,
 ) -> Iterator[Page]:
-    """Open a page, which must not print to the console or send a request to another server.
+    """Open a page. Fail if it prints to the console or sends a request to another server.
 
-    ``before`` is a script that runs before those of the page. The console's text is added to any failure.
+    ``before`` is a script that runs before the page's scripts. A failure shows the text of the console.
     """
     page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion=reduced_motion)
     page.set_default_timeout(WAIT_MS)
@@ -73,7 +73,7 @@ def view(
 
 
 def pictures(page: Page, name: str) -> None:
-    """Look for anything wider than the screen at each size, and keep pictures where they are asked for."""
+    """Check that nothing is wider than the screen at each size. Save pictures if MRCLAB_PICTURES is set."""
     directory = os.environ.get("MRCLAB_PICTURES")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})

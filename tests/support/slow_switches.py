@@ -1,4 +1,4 @@
-"""Switches as slow as BMv2's, in virtual time: one CPU serves them in turns, and frames wait for theirs."""
+"""Switches as slow as BMv2's, in virtual time: one CPU serves all switches one after another."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from tests.support.nic_client import STEP_NS, Nic, Wire
 
 T1_USID = slice(46, 48)
-"""Where a frame's outer destination names the T1, after 14 bytes of Ethernet and 24 of IPv6."""
+"""The T1's uSID in a frame: in the outer destination, after 14 bytes of Ethernet and 24 of IPv6."""
 
 
 @dataclass
 class Switch:
-    """A switch's input queue: for each frame the NIC that it goes to, and its port."""
+    """A switch's input queue: for each frame, the NIC and the port to which it goes."""
 
     frames: deque[tuple[Nic, int, bytes]] = field(default_factory=deque)
 
 
 class SlowWire(Wire):
-    """Two hosts' NICs with one CPU between them, which serves the switches in turns of ``turn_ns``.
+    """Two hosts' NICs with one CPU between them. It serves each switch for ``turn_ns`` at a time.
 
-    A full frame takes it ``cost_ns``, a control frame a third. Frames through the T1 ``dead`` (plane, and the
-    two bytes of its uSID) are lost.
+    The CPU needs ``cost_ns`` for a full frame and a third of that for a control frame. Frames through the T1
+    ``dead`` (plane, and the two bytes of its uSID) are lost.
     """
 
     def __init__(self, target: str, cost_ns: int, turn_ns: int) -> None:
@@ -34,11 +34,11 @@ class SlowWire(Wire):
         self._left_ns = self._worked_ns = 0
         self.dead: tuple[int, bytes] | None = None
         self.events: Counter[str] = Counter()
-        """Of both NICs, by the names of their classes."""
+        """The number of events of both NICs, by the names of their classes."""
 
     @property
     def switches(self) -> list[tuple[int, bytes]]:
-        """Those that frames have passed."""
+        """The switches that frames have passed."""
         return list(self._switches)
 
     def run(self, steps: int = 30) -> None:

@@ -1,10 +1,9 @@
-"""A small model of two NICs, explored exhaustively: two paths, two queue pairs that share a window.
+"""All possible runs of two NICs with two paths and two queue pairs that share a window, up to a length.
 
-The model is the real core. A schedule is a list of steps of an adversary: which frame in flight arrives or is
-lost next, that a timer fires, that a mark, a port or an operator interferes. `explore` tries all schedules up
-to a length; schedules that lead to the same state, by a hash over all that the two NICs hold, go on once.
-After each schedule the network is fair again: every frame arrives and timers fire, and the properties must
-hold in the end.
+The NICs run the real core. A schedule is a list of steps of an adversary. It chooses which frame in flight
+arrives or is lost next. It can also fire timers, mark frames, fail ports and act as an operator. `explore`
+tries all schedules up to a length. If several schedules lead to the same state (compared by a hash), only one
+of them is continued. After each schedule all frames arrive and timers fire; then the properties must hold.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from tests.support.mrc_sim import is_data, mark_ce, port_addresses, remote_paths
 Step = tuple[str, int]
 PLANES, MTU = 2, 64
 MESSAGES = ((2 * MTU + 5, 9), (MTU,))
-"""Lengths by queue pair: three packets and one, and one."""
+"""The message lengths of each queue pair. In packets: 3 and 1 for the first, and 1 for the second."""
 NEAR = 2
-"""Of the frames in flight so many, the oldest, may arrive or be lost next."""
+"""The number of frames in flight, the oldest ones, that may arrive or be lost next."""
 FAIR_STEPS = 4000
 
 
 @dataclass
 class Budget:
-    """How often the adversary may interfere."""
+    """The number of times that the adversary may interfere, by kind."""
 
     lose: int = 2
     mark: int = 1
@@ -81,7 +80,7 @@ class World:
             self.events[n].extend(end.events())
 
     def steps(self) -> Iterator[Step]:
-        """Yield what the adversary may do now."""
+        """Yield the steps that the adversary may take now."""
         budget = self.budget
         for at in range(min(NEAR, len(self.flying))):
             yield "arrive", at
@@ -97,7 +96,7 @@ class World:
             yield "deny", 0
 
     def take(self, step: Step) -> None:
-        """Do one step."""
+        """Take one step."""
         kind, at = step
         if kind in ("arrive", "lose", "mark"):
             target, port, frame = self.flying.pop(at)
@@ -124,7 +123,7 @@ class World:
             getattr(end, do)([c.ev for c in end.ev_counters(pair[0])], self.now_ns, pair[0])
 
     def finish(self) -> str | None:
-        """Be fair: all frames arrive, timers fire. Return the first property that does not hold."""
+        """Let all frames arrive and timers fire. Return the first property that does not hold."""
         self._set_all("allow")
         self.ends[1].set_port_state(1, True, self.now_ns)
         self._drain()
@@ -171,7 +170,7 @@ class World:
         return None if self._statuses_equal() else "the ends differ about ports"
 
     def digest(self) -> bytes:
-        """Return a hash over all that the NICs hold and all that is in flight."""
+        """Return a hash over the state of the NICs and the frames in flight."""
         seen: dict[int, int] = {}
         parts = deque([repr((self.flying, self.now_ns, self.budget))])
         for end in self.ends:
@@ -184,7 +183,7 @@ _CODE = (FunctionType, MethodType, BuiltinFunctionType, type)
 
 
 def _walk(value: Any, seen: dict[int, int], parts: deque[str]) -> None:
-    """Append all that an object holds, each object once."""
+    """Append the content of an object. Each object is read once."""
     if isinstance(value, _PLAIN):
         parts.append(repr(value))
     elif isinstance(value, random.Random):
@@ -214,7 +213,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def explore(options: Mapping[str, Any], depth: int) -> Found:
-    """Try all schedules up to a length; see the module."""
+    """Try all schedules up to a length (see the module)."""
     found, known = Found(), set[bytes]()
     coming: deque[tuple[Step, ...]] = deque([()])
     while coming:

@@ -1,7 +1,7 @@
-"""Checks of how the project's modules hang together, as pure functions over sources.
+"""Checks of the imports and sizes of the project's modules, as pure functions over sources.
 
-A project is a mapping of paths to sources: ``{"hosts/mrc/psn.py": "...", ...}``. Each check returns what
-breaks its rule, one line each, sorted; an empty list is good.
+A project is a mapping of paths to sources: ``{"hosts/mrc/psn.py": "...", ...}``. Each check returns the
+violations of its rule, one line each, sorted. An empty list means that there are none.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ROOMS = (
     ("labs", "exercises"),
     ("mrclab",),
 )
-"""The packages in their order: each imports only from itself and from those before it.
+"""The packages in their order. Each package imports only from itself and from earlier packages.
 
-All but the last are folders at the top level to which a link in mrclab leads: ``hosts`` is ``mrclab.hosts``.
+All but the last are top-level folders to which a link in mrclab leads: ``hosts`` is ``mrclab.hosts``.
 """
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -40,14 +40,14 @@ PURE = tuple(
     f"mrclab.{name}"
     for name in ("topologies", "faults", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 )
-"""Packages without I/O: time and randomness are arguments there."""
+"""Packages without I/O. They get time and randomness as arguments."""
 VALUES = (
     "mrclab.linux.errors",
     "mrclab.p4src",
     "mrclab.controller.queues",
     "mrclab.experiments.measure.life",
 )
-"""What pure packages may take from others: values and arithmetic."""
+"""Modules of other packages that pure packages may import: values and arithmetic."""
 IO_MODULES = frozenset(
     [
         "asyncio",
@@ -85,7 +85,7 @@ WIDE_REASON = f"More than {MAX_MODULES} modules"
 
 
 def module_name(path: str) -> str:
-    """Return the dotted name of the module at a path: a package's for its ``__init__.py``."""
+    """Return the dotted name of the module at a path. An ``__init__.py`` has the name of its package."""
     parts = PurePosixPath(path).with_suffix("").parts
     if parts[0] in RANK and parts[0] != "mrclab":
         parts = ("mrclab", *parts)
@@ -93,21 +93,21 @@ def module_name(path: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module of ours (``hosts`` of ``mrclab.hosts.agent``), or its top-level package."""
+    """Return the package of a module of ours (``hosts`` of ``mrclab.hosts.agent``) or its first name."""
     top, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     return room if top == "mrclab" and room in RANK else top
 
 
 def is_in(module: str, packages: str | Iterable[str]) -> bool:
-    """Return True if a module is one of these packages or lies in one."""
+    """Return True if a module is one of these packages or is inside one."""
     names = [packages] if isinstance(packages, str) else packages
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
 @cache
 def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
-    """Return each import, wherever it stands: the module, and the name taken from it (None: the whole)."""
+    """Return each import in the source: the module, and the imported name, or None for the whole module."""
     package = module_name(path).split(".")
     if not path.endswith("__init__.py"):
         package = package[:-1]
@@ -125,7 +125,7 @@ def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def order_breaks(sources: Sources) -> list[str]:
-    """Find imports against the order of packages, of tests, and of benchmarks."""
+    """Find imports that violate the order of packages, tests or benchmarks."""
     found = set()
     for path, source in sources.items():
         module = module_name(path)
@@ -146,14 +146,14 @@ def order_breaks(sources: Sources) -> list[str]:
 
 
 def unknown_rooms(sources: Sources) -> list[str]:
-    """Find packages that have no place in the order."""
+    """Find packages that are missing from the order."""
     known = {*RANK, "tests", "benchmarks"}
     rooms = {path.split("/")[0] for path in sources if "/" in path and path.endswith("__init__.py")}
     return sorted(f"{room} is not in the order of packages" for room in rooms - known)
 
 
 def second_names(sources: Sources) -> list[str]:
-    """Find imports of a room without ``mrclab.``: Python would load its modules a second time."""
+    """Find imports of a package without ``mrclab.``: Python would load its modules a second time."""
     return sorted(
         f"{module_name(path)} imports {target}: the name is mrclab.{target}"
         for path, source in sources.items()
@@ -163,9 +163,9 @@ def second_names(sources: Sources) -> list[str]:
 
 
 def impurities(sources: Sources) -> list[str]:
-    """Find what a pure package takes from outside: modules for I/O, the clock, unseeded randomness, files.
+    """Find forbidden imports of pure packages: modules for I/O, the clock, unseeded randomness, files.
 
-    Of our own modules, a pure one may import pure ones alone, and `VALUES`.
+    Of mrclab's modules, a pure package may import only pure ones and `VALUES`.
     """
     found = set()
     for path, source in sources.items():
@@ -192,7 +192,7 @@ def impurities(sources: Sources) -> list[str]:
 
 
 def too_long(sources: Sources) -> list[str]:
-    """Find modules of too many lines whose docstring does not say why (``Longer than 500 lines: ...``)."""
+    """Find modules with too many lines whose docstring gives no reason (``Longer than 500 lines: ...``)."""
     return sorted(
         f"{path} is longer than {MAX_LINES} lines"
         for path, source in sources.items()
@@ -201,7 +201,7 @@ def too_long(sources: Sources) -> list[str]:
 
 
 def too_wide(sources: Sources) -> list[str]:
-    """Find folders of too many modules whose docstring does not say why (``More than 16 modules: ...``)."""
+    """Find folders with too many modules whose docstring gives no reason (``More than 16 modules: ...``)."""
     folders: dict[str, int] = defaultdict(int)
     for path in sources:
         folder = PurePosixPath(path)
@@ -215,6 +215,6 @@ def too_wide(sources: Sources) -> list[str]:
 
 
 def _says(source: str, reason: str) -> bool:
-    """Return True if a module's docstring gives this reason, and words after it."""
+    """Return True if a module's docstring has this heading with words after it."""
     _, found, words = (ast.get_docstring(ast.parse(source)) or "").partition(f"{reason}: ")
     return bool(found and words.strip())

@@ -1,4 +1,4 @@
-"""What workers of sweeps under test do with a point: in a module, so that any process can import it."""
+"""Functions that workers of sweeps under test call for a point. Any process can import this module."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mrclab.sweep.task import Outcome, Task
 
 
 def count(task: Task) -> Outcome:
-    """Compute a point that costs nothing."""
+    """Compute a point that takes no time."""
     return Outcome(task, {"x": float(task.seed)}, 0.0, "here")
 
 
 def die_once(task: Task) -> Outcome:
-    """Kill this process at seed 3, the first time: ``params['folder']`` remembers that."""
+    """Kill this process at seed 3, but only the first time. A file in ``params['folder']`` records that."""
     mark = Path(str(task.params["folder"])) / "died"
     if task.seed == 3 and not mark.exists():
         mark.touch()
@@ -24,7 +24,7 @@ def die_once(task: Task) -> Outcome:
 
 
 def die_always(task: Task) -> Outcome:
-    """Kill this process at seed 3, each time."""
+    """Kill this process at seed 3, each time that this point is computed."""
     if task.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return count(task)

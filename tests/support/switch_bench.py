@@ -1,4 +1,4 @@
-"""A compiled program and its model, side by side: frames go through both by BPF_PROG_TEST_RUN."""
+"""A compiled program and the model of the same program. Each frame goes through both (BPF_PROG_TEST_RUN)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compiled(path: Path) -> Compiled:
 
 
 class Bench:
-    """A loaded program, not attached, and the interpreter of the same program with the same entries."""
+    """A loaded program that is not attached, and the model of the same program with the same entries."""
 
     def __init__(self, ns: Namespace, path: Path) -> None:
         self.ns = ns
@@ -53,7 +53,7 @@ class Bench:
         self.shared.close()
 
     def add(self, table: str, rule: Rule) -> None:
-        """Put a rule into both; one that the table has already goes into neither."""
+        """Put a rule into both. If the table has the rule already, do nothing."""
         state = self.tables[table]
         match = []
         for slot, m in zip(state.layout.key, rule.key, strict=True):
@@ -81,7 +81,7 @@ class Bench:
         self.model.rules[table] = []
 
     def do(self, plan: Callable[[Transaction], object]) -> None:
-        """Plan something and do it."""
+        """Plan a transaction and apply it."""
         tx = Transaction()
         plan(tx)
         self.running.apply(tx)
@@ -89,13 +89,13 @@ class Bench:
     def compare(
         self, frame: bytes, view: Callable[[bytes], bytes] = lambda out: out
     ) -> list[tuple[int, bytes]]:
-        """Run a frame through both; returns what came out of the model.
+        """Run a frame through both and compare. Return the frames that came out of the model.
 
-        `view` takes out of a frame what may differ, such as the time of a clock.
+        `view` removes from a frame what may differ, such as the time of a clock.
         """
         expected = self.model.run(1, frame)
         code, out, _ = self.ns.run(lambda: bpf.run_once(self.path.fd, frame, self.index))
-        if expected and expected[0][0] in self.path.ifindexes:  # else there is no such port to send to
+        if expected and expected[0][0] in self.path.ifindexes:  # otherwise the frame has no port to leave by
             assert code == REDIRECT
             assert view(out).hex() == view(expected[0][1]).hex()
         else:
@@ -113,7 +113,7 @@ def bench_of(path: Path) -> Iterator[Bench]:
         ns.delete()
 
 
-# Edges make carries, sign changes and shifts by everything.
+# Values at the edges of the range cause carries, changes of sign, and shifts by all bits.
 def words(width: int) -> st.SearchStrategy[int]:
     top = (1 << width) - 1
     return st.one_of(

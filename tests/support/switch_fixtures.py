@@ -12,7 +12,7 @@ from finsy.proto import p4i
 from tests.support.switch_kit import JSON, P4INFO, Namespace, read_p4info
 
 TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
-"""The choices of a test that runs on each target."""
+"""The targets on which a parametrised test runs."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def mrc_info() -> p4i.P4Info:
 
 
 def mark_bmv2(directory: Path, items: list[pytest.Item]) -> None:
-    """Mark every test in a directory as one that needs BMv2 and root."""
+    """Mark every test in a directory as a test that needs BMv2 and root."""
     missing = pytest.mark.skip(reason="simple_switch_grpc is not on PATH")
     for item in items:
         if item.path.is_relative_to(directory):

@@ -1,4 +1,4 @@
-"""What the tests of the switches share: namespaces with veth pairs, a P4Runtime client, frames."""
+"""Shared parts of the tests of switches: namespaces with veth pairs, a P4Runtime client, frames."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ip(*args: str) -> None:
 
 
 class Namespace:
-    """A network namespace of our own. `pair(a, b)` makes a veth pair in it; `run` runs a function in it."""
+    """A network namespace for a test. `pair(a, b)` makes a veth pair in it; `run` runs a function in it."""
 
     def __init__(self) -> None:
         self.name = f"swt-{uuid.uuid4().hex[:8]}"
@@ -47,13 +47,13 @@ class Namespace:
         n = self.name
         ip("-n", n, "link", "add", a, "mtu", str(mtu), "type", "veth", "peer", "name", b, "mtu", str(mtu))
         for end in (a, b):
-            # No neighbour discovery: every frame on the wire is one of ours.
+            # Without IPv6 there is no neighbour discovery, so every frame on the wire is the test's.
             flag = f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6"
             subprocess.run(["ip", "netns", "exec", n, "sh", "-c", f"echo 1 > {flag}"], check=False)
             ip("-n", n, "link", "set", end, "up")
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run a function in a thread that is in this namespace; sockets it opens stay there."""
+        """Run a function in a thread that is in this namespace. Its new sockets stay in the namespace."""
         result: list[Any] = []
 
         def body() -> None:
@@ -78,7 +78,7 @@ class Namespace:
 
     def packet_socket(self, interface: str) -> socket.socket:
         def make() -> socket.socket:
-            # With a protocol from the start it would hear all interfaces until it is bound to one.
+            # With another protocol than 0, the socket would receive from all interfaces until it is bound.
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
             s.bind((interface, 3))
@@ -98,7 +98,7 @@ class Namespace:
 
 @contextlib.contextmanager
 def forwarded(ns: Namespace, address: str) -> Iterator[str]:
-    """A loopback address of this namespace whose connections go to `address` in the other one."""
+    """Yield a loopback address of this namespace that leads to `address` in the other namespace."""
     host, _, port = address.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
     open_sockets: list[socket.socket] = [listener]
@@ -130,7 +130,7 @@ def forwarded(ns: Namespace, address: str) -> Iterator[str]:
 
 
 class Client:
-    """A plain P4Runtime client of one device, straight on the generated stub."""
+    """A plain P4Runtime client of one device, which uses the generated stub directly."""
 
     def __init__(self, address: str, device_id: int, election: int = 1) -> None:
         self.address = address
@@ -176,7 +176,7 @@ class Client:
         self.stub.SetForwardingPipelineConfig(request)
 
     def write(self, *updates: p4r.Update) -> tuple[int, int]:
-        """Write; returns the two stamps of the extension (0, 0 from a server that does not give them)."""
+        """Write the updates. Return the two times of mrclab's extension, (0, 0) if there is none."""
         request = p4r.WriteRequest(device_id=self.device_id, updates=updates)
         request.election_id.low = self.election
         _, call = self.stub.Write.with_call(request)
@@ -196,9 +196,9 @@ class Client:
 def three_ports(
     choice: str, namespace: Namespace, log_dir: Path, cpu_port: int | None = None
 ) -> Iterator[Client]:
-    """A client, not yet primary, of a switch on the target `choice`, without a program.
+    """Yield a client of a switch on the target `choice`. The client is not primary, and there is no program.
 
-    Its device_id is 4; ports 1 to 3 lead to the interfaces h1 to h3 of the namespace.
+    Its device_id is 4. Ports 1 to 3 lead to the interfaces h1 to h3 of the namespace.
     """
     for i in (1, 2, 3):
         namespace.pair(f"s{i}", f"h{i}")
@@ -217,7 +217,7 @@ def three_ports(
 
 
 class Names:
-    """Entries by the names of a P4Info."""
+    """Makes P4Runtime entries from the names in a P4Info."""
 
     def __init__(self, info: p4i.P4Info) -> None:
         self.info = info
@@ -228,8 +228,10 @@ class Names:
     def entry(
         self, table: str, match: dict[str, Any], action: str = "", *args: int, priority: int = 0
     ) -> p4r.TableEntry:
-        """`match` by field name: number, (number, prefix length), (value, "&", mask), (low, "..", high)
-        or, for an optional one, ("?", number).
+        """Return a table entry.
+
+        The values of `match` are a number, (number, prefix length), (value, "&", mask), (low, "..", high) or,
+        for an optional field, ("?", number).
         """
         t = self.tables[table]
         out = p4r.TableEntry(table_id=t.preamble.id, priority=priority)
@@ -288,7 +290,7 @@ BLOCK = 0xFCBB0000
 
 
 def sid(*usids: int) -> int:
-    """A uSID container: the block, then the given 16-bit identifiers."""
+    """Return a uSID container: the block, then the given 16-bit identifiers."""
     value, shift = BLOCK << 96, 80
     for u in usids:
         value |= u << shift
@@ -297,7 +299,7 @@ def sid(*usids: int) -> int:
 
 
 def ipv6_frame(dst: int, size: int = 154, hop_limit: int = 64, fill: int = 0) -> bytes:
-    """An Ethernet and IPv6 frame of `size` bytes whose payload is a pattern."""
+    """Return an Ethernet and IPv6 frame of `size` bytes whose payload is a pattern."""
     payload = bytes((i * 7 + fill) & 0xFF for i in range(size - 54))
     head = struct.pack("!IHBB", 6 << 28 | 5 << 20, len(payload), 59, hop_limit)
     source = bytes(15) + b"\x01"
@@ -314,9 +316,9 @@ def mrc_frame(
     stamped: bool = False,
     imm: bool = False,
 ) -> bytes:
-    """A write as MRC sends it, 138 bytes and its payload: IPv6 in IPv6, UDP, BTH, METH, [TSETH], RETH, ICRC.
+    """Return a write of MRC, 138 bytes and payload: IPv6 in IPv6, UDP, BTH, METH, [TSETH], RETH, ICRC.
 
-    The ICRC is a pattern: no switch looks at it.
+    The ICRC is a pattern, because no switch checks it.
     """
     bth = struct.pack("!BBHII", 0xCB if imm else 0xCA, 0, 0xFFFF, 7, (0x10 if stamped else 0) << 24 | 99)
     rest = b"METH" + (b"TSET" if stamped else b"") + b"RETHRETHRETHRETH" + (b"IMM." if imm else b"")
@@ -332,7 +334,7 @@ def mrc_frame(
 def srh(
     segments: Sequence[int], left: int, next_hdr: int, tlvs: bytes = b"", last: int | None = None
 ) -> bytes:
-    """A Segment Routing Header (RFC 8754 section 2). `segments` as in the header: the last to visit first."""
+    """Return a Segment Routing Header (RFC 8754 section 2). The first of `segments` is the last to visit."""
     length = 2 * len(segments) + len(tlvs) // 8
     entry = max(len(segments) - 1, 0) if last is None else last
     head = struct.pack("!BBBBBBH", next_hdr, length, 4, left, entry, 0, 0x7A6)
@@ -342,14 +344,14 @@ def srh(
 def list_frame(
     dst: int, header: bytes, carried: bytes, next_hdr: int = 43, ecn: int = 0, hop_limit: int = 64
 ) -> bytes:
-    """An outer IPv6 header, a routing header or none, and what they carry."""
+    """Return a frame with an outer IPv6 header, `header` (a routing header or b"") and `carried`."""
     head = struct.pack("!IHBB", 6 << 28 | ecn << 20 | 5, len(header + carried), next_hdr, hop_limit)
     addresses = bytes(15) + b"\x01" + dst.to_bytes(16, "big")
     return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + addresses + header + carried
 
 
 def ipv6_packet(dst: int, payload: bytes, next_hdr: int = 59, ecn: int = 0, hop_limit: int = 64) -> bytes:
-    """A bare IPv6 packet."""
+    """Return an IPv6 packet without an Ethernet header."""
     head = struct.pack("!IHBB", 6 << 28 | ecn << 20 | 9, len(payload), next_hdr, hop_limit)
     return head + bytes(15) + b"\x07" + dst.to_bytes(16, "big") + payload
 
@@ -357,7 +359,7 @@ def ipv6_packet(dst: int, payload: bytes, next_hdr: int = 59, ecn: int = 0, hop_
 def probe_frame(
     dst: int, *, capacity: int = 8, used: int = 0, version: int = 1, encapsulated: bool = True
 ) -> bytes:
-    """A path probe (p4src/probe.p4) in IPv6 and UDP, with or without another IPv6 header around."""
+    """Return a path probe (p4src/probe.p4) in IPv6 and UDP, with or without an outer IPv6 header."""
     probe = struct.pack("!BBBBIQ", version, capacity, used, 0, 0x1D1D1D1D, 0x5E57)
     probe += bytes(i + 1 & 0xFF for i in range(20 * min(used, 9)))
     probe += bytes(20 * max(capacity - used, 0)) + b"tail"
@@ -370,12 +372,12 @@ def probe_frame(
 
 
 def records_at(frame: bytes) -> int:
-    """Where the first record of a probe is."""
+    """Return the offset of the first record of a probe."""
     return 54 + (40 if frame[20] == 41 else 0) + 8 + 16
 
 
 def without_times(out: bytes) -> bytes:
-    """A probe with the time of each record zeroed."""
+    """Return a probe with the time of each record set to zero."""
     frame, start = bytearray(out), records_at(out)
     for at in range(start + 12, len(frame) - 7, 20):
         frame[at : at + 8] = bytes(8)
@@ -386,9 +388,9 @@ _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 
 
 def receive(s: socket.socket, count: int, timeout: float = 5.0) -> list[bytes]:
-    """Frames that come in on a packet socket, not those it sent; fewer than `count` only at the timeout.
+    """Return the frames that a packet socket receives, at most `count`, until the timeout.
 
-    A VLAN tag is put back where the kernel took it from.
+    Frames that the socket sent do not count. If the kernel removed a VLAN tag, it is put back.
     """
     out: list[bytes] = []
     deadline = time.monotonic() + timeout
@@ -416,12 +418,12 @@ def compare_frames(
     view: Callable[[bytes], bytes] = bytes,
     ports: tuple[int, ...] = (1, 2, 3),
 ) -> None:
-    """Send frames into h1 one by one and see that what comes out of the ports is what the model says.
+    """Send frames into h1 one by one and check that the frames from the ports are those of the model.
 
-    `view` takes out of a frame what may differ, such as the time of a clock.
+    `view` removes from a frame what may differ, such as the time of a clock.
     """
     sockets = {i: ns.packet_socket(f"h{i}") for i in ports}
-    # BMv2 captures into a ring of some thirty frames: more that go unanswered would be lost there.
+    # BMv2 captures into a ring of some thirty frames, so many frames without an answer would be lost there.
     silent, answered = 0, None
     for frame in frames:
         if silent == 8 and answered is not None:
@@ -431,7 +433,7 @@ def compare_frames(
             silent, answered = 0, frame
         else:
             silent += 1
-    # Whatever should have been dropped was not sent after all.
+    # No frame may arrive that should have been dropped.
     for s in sockets.values():
         assert receive(s, 1, 0.2) == []
         s.close()
@@ -449,7 +451,7 @@ def _exchange(
 
 
 def error_codes(error: grpc.RpcError) -> list[grpc.StatusCode]:
-    """The canonical code of each update of a Write that failed."""
+    """Return the canonical code of each update of a failed Write."""
     known = {code.value[0]: code for code in grpc.StatusCode}
     data = dict(error.trailing_metadata())["grpc-status-details-bin"]
     out = []
@@ -461,7 +463,7 @@ def error_codes(error: grpc.RpcError) -> list[grpc.StatusCode]:
 
 
 def compare_copies(namespace: Namespace, model: Interpreter, frames: list[bytes]) -> None:
-    """Send frames one by one and compare what each port gets; BMv2 has no order in which it makes copies."""
+    """Send frames one by one and compare what each port receives. BMv2 makes copies in no fixed order."""
     sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
     try:
         for sent in frames:

@@ -17,7 +17,7 @@ _PORTS = itertools.cycle(range(20_000 + 100 * _WORKER, 20_100 + 100 * _WORKER))
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback that no other test takes, nor the kernel for a connection."""
+    """Return a TCP port of the loopback that neither another test nor the kernel will use."""
     for port in itertools.islice(_PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @contextmanager
 def switch_process(port: int) -> Iterator["subprocess.Popen[str]"]:
-    """A switch without interfaces: all that the control plane needs."""
+    """Start a switch without interfaces, which is enough for the control plane."""
     command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
     process = subprocess.Popen(
         [*command, "--grpc-server-addr", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""Captures and logs made up byte by byte, so that every answer is known to the nanosecond."""
+"""Captures and logs made up byte by byte, so that every correct result is known to the nanosecond."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.experiments.measure.recording import OffsetSample
 from mrclab.hosts import eventlog
 from mrclab.topologies import Fabric, Path
 
-# realtime - monotonic of the made-up machine: some day in 2026, with odd digits so that rounding would show
+# realtime - monotonic of the made-up machine. Its odd digits would reveal any rounding.
 OFFSET_NS = 1_793_000_000_123_456_789
 ONE_WAY_NS = 40_000
 SACK_NS = 1_000  # from a packet's arrival to its SACK
@@ -35,7 +35,7 @@ def ipv6(
 
 @dataclass(frozen=True)
 class Mrc:
-    """One MRC packet. ``outer`` None leaves out the outer header; ``trim`` cuts the payload off."""
+    """One MRC packet. If ``outer`` is None, it has no outer header. ``trim`` cuts the payload off."""
 
     opcode: int = WRITE_ONLY_IMM
     psn: int = 0
@@ -59,7 +59,7 @@ class Mrc:
     srh: bytes = b""
 
     def frame(self) -> bytes:
-        """From the first IPv6 header on."""
+        """Return the bytes from the first IPv6 header on."""
         flags = self.rtx << 29 | self.stamped << 28 | self.psn
         body = struct.pack("!BBHII", self.opcode, 0, 0xFFFF, self.qp, flags)
         if 0xC6 <= self.opcode <= 0xCB:
@@ -91,7 +91,7 @@ class Mrc:
 
 @dataclass(frozen=True)
 class Record:
-    """A packet as a capture sees it: monotonic time, and whether it went out or came in."""
+    """A packet in a capture: its monotonic time, and whether it was sent or received."""
 
     t_ns: int
     packet: Mrc
@@ -106,7 +106,7 @@ class Record:
 def pcap(
     records: Iterable[Record], *, snaplen: int = 192, offset_ns: int = OFFSET_NS, order: str = "<"
 ) -> bytes:
-    """The bytes of a capture with nanoseconds and LINUX_SLL2, stamps in realtime."""
+    """Return the bytes of a capture in nanoseconds and LINUX_SLL2, with realtime stamps."""
     out = [struct.pack(order + "IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, 276)]
     for record in records:
         frame = record.sll2()
@@ -119,14 +119,14 @@ def pcap(
 
 
 def ends(fabric: Fabric, path: Path) -> tuple[int, int]:
-    """The inner addresses, source and destination, of what travels a path."""
+    """Return the inner source and destination address of packets on a path."""
     src, dst = fabric.host(path.src), fabric.host(path.dst)
     return int(src.ports[path.plane].address), int(dst.ports[path.plane].address)
 
 
 @dataclass
 class Wire:
-    """What two captures see of packets that the test sends one by one."""
+    """Two captures of packets that the test sends one by one."""
 
     fabric: Fabric
     sender: list[Record] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Wire:
         ev: int | None = None,
         flipped: int = 0,
     ) -> None:
-        """Sends data; ``arrives_ns`` defaults to one way later, None loses it; links flip bits of the PSN."""
+        """Send data; by default it arrives one way later. None loses it. Links flip ``flipped`` bits."""
         src, dst = ends(self.fabric, path)
         ev = path.ev if ev is None else ev
         packet = Mrc(
@@ -169,14 +169,14 @@ class Wire:
             self.sender.append(Record(arrives + SACK_NS + ONE_WAY_NS, back, outgoing=False))
 
     def captures(self) -> tuple[bytes, bytes]:
-        """Both files, in order of time."""
+        """Return both capture files, in order of time."""
         sender, receiver = (sorted(side, key=lambda r: r.t_ns) for side in (self.sender, self.receiver))
         return pcap(sender), pcap(receiver)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the analysis must find for one fault, in ns since the middle of its interval."""
+    """The values that the analysis must find for one fault, in ns from the middle of its interval."""
 
     detect: int
     switch: int
@@ -185,7 +185,7 @@ class Answer:
 
 
 def log_text(events: Iterable[Event], reference_ns: int = 1_000) -> str:
-    """An event log as agents leave it. Names that the protocol does not know have the category ``new``."""
+    """Return an event log as agents write it. Event names outside the protocol have the category ``new``."""
     lines = [eventlog.header("test", "h0", reference_ns)]
     for event in events:
         words = "".join(f"_{c.lower()}" if c.isupper() else c for c in event.name).lstrip("_")
@@ -196,7 +196,7 @@ def log_text(events: Iterable[Event], reference_ns: int = 1_000) -> str:
 
 @dataclass(frozen=True)
 class Story:
-    """A whole run, made up, and what is true of it."""
+    """A made-up run, and the correct results of its analysis."""
 
     wire: Wire
     events: EventLog
@@ -206,7 +206,7 @@ class Story:
     offsets: tuple[OffsetSample, ...]
 
     def save(self, directory: FilePath) -> None:
-        """Writes the run's directory as the recorder, the agents and the runner leave it."""
+        """Write the run's directory as the recorder, the agents and the runner do."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in zip(("sender", "receiver"), self.wire.captures(), strict=True):
             (directory / f"{name}.pcap").write_bytes(data)
@@ -233,10 +233,10 @@ def tell(
     first_psn: int = (1 << 24) - 500,
     seed: int = 7,
 ) -> Story:
-    """A paced spray between the first and the last rack, each link cut and healed in turn.
+    """Return a paced spray between the first and the last rack. Each link is cut and healed, one by one.
 
-    The sender finds out ``reaction_ns`` after the first packet that was lost, retires the EV, and sends what
-    was lost again at once, 2 us apart, on other paths; a probe brings the EV back 30 ms after the repair.
+    The sender notices a loss ``reaction_ns`` after the first lost packet, and retires the EV. It sends the
+    lost packets again at once on other paths, 2 us apart. A probe restores the EV 30 ms after the repair.
     """
     chooser = random.Random(seed)
     src = fabric.hosts[0].name

@@ -1,4 +1,4 @@
-"""What tests of training share: a model that compiles in a moment, and replicas that are done at once."""
+"""Shared parts of the tests of training: a model that compiles quickly, and replicas without delay."""
 
 import os
 import select
@@ -20,9 +20,10 @@ needs_jax = pytest.mark.skipif(
 
 
 class Patient(Accelerator):
-    """An accelerator that waits for each step, as a replica in this process would take its time.
+    """An accelerator whose caller waits for each step, as for a replica in the caller's own process.
 
-    JAX has threads, and a process with threads must not fork, as other tests do: so none of it is in ours.
+    A process with threads must not fork, as other tests do. JAX starts threads, so it runs in another
+    process.
     """
 
     def __init__(self, settings: Settings, rank: int) -> None:
@@ -31,7 +32,7 @@ class Patient(Accelerator):
         self._ready = False
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled, if it is not yet."""
+        """Wait until everything is compiled, the first time."""
         if not self._ready:
             super().warm_up()
         self._ready = True
@@ -44,6 +45,6 @@ class Patient(Accelerator):
 
 @contextmanager
 def replicas(settings: Settings) -> Iterator[list[Patient]]:
-    """Yield a replica for each rank, started at once. They can be used again: step 0 starts anew."""
+    """Yield a replica for each rank, all started. They can be used again, because step 0 resets them."""
     with ExitStack() as stack:
         yield [stack.enter_context(closing(Patient(settings, rank))) for rank in range(settings.ranks)]

@@ -1,4 +1,4 @@
-"""A directory of results as a training leaves it on its way: one transport done, the next one running."""
+"""The directory of a running training: one transport has ended, and the next one is running."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ BEGIN_NS = 5_000 * MS
 
 
 def begin_run(directory: Path, scenario: str = "training") -> Run:
-    """Write run.json as `mrclab run` does first."""
+    """Write run.json, as `mrclab run` does first."""
     asked = load_scenario(scenario)
     run = Run(
         scenario=asked.name,
@@ -36,7 +36,7 @@ def begin_run(directory: Path, scenario: str = "training") -> Run:
 
 
 def finish(directory: Path, name: str, steps: int, stall_ms: float) -> None:
-    """Write a repetition that is over, with a stall in its fifth step."""
+    """Write a repetition that has ended, with a stall in its fifth step."""
     number = name.rsplit("-", 1)[1]
     end_us, now = [], 0.0
     start_us, computed_us = [], []
@@ -85,7 +85,7 @@ def begin(directory: Path, name: str) -> Path:
 
 
 def step(place: Path, number: int, took_ms: int = 150) -> None:
-    """Add a step, ``took_ms`` long of which 120 are computing; each begins 150 ms after the one before."""
+    """Add a step of ``took_ms``, of which 120 ms are computing. Steps begin every 150 ms."""
     start_ns = BEGIN_NS + 150 * MS * number
     line = {"start_ns": start_ns, "computed_ns": start_ns + 120 * MS, "end_ns": start_ns + took_ms * MS}
     _add(place / STEPS, {**line, "loss": 4.0 - 0.02 * number})

@@ -1,4 +1,4 @@
-"""tshark with our dissector, and the end of a capture, for tests."""
+"""Run tshark with mrclab's dissector, and end a capture without loss."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.paths import ROOT
 SCRIPT = ROOT / "tools" / "wireshark" / "mrc.lua"
 SEPARATOR, AGGREGATOR = "\t", ","
 END = b"mrclab: the capture ends here"
-"""Payload of a packet that no protocol of ours sends."""
+"""The payload of a packet of a protocol that mrclab does not use."""
 TIMEOUT_S = 280.0
-"""Less than a test may take. A dissector in Lua reads a thousand packets a second on a quiet machine."""
+"""Less than the limit of a test. A dissector in Lua reads a thousand packets a second on an idle machine."""
 _NO_NEXT_HEADER = 59
 
 
 def require_tshark() -> str:
-    """Return the path of tshark. Skip the test if there is none; in CI, which installs one, fail it."""
+    """Return the path of tshark. Skip the test if there is none, or in CI, which installs it, fail."""
     found = shutil.which("tshark")
     if found is None:
         if os.environ.get("CI"):
@@ -50,7 +50,7 @@ def tshark(*words: str) -> str:
 
 
 def fields_of(capture: Path, names: Sequence[str], *options: str) -> list[dict[str, str]]:
-    """Return the fields that each packet has; several values of one field are joined by commas."""
+    """Return the fields that each packet has. If a field has several values, they are joined by commas."""
     columns = [word for name in names for word in ("-e", name)]
     separators = ("-E", f"separator={SEPARATOR}", "-E", f"aggregator={AGGREGATOR}")
     text = tshark("-r", str(capture), "-T", "fields", *separators, *columns, *options)
@@ -60,7 +60,7 @@ def fields_of(capture: Path, names: Sequence[str], *options: str) -> list[dict[s
 
 
 def registered_fields(protocol: str) -> set[str]:
-    """Return the names of all fields of a protocol in the dissector, except whole headers and experts."""
+    """Return the names of all fields of a protocol in the dissector, except headers and expert items."""
     lines = [line.split("\t") for line in tshark("-G", "fields").splitlines()]
     return {
         row[2]
@@ -70,9 +70,10 @@ def registered_fields(protocol: str) -> set[str]:
 
 
 def end_capture(tcpdump: subprocess.Popen[str], capture: Path, namespace: str, ifname: str) -> None:
-    """End a capture of IPv6 once all that an interface has sent and received so far is in the file.
+    """End a capture of IPv6 when all packets of an interface so far are in the file.
 
-    tcpdump gets packets from the kernel in blocks, late: a last packet of our own shows that it has them all.
+    tcpdump gets packets from the kernel in blocks, late. When a last packet is in the file, the others are,
+    too.
     """
     ipv6 = bytes((0x60, 0, 0, 0)) + len(END).to_bytes(2, "big") + bytes((_NO_NEXT_HEADER, 1))
     addresses = socket.inet_pton(socket.AF_INET6, "fe80::1") + socket.inet_pton(socket.AF_INET6, "ff02::1")

@@ -1,6 +1,6 @@
-"""Both targets against the interpreter, on random frames and entries over real interfaces.
+"""Both targets, compared with the interpreter on random frames and entries over real interfaces.
 
-What holds here for `bmv2` shows that the interpreter is right, and what holds for `ebpf` that the target is.
+The comparison with `bmv2` shows that the interpreter is right, and that with `ebpf` that the target is right.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def match_frames(rng: random.Random) -> list[bytes]:
 
 
 def index_of(frame: bytes) -> int:
-    """Return the index into the 2,000 counters `seen`. Beyond them BMv2 writes elsewhere, and crashes."""
+    """Return the index into the 2,000 counters `seen`. With a larger index, BMv2 crashes."""
     return 4 * (int.from_bytes(frame[7:9], "big") >> 7)
 
 
@@ -179,7 +179,7 @@ def mrc_rules(rng: random.Random) -> dict[str, list[Rule]]:
 
 
 def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
-    """Ports that are busy from their first frame on, for longer than the test takes: 64 us a byte."""
+    """Make ports busy from their first frame on, for longer than the test takes (64 us per byte)."""
     queue, top = "MrcIngress.port_queue", 2**32 - 1
     classes = [(4, "trimmable"), (8, "trimmable"), (12, "cut"), (46, "urgent")]
     return {
@@ -195,7 +195,7 @@ def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
 
 
 def queue_frames(rng: random.Random) -> list[bytes]:
-    """Frames of all classes, after some that keep both ports busy for 3.4 s, as long as the test may take.
+    """Return frames of all classes. The first ones keep both ports busy for 3.4 s, the limit of the test.
 
     A wait of more than 4.3 s does not fit the entry's limit, so frames that are not trimmed must be short.
     """
@@ -215,7 +215,7 @@ def _queue_frame(rng: random.Random, dscp: int) -> bytes:
 
 
 def list_rules(rng: random.Random) -> dict[str, list[Rule]]:
-    """Every kind of segment, each with every flavour."""
+    """Return rules for every kind of segment with every flavour."""
     control = "MrcIngress.micro_segment"
     rules = mrc_rules(rng)
     for flavours in range(4):
@@ -275,18 +275,18 @@ PROGRAMS: dict[str, tuple[Path, Path, Any, Any]] = {
     "lists": (JSON, P4INFO, list_rules, list_frames),
     "probe": (JSON, P4INFO, probe_rules, probe_frames),
 }
-# What may differ between a target and the interpreter, taken out: the times in a probe.
+# Functions that remove what may differ between a target and the interpreter: the times in a probe.
 VIEWS: dict[str, Callable[[bytes], bytes]] = {"probe": without_times}
 
 
 def as_match(m: Exact | Prefix | Masked | Between, kind: int) -> Any:
-    """A key element for `Names.entry`; None where P4Runtime wants it left out."""
+    """Return a key element for `Names.entry`, or None if P4Runtime wants it left out."""
     match m:
         case Exact(value):
             return value
         case Prefix(value, length):
             return (value, length) if length else None
-        case Masked(value, mask) if kind == 6:  # optional
+        case Masked(value, mask) if kind == 6:  # an optional match
             return ("?", value) if mask else None
         case Masked(value, mask):
             return (value, "&", mask) if mask else None

@@ -1,4 +1,4 @@
-"""Starting and stopping targets, the command line, and clients that others wrote."""
+"""Starting and stopping targets, the command line, and clients of other projects."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_stop_leaves_nothing_and_a_killed_server_is_replaced(
     for kill in (True, False):
         target = EbpfTarget()
         (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-        assert "clsact" not in namespace.qdiscs()  # what the killed one left is gone
+        assert "clsact" not in namespace.qdiscs()  # the killed switch's qdisc is gone
         (pid,) = target.pids()
         assert b"MRCLAB_RUN=run-7" in Path(f"/proc/{pid}/environ").read_bytes()
         assert os.getsid(pid) == pid
@@ -212,7 +212,7 @@ def test_the_console_script_runs_a_json_file(namespace: Namespace, tmp_path: Pat
         assert line is not None
         assert line.startswith("READY 127.0.0.1:")
         h1, h2 = namespace.packet_socket("h1"), namespace.packet_socket("h2")
-        h1.send(bytes([17]) + bytes(60))  # the operation that writes the frame's length
+        h1.send(bytes([17]) + bytes(60))  # this operation writes the frame's length
         (got,) = receive(h2, 1)
         assert int.from_bytes(got[2:8], "big") == 61
         h1.close()
@@ -357,7 +357,7 @@ def test_a_fabric_of_many_switches_comes_up_in_seconds(
         (pid,) = target.pids()
         status = Path(f"/proc/{pid}/status").read_text()
         resident = int(status.split("VmRSS:")[1].split()[0])
-        assert resident < 200_000  # kB
+        assert resident < 200_000  # in kB
     finally:
         target.stop()
     assert "clsact" not in namespace.qdiscs()

@@ -1,6 +1,6 @@
-"""Programs as a course on P4 has them: what each must do is worked out here from its text, frame by frame.
+"""Programs as in a course on P4. The expected frames are computed here from the text of each exercise.
 
-Each runs on real ports over P4Runtime, and where BMv2 is installed there as well.
+Each program runs on real ports over P4Runtime, also on BMv2 if it is installed.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Lab:
         self.client.write(p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry)))
 
     def expect(self, port: int, frame: bytes, *out: tuple[int, bytes]) -> None:
-        """Send a frame into a port; `out` is all that may come out."""
+        """Send a frame into a port. Only the frames in `out` may come out."""
         self.sockets[port].send(frame)
         for i, want in out:
             assert [f.hex() for f in receive(self.sockets[i], 1)] == [want.hex()]
 
     def silent(self) -> None:
-        """Nothing more has come out of any port."""
+        """Check that no other frame has come out of any port."""
         for s in self.sockets.values():
             assert receive(s, 1, 0.2) == []
 
@@ -82,7 +82,7 @@ def ethernet(dst: bytes, src: bytes, kind: int, payload: bytes) -> bytes:
 
 
 def ipv4(src: int, dst: int, payload: bytes, *, ttl: int = 64, protocol: int = 17, length: int = 0) -> bytes:
-    """An IPv4 packet (RFC 791) with its checksum."""
+    """Return an IPv4 packet (RFC 791) with its checksum."""
     size = length or 20 + len(payload)
     head = struct.pack("!BBHHHBBHII", 0x45, 0, size, 7, 0, ttl, protocol, 0, src, dst)
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
@@ -99,7 +99,7 @@ def test_a_router_counts_the_ttl_down_and_keeps_the_checksum_right(
         for dst, port in ((HOST_B + 1, 2), (HOST_B, 3)):
             sent = ethernet(B, A, 0x800, ipv4(HOST_A, dst, data))
             s.expect(1, sent, (port, ethernet(NEXT, B, 0x800, ipv4(HOST_A, dst, data, ttl=63))))
-        # No route, a TTL that ends here, a wrong checksum, not IPv4.
+        # No route, a TTL that ends here, a wrong checksum, and a packet that is not IPv4.
         s.expect(1, ethernet(B, A, 0x800, ipv4(HOST_A, 0x0B000001, data)))
         s.expect(1, ethernet(B, A, 0x800, ipv4(HOST_A, HOST_B, data, ttl=1)))
         wrong = bytearray(ethernet(B, A, 0x800, ipv4(HOST_A, HOST_B, data)))
@@ -146,7 +146,7 @@ def test_a_calculator_answers(choice: str, namespace: Namespace, tmp_path: Path)
             s.expect(3, ethernet(B, A, 0x88B5, asked + bytes(44)), (3, ethernet(A, B, 0x88B5, answered)))
         s.expect(3, ethernet(B, A, 0x88B5, question(b"*", 1, 2) + bytes(44)))
         s.expect(3, ethernet(B, A, 0x88B5, question(b"+", 1, 2, version=2) + bytes(44)))
-        s.expect(3, ethernet(B, A, 0x88B5, b"P4"))  # too short to look ahead
+        s.expect(3, ethernet(B, A, 0x88B5, b"P4"))  # too short for the lookahead
 
 
 @pytest.mark.slow
@@ -160,15 +160,15 @@ def test_a_firewall_lets_in_what_inside_began(choice: str, namespace: Namespace,
         outward, inward = tcp(HOST_A, HOST_B, 4000, 80, 2), tcp(HOST_B, HOST_A, 80, 4000, 0x12)
         s.expect(2, inward)
         s.expect(1, tcp(HOST_A, HOST_B, 4000, 80, 0x10), (2, tcp(HOST_A, HOST_B, 4000, 80, 0x10)))
-        s.expect(2, inward)  # no SYN has been seen
-        s.silent()  # BMv2 takes frames of different ports in any order
+        s.expect(2, inward)  # there was no SYN
+        s.silent()  # BMv2 processes frames of different ports in any order
         s.expect(1, outward, (2, outward))
         s.expect(2, inward, (1, inward))
         s.expect(2, tcp(HOST_B, HOST_A, 81, 4000, 0x12))
-        # The bits are where the hashes of the five-tuple say.
+        # The bits must be at the places that the hashes of the five-tuple give.
         flow = struct.pack("!IIHHB", HOST_A, HOST_B, 4000, 80, 6)
         registers = {r.preamble.name: r.preamble.id for r in s.names.info.registers}
-        if choice == "ebpf":  # BMv2 does not read registers over P4Runtime
+        if choice == "ebpf":  # BMv2 cannot read registers over P4Runtime
             for name, cell in (
                 ("I.filter_a", crc(CRCS["crc16"], flow) % 4096),
                 ("I.filter_b", zlib.crc32(flow) % 4096),
@@ -205,7 +205,7 @@ def test_a_frame_carries_its_route(choice: str, namespace: Namespace, tmp_path: 
     with lab("paths", choice, namespace, tmp_path) as s:
         for ports in ([2, 3, 1, 2], [3, 2], [2]):
             s.expect(1, routed(ports, packet), (ports[0], routed(ports[1:], packet)))
-        s.expect(1, routed([2, 2, 2, 2, 2], packet))  # more than the stack holds
+        s.expect(1, routed([2, 2, 2, 2, 2], packet))  # more labels than the stack has room for
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_each_switch_writes_its_record_in_front(choice: str, namespace: Namespac
             sent = recorded(records, ttl)
             records = [(77, len(sent)), *records]
             s.expect(1, sent, (2, recorded(records, ttl - 1)))
-        s.expect(1, recorded(records, 60), (2, recorded(records, 59)))  # no room for a fifth
+        s.expect(1, recorded(records, 60), (2, recorded(records, 59)))  # there is no room for a fifth record
 
 
 @pytest.mark.slow
@@ -244,4 +244,4 @@ def test_a_bridge_floods_to_all_other_ports(choice: str, namespace: Namespace, t
             others = {1, 2, 3} - {port}
             s.expect(port, unknown, *((other, unknown) for other in others))
         s.expect(1, known, (3, known))
-        s.expect(3, known)  # egress drops what would go back
+        s.expect(3, known)  # egress drops frames that would go back

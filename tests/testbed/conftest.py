@@ -19,7 +19,7 @@ def tiny() -> Fabric:
 
 @pytest.fixture
 def names(tmp_path: Path) -> Iterator[Names]:
-    """Names that no other testbed on this machine has, and a check that nothing under them is left."""
+    """Yield names that no other testbed on this machine has. Check at the end that nothing is left."""
     names = Names(f"t{os.urandom(4).hex()}", tmp_path / "state")
     yield names
     left = left_in_the_end(names, within_s=10)  # a watchdog needs a moment to end

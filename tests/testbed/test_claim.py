@@ -1,4 +1,4 @@
-"""An experiment's names are its own between two of its fabrics, too, and nobody's once it has ended."""
+"""An experiment's names stay reserved between two of its fabrics, and are free once it has ended."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ def test_others_are_refused_until_its_end_however_it_ends(
             refuse_claimed(free)
         with pytest.raises(InputError, match=said), claimed(free):
             pass
-        monkeypatch.setenv(CLAIM_VARIABLE, "1")  # another experiment's
+        monkeypatch.setenv(CLAIM_VARIABLE, "1")  # the claim of another experiment
         with pytest.raises(InputError, match=said):
             refuse_claimed(free)
         take_claimed(free)

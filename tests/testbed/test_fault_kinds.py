@@ -1,4 +1,4 @@
-"""Every kind of fault on a running fabric: what it does to frames, and that undoing it leaves nothing."""
+"""Every kind of fault on a running fabric: its effect on frames, and a complete undo."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ Body = Callable[[Callable[["Bench"], None]], None]
 
 
 class Wire:
-    """Frames of our own from one host to another, over one path or over the other plane's."""
+    """Frames of the test from one host to another, over one path or over the other plane's path."""
 
     def __init__(self, lab: Lab, src: str, dst: str) -> None:
         self._lab = lab
@@ -60,7 +60,7 @@ class Wire:
         return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + payload
 
     def received(self, plane: int = 0, t1: int = 0, frames: int = FRAMES) -> list[bytes]:
-        """Sends frames over a path; those that arrive, as soon as all have or nothing comes any more."""
+        """Send frames over a path. Return those that arrive, when all have arrived or none comes any more."""
         receiver = self._sockets[self._dst.name, plane]
         while _take(receiver):
             pass
@@ -99,7 +99,7 @@ class Bench:
     wire: Wire
 
     def condition(self) -> object:
-        """All that a fault may change, and its undoing has to put back."""
+        """Return everything that a fault may change and that undoing it must restore."""
         names = self.lab.network.names
         interfaces = []
         for namespace in (names.fabric, *(names.host(h.name) for h in self.lab.fabric.hosts)):
@@ -117,14 +117,14 @@ class Bench:
         return interfaces, self.lab.controller.verify(), self.lab.faults.active, self.fault_entries()
 
     def assert_soon(self, condition: object) -> None:
-        """Check that a condition comes: the process behind a delay ends by itself."""
+        """Wait until a condition is reached, because the process behind a delay ends a moment later."""
         end = time.monotonic() + PATIENCE_S
         while self.condition() != condition and time.monotonic() < end:
             continue
         assert self.condition() == condition
 
     def fault_entries(self) -> int:
-        """Entries in the fault tables of all switches, as the switches show them."""
+        """Return the number of entries in the fault tables of all switches, read from the switches."""
         import finsy as fy
 
         from mrclab.controller.telemetry import read_all
@@ -143,7 +143,7 @@ class Bench:
 def bench_call(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Body]:
-    """Runs bodies in the thread of one lab, which stays up for the module."""
+    """Yield a function that runs tests in the thread of one lab, which stays up for the module."""
     import queue
     import threading
 
@@ -208,7 +208,7 @@ DELAY_NS = 50_000_000
 
 
 def _soonest(wire: Wire, t1: int = 0) -> int:
-    """Return the least time, of some attempts, that all frames take: a busy machine makes any one slow."""
+    """Return the shortest time of several attempts in which all frames arrive. A busy machine may be slow."""
     times = []
     for _ in range(10):
         start = time.monotonic_ns()
@@ -248,7 +248,7 @@ def _corrupts_and_goes_dark(bench: Bench) -> None:
     while time.monotonic() < end and not (dark and corrupt):
         frames = bench.wire.received()
         dark = dark or not frames
-        corrupt = corrupt or len({frame[22:38] for frame in frames}) > 1  # a bit of a source was flipped
+        corrupt = corrupt or len({frame[22:38] for frame in frames}) > 1  # a flipped bit of a source
     assert dark
     assert corrupt
 
@@ -458,7 +458,7 @@ def test_a_switch_comes_back_empty_and_counts_from_zero(
         was = bench.lab.controller.programmings[SPINE]
         assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) > 0
         bench.lab.faults.apply(Fault("switch-death", SPINE))
-        with pytest.raises(grpc.RpcError):  # it does not answer, either
+        with pytest.raises(grpc.RpcError):  # the switch does not answer either
             bench.lab.fault_tables._write(SPINE, [])
         bench.lab.faults.undo(SPINE)
         assert bench.lab.controller.programmings[SPINE] == was + 1
@@ -473,7 +473,7 @@ def test_a_write_that_fails_half_way_leaves_no_half_of_a_fault(
 ) -> None:
     def body(bench: Bench) -> None:
         tables = bench.lab.fault_tables
-        # Somebody else's entry stands in the way of one direction.
+        # An entry of another controller blocks one direction.
         one_way = Fault("blackhole", LINK, direction="down")
         tables.insert(one_way)
         with pytest.raises(grpc.RpcError):

@@ -1,4 +1,4 @@
-"""Which faults are accepted on a fabric, and what is said of the others; no network."""
+"""Which faults a fabric accepts, and the error messages for the others. No network is needed."""
 
 import pytest
 

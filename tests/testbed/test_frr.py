@@ -1,4 +1,4 @@
-"""Routers with FRRouting between namespaces: they carry TCP, notice a dead link, and leave nothing behind."""
+"""Routers with FRRouting between namespaces carry TCP, notice a dead link, and leave nothing behind."""
 
 import json
 import os
@@ -50,7 +50,7 @@ for _ in range(64):
 
 @pytest.fixture
 def names() -> Iterator[Names]:
-    """As conftest's, but below /run, where the daemons' own user gets at its files."""
+    """Yield names as conftest.py does, but with a directory below /run, which the daemons' user can read."""
     names = Names.of_prefix(f"t{os.urandom(4).hex()}")
     yield names
     left = leftovers(names)
@@ -68,13 +68,13 @@ def hops(fabric: FrrFabric, router: str) -> dict[IPv6Address, int]:
 
 
 def until_hops(fabric: FrrFabric, router: str, count: int) -> None:
-    """Returns when every host of other racks has so many ways; the test's own time limit ends the wait."""
+    """Wait until a router has this many next hops to each host of other racks, or the test's timeout."""
     while set(hops(fabric, router).values()) != {count}:
         pass
 
 
 def carry(fabric: FrrFabric, src: str, dst: str, plane: int) -> int:
-    """Sends 1 MiB by the kernel's TCP; how many bytes came."""
+    """Send 1 MiB by the kernel's TCP. Return the number of bytes that arrived."""
     network = fabric.network
     address = str(fabric.fabric.host(dst).ports[plane].address)
     pipe = subprocess.PIPE
@@ -94,7 +94,7 @@ def frames_taken_in(fabric: FrrFabric, router: str) -> int:
 
 
 def test_a_flow_keeps_its_path_whatever_its_sender_s_kernel_thinks(tiny: Fabric, names: Names) -> None:
-    """One flow by its addresses and ports; each of the sender's sockets has a random hash of its own."""
+    """A flow is given by its addresses and ports, although each socket of the sender has a random hash."""
     with FrrFabric.up(tiny, Timers(), names=names) as fabric:
         target = str(tiny.host("h3").ports[0].address)
 

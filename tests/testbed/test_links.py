@@ -1,4 +1,4 @@
-"""The cables of a fabric in real namespaces."""
+"""The links of a fabric in real namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mrclab.topologies import Fabric, build_fabric
 
 pytestmark = pytest.mark.root
 
-ETHER_TYPE = 0x88B5  # IEEE 802's for local experiments
+ETHER_TYPE = 0x88B5  # the EtherType for local experiments (IEEE 802)
 ATTEMPTS = 10
 SLOW = "name: slow\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {rate: 100 Mbit/s}}\n"
 FAR = "name: far\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {delay: 5 ms}}\n"
@@ -127,7 +127,7 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
         ):
             count = 300
             share = 0.0
-            # This process may be kept waiting, which makes a link seem slower, but no link seem faster.
+            # If this process has to wait, a link seems slower, but never faster.
             for _ in range(ATTEMPTS):
                 started = time.monotonic()
                 for _ in range(count):
@@ -143,7 +143,7 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
 
 @pytest.mark.parametrize("target", ["ebpf", "bmv2"])
 def test_a_topology_keeps_its_delays_with_netem_and_without(target: str, names: Names) -> None:
-    """Where the kernel has no netem, frames are held back at a link's ends, as the target allows."""
+    """If the kernel has no netem, the target's ends of a link delay the frames."""
     fabric = build_fabric(FAR, "far.yaml")
     with FabricNetwork.up(fabric, names=names, target=target) as network:
         cable = cables(fabric, names)[0]

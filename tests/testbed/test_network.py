@@ -1,4 +1,4 @@
-"""A whole testbed in real namespaces: up, down, and what survives whom."""
+"""A whole testbed in real namespaces: up, down, and what is left if one of its processes is killed."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_detached_testbed_whose_processes_died_is_dead(tiny: Fabric, names: Na
 
 
 def test_what_is_not_ours_stays(tiny: Fabric, names: Names) -> None:
-    foreign = f"{names.prefix}-h0"  # even under a name that we would use
+    foreign = f"{names.prefix}-h0"  # even if it has a name that we would use
     subprocess.run(["ip", "netns", "add", foreign], check=True)
     try:
         argv = ["ip", "netns", "exec", foreign, "sleep", "1000"]
@@ -228,7 +228,7 @@ def test_clean_mends_every_step_of_making_a_namespace(names: Names) -> None:
     namespaces.create(names.fabric, markers)
     for name in (bare, unmade):
         markers.write(name, namespaces.Identity(0, 0))
-    (namespaces.NETNS_DIR / bare).touch()  # killed between making the file and mounting on it
+    (namespaces.NETNS_DIR / bare).touch()  # as if killed between making the file and mounting on it
     removed = clean(names)
     assert set(removed.namespaces) == {bare, names.fabric}
     assert leftovers(names) == []
@@ -244,7 +244,7 @@ def test_mininet_attaches_from_this_process(tiny: Fabric, names: Names) -> None:
             assert net["h0"].shell is None
             assert "h0-eth1" in net["h0"].cmd("ip -br link")
             assert "p1-t0-0-eth1" in net["p1-t0-0"].popen("ip -br link").communicate()[0].decode()
-            assert net["p0-t0-0"].shell is None  # never asked for
+            assert net["p0-t0-0"].shell is None  # nothing has used the shell
             assert net.linksBetween(net["h0"], net["p0-t0-0"])[0].intf1.isUp()
             net.configLinkStatus("h0", "p0-t0-0", "down")
             assert not net.linksBetween(net["h0"], net["p0-t0-0"])[0].intf1.isUp()
@@ -313,7 +313,7 @@ def test_what_a_detached_testbed_lives_by_may_take_it_down_itself(names: Names) 
     with _runner(names, "daemon") as runner:
         removed = clean(names)
         assert runner.pid in [process.pid for process in removed.processes]
-        assert runner.wait(10) == 128 + signal.SIGTERM  # not killed while it waited for our lock
+        assert runner.wait(10) == 128 + signal.SIGTERM  # it was not killed while it waited for our lock
     assert leftovers(names) == []
 
 
@@ -322,7 +322,7 @@ def test_what_a_detached_testbed_lives_by_may_take_it_down_itself(names: Names) 
 def test_clean_mends_a_kill_at_any_moment(tmp_path: Path, delay_ms: int) -> None:
     names = Names(f"t{os.urandom(4).hex()}", tmp_path / "state")
     with _runner(names, "hurry") as runner:
-        time.sleep(delay_ms / 1000)  # to choose the moment, not to wait for anything
+        time.sleep(delay_ms / 1000)  # to choose the moment of the signal, not to wait for a condition
         runner.kill()
     clean(names)
     assert left_in_the_end(names) == []

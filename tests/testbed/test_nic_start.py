@@ -1,4 +1,4 @@
-"""The start of a NIC service that does not become ready."""
+"""A NIC service that does not become ready after its start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mrclab.testbed.programs import nic
 from mrclab.topologies import load_fabric
 
 SLOW = "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(1000)"
-"""As the service does: it goes on in a child."""
+"""Like the service, it continues in a child."""
 
 
 class Network:
-    """A fabric on which the services of hosts are a program of the test."""
+    """A fake fabric on which the services of hosts are a program of the test."""
 
     def __init__(self, program: str, held: int) -> None:
         self.fabric = load_fabric("tiny")
@@ -35,7 +35,7 @@ class Network:
 def test_a_service_that_is_not_ready_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """Else it takes the socket of the next one as soon as it gets so far."""
+    """If it were not ended, it would take the socket of the next service later."""
     monkeypatch.setattr(nic, "START_S", 0.5)
     reads, held = os.pipe()
     network = cast("FabricNetwork", Network(program, held))
@@ -43,6 +43,6 @@ def test_a_service_that_is_not_ready_in_time_is_ended(
     with pytest.raises(MrclabError, match="did not start"):
         nic._start(network, "h0", tmp_path / "h0.sock", 30.0, {}, tmp_path / "h0.jsonl")
     os.close(held)
-    assert os.read(reads, 1) == b""  # no process has the other end any more
+    assert os.read(reads, 1) == b""  # no process has the other end of the pipe
     os.close(reads)
     assert os.getpriority(os.PRIO_PROCESS, 0) == priority

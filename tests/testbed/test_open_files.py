@@ -1,4 +1,4 @@
-"""A low limit of open files is raised, or named with its mend before anything is started."""
+"""A low limit of open files is raised, or an error says how to raise it, before anything is started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.testbed import doctor
 
 @pytest.fixture
 def low(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """A soft limit of 64 and a hard one of 256, and what they are set to."""
+    """Set a soft limit of 64 and a hard limit of 256. Return the limits that are set later."""
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 256))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: made.append(limits))
@@ -27,7 +27,7 @@ def test_a_low_limit_is_raised(low: list[tuple[int, int]]) -> None:
 def test_a_limit_that_may_not_be_raised_is_named(
     low: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took 122 s and 77,000 lines to fail."""
+    """Without this check, the failure took 122 s and 77,000 lines."""
 
     def refuse(*_: object) -> None:
         raise ValueError("not allowed to raise maximum limit")

@@ -1,4 +1,4 @@
-"""Whose testbed it is: who may take it, and what its owner hears."""
+"""Who owns a testbed, who may take it over, and which message its owner gets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_forgetting_names_what_it_removed(names: Names, record: State) -> None:
 
 
 def test_a_watchdog_that_comes_late_leaves_no_lock(names: Names) -> None:
-    """Its owner had removed all but the watchdog itself."""
+    """The owner had already removed everything except the watchdog."""
     with state.locked(names):
         pass
     assert names.state_dir.exists()

@@ -1,4 +1,4 @@
-"""What is known of a testbed before anything is made: cables, shapes, the Mininet topology, its text."""
+"""The plan of a testbed before anything is made: links, rates, the Mininet topology, its text."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_rates_above_32_bits_go_into_their_own_attribute() -> None:
 def check_buckets() -> None:
     slow = _encoded(rtnetlink.tbf(7, rate_bps=10**9, burst_bytes=10_000, limit_bytes=10**6))
     fast = _encoded(rtnetlink.tbf(7, rate_bps=10**11, burst_bytes=10**6, limit_bytes=10**7))
-    assert struct.pack("=HHI", 8, 6, 10_000) in slow  # TCA_TBF_BURST, to the byte
+    assert struct.pack("=HHI", 8, 6, 10_000) in slow  # TCA_TBF_BURST, exact to the byte
     assert struct.pack("=I", 10**9 // 8) in slow
-    assert struct.pack("=HHQ", 12, 4, 10**11 // 8) in fast  # TCA_TBF_RATE64
+    assert struct.pack("=HHQ", 12, 4, 10**11 // 8) in fast  # the attribute TCA_TBF_RATE64
     assert len(fast) == len(slow) + 12
 
 

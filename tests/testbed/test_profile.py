@@ -1,4 +1,4 @@
-"""`mrclab profile`: shows and changes the profiles of NICs while they work."""
+"""`mrclab profile` shows and changes the profiles of NICs while they work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.command import Mrclab, up
 
 PLAN = StreamPlan(8192, 20_000_000, 1)
 MESSAGES = 300
-"""About a second."""
+"""The messages of about a second."""
 
 
 @pytest.fixture
 def streaming() -> Iterator[tuple[Mrclab, Incast]]:
-    """A stream from h0 to h3 of `tiny`, which goes on until it is stopped."""
+    """Start a stream from h0 to h3 of `tiny`, which runs until it is stopped."""
     with up("tiny", "ebpf") as testbed:
         network = FabricNetwork.attached(testbed.mrclab.names)
         with incast(network, ("h0",), "h3", {}, PLAN) as agents:
@@ -29,7 +29,7 @@ def streaming() -> Iterator[tuple[Mrclab, Incast]]:
 
 
 def sent(mrclab: Mrclab, agent: RemoteAgent) -> list[int]:
-    """Packets that h0 sends into each plane while so many messages go out, by the switches' counters."""
+    """Return the packets that h0 sends into each plane during MESSAGES messages."""
 
     def counted() -> list[int]:
         switches = mrclab.status()["switches"]

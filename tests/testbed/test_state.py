@@ -15,7 +15,7 @@ from mrclab.testbed.names import Names
 from mrclab.testbed.state import State
 from mrclab.topologies import Fabric, fabric_text
 
-NOBODY = Process(2**22 + 1, 1)  # above the largest pid there can be
+NOBODY = Process(2**22 + 1, 1)  # larger than any possible pid
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_record_that_makes_no_sense_counts_as_none(names: Names, text: str) ->
 def test_an_owned_testbed_lives_as_long_as_its_owner(names: Names, tiny: Fabric) -> None:
     me = Process.of(os.getpid())
     assert _record(tiny, me).alive(names)
-    assert not _record(tiny, Process(me.pid, me.start + 1)).alive(names)  # the pid, but another process
+    assert not _record(tiny, Process(me.pid, me.start + 1)).alive(names)  # the pid of another process
     assert not _record(tiny, NOBODY).alive(names)
 
 

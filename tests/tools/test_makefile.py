@@ -1,4 +1,4 @@
-"""What `make` does before anything is installed."""
+"""The actions of `make` before anything is installed."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def test_who_is_not_root_hears_so_before_anything_is_installed(target: str, tmp_
     ("words", "refused"), [("--topology tiny", True), ("--run a", False), ("--run=a", False)]
 )
 def test_a_page_of_a_run_that_others_made_needs_no_root(words: str, refused: bool) -> None:
-    """Only the plan of `make live` is read."""
+    """The test reads only the plan of `make live`."""
     plan = subprocess.run(
         ["make", "--dry-run", "live", f"ARGS={words}"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -63,7 +63,7 @@ def test_the_environment_is_the_checkouts_or_the_one_that_is_named(given: str, u
 def test_only_what_a_run_needs_is_installed(
     scenario: str, words: str, installed: set[str], tmp_path: Path
 ) -> None:
-    """One call installs everything; the quick training takes no routers, and no compiler."""
+    """One call installs everything. The quick training needs no routers and no compiler."""
     done = subprocess.run(
         ["make", "--dry-run", "run-experiment", f"SCENARIO={scenario}", f"ARGS={words}"],
         cwd=ROOT,

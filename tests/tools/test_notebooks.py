@@ -1,4 +1,4 @@
-"""The stored outputs of the notebooks: there, of the sources that are there, and of no machine."""
+"""The notebooks have stored outputs, which fit the present sources and name no machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The captioned video: its captions, and the one of the documentation."""
+"""The captioned video: its captions, and its copy in the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tools/walks.py`: its functions exist, and a command that calls them shows their files."""
+"""`tools/walks.py`: the functions that it names exist, and a command that calls them shows their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Wireshark dissector against frames of our own encoder: every field has the encoded value."""
+"""The Wireshark dissector shows the encoded value of every field in frames of our encoder."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def _tshark() -> None:
 
 
 def read(value: str, like: int | str | bool) -> int | str | bool:
-    """Return a printed value in the type of the encoded one. Wireshark < 4.2 prints booleans as 0 and 1."""
+    """Return a printed value in the type of ``like``. Wireshark before 4.2 prints booleans as 0 and 1."""
     if isinstance(like, bool):
         return {"0": False, "1": True, "False": False, "True": True}[value]
     return int(value, 0) if isinstance(like, int) else value
@@ -71,7 +71,7 @@ def test_nothing_is_malformed_and_experts_say_what_happened(tmp_path: Path) -> N
 def test_the_container_is_a_list_of_planes_roles_and_indices(tmp_path: Path) -> None:
     capture = tmp_path / "sids.pcap"
     frame = data_packet(wire.Opcode.WRITE_ONLY, 8).frame
-    # The same frame after its first hop: one uSID less, the others moved up.
+    # The same frame after its first hop: one uSID less, and the others moved up.
     shifted = frame[:42] + frame[44:54] + b"\0\0" + frame[54:]
     write_pcap(capture, [frame, shifted])
     names = ["mrc_usid.block", "mrc_usid.usid", "mrc_usid.plane", "mrc_usid.role", "mrc_usid.index"]
@@ -119,7 +119,7 @@ def test_a_source_port_of_some_service_is_an_ev_all_the_same(tmp_path: Path) -> 
     middle = wire.Bth(wire.Opcode.ACKNOWLEDGE, 1, 2).pack() + wire.Aeth(3).pack()
     frames = [frame_of(middle, dscp=DSCP.control, ev=port) for port in (7, 53, 4791)]
     query = bytes.fromhex("1234 0100 0001 0000 0000 0000 036d7263 00 0001 0001")
-    # The same UDP source port, but to another service: DNS again, as if we were not there.
+    # A packet with the same UDP source port to another service must still be shown as DNS.
     dns = frame_of(query, dscp=0, ev=53, udp_port=40000)
     capture = tmp_path / "services.pcap"
     write_pcap(capture, [*frames, dns])
@@ -136,7 +136,7 @@ def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
     frame = bytearray(data_packet(wire.Opcode.WRITE_ONLY, 8).frame)
     frame[-10] ^= 1
     marked = bytearray(data_packet(wire.Opcode.WRITE_ONLY, 8).frame)
-    marked[106] = 0x5A  # the BTH's reserved byte is no part of it
+    marked[106] = 0x5A  # the ICRC does not include the BTH's reserved byte
     capture = tmp_path / "icrc.pcap"
     write_pcap(capture, [bytes(frame), bytes(marked)])
     names = ["mrc.icrc.status", "mrc.expert.icrc"]
@@ -149,7 +149,7 @@ def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
 
 
 def shorter(packet: Packet, length: int) -> bytes:
-    """Return a shorter packet with correct lengths: cut by its sender, not by the capture."""
+    """Return a shorter packet with correct lengths: its sender cut it, not the capture."""
     middle = packet.frame[frames.BTH_OFFSET : frames.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 

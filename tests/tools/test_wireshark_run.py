@@ -1,4 +1,4 @@
-"""The dissector on a running testbed's packets: none malformed, every header shown, all ICRCs good."""
+"""The dissector on a running testbed's packets: none malformed, every header shown, all ICRCs correct."""
 
 import subprocess
 from collections import Counter
@@ -19,7 +19,7 @@ from tests.support.tshark import end_capture, fields_of, registered_fields, requ
 pytestmark = pytest.mark.root
 
 MESSAGES = 12
-"""How many messages each sender gets acknowledged in each state of the fabric: some hundred packets."""
+"""How many messages each sender completes in each state of the fabric: about a hundred packets."""
 CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 
 
@@ -29,7 +29,7 @@ def capture(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Path:
-    """A capture (SLL2 and Ethernet) on h0 while it writes to h3 and back."""
+    """Make a capture (SLL2 and Ethernet) on h0 while it exchanges writes with h3."""
     require_tshark()
     path: Path = tmp_path_factory.mktemp("run") / "run.pcap"
     namespace = ["ip", "netns", "exec", tiny.host_namespace("h0")]
@@ -67,7 +67,7 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture at a host that two others overload, with a broken path, a port down, probes, timestamps."""
+    """Make a capture at a host that two others overload: a broken path, a port down, probes, timestamps."""
     require_tshark()
     directory = tmp_path_factory.mktemp("all")
     path: Path = directory / "all.pcap"
@@ -92,7 +92,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 for agent in both.senders.values():
                     agent.call("start")
                 until_trimmed(both)
-                # Asked for directly: traffic goes on while a command starts, and tshark reads all of it.
+                # Call the daemon directly: a command takes long to start, and traffic for tshark would pile
+                # up.
                 call(network.names, "fault", fault=asdict(Fault("blackhole", "p0-t0-0:p0-t1-0")))
                 more(both, MESSAGES)
                 call(network.names, "restore", where="p0-t0-0:p0-t1-0")

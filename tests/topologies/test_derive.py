@@ -1,4 +1,4 @@
-"""A fabric derived from another, and a fabric that goes through text."""
+"""A fabric derived from another one, and a fabric written as text and read again."""
 
 import pytest
 from hypothesis import given

@@ -39,7 +39,7 @@ fabrics = st.builds(fabric_of, st.integers(1, 4), st.integers(1, 4), st.integers
 @settings(max_examples=40, deadline=None)
 @given(fabrics, st.data())
 def test_following_the_segment_list_ends_at_the_destination(fabric: Fabric, data: st.DataObject) -> None:
-    """Walks the fabric as switches do: match the own SID, shift, look the next /48 up."""
+    """Follow the path as switches do: match the own SID, shift, and look up the next /48."""
     src, dst = data.draw(st.permutations([h.name for h in fabric.hosts]))[:2]
     for path in fabric.paths(src, dst):
         container, node = path.outer_dst, fabric.host(src).ports[path.plane].t0
@@ -151,7 +151,7 @@ def test_nonsense_is_refused_with_its_line(case: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         build_fabric(f"name: bad\n{body}\n", "bad.yaml")
     assert "\n" not in str(caught.value)
-    if case != "not yaml":  # PyYAML notices where the text ends
+    if case != "not yaml":  # PyYAML reports the end of the text there
         assert caught.value.line == line
 
 

@@ -1,4 +1,4 @@
-"""The topology file's JSON schema and its table in the docs come from its model."""
+"""The topology file's JSON schema and its table in the docs are generated from its model."""
 
 import re
 from pathlib import Path

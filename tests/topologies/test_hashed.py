@@ -1,4 +1,4 @@
-"""Paths that switches choose by a hash: those that the switch program takes with the controller's entries."""
+"""Paths that switches choose by a hash are those of the switch program with the controller's entries."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ CONFIG = MrcConfig(ev_mode="ecmp", max_active_evs=128, spare_evs_per_plane=8)
 
 
 def model_of(fabric: Fabric, switch: Switch) -> Interpreter:
-    """The interpreter of a switch with the routes that the controller writes."""
+    """Return the model of a switch with the routes that the controller writes."""
     routing = routing_of(fabric, switch)
     model = Interpreter(read_program(JSON.read_bytes()), routed_rules(routing))
     model.profiles[WAYS] = routed_profile(routing)
@@ -50,7 +50,7 @@ def test_evs_of_all_planes_differ_and_spread_over_the_paths() -> None:
     assert len(set(evs)) == len(evs) == 128 + 4 * 8
     assert all(path.outer_dst is None for plane in planes for path in plane.paths)
     used = Counter(hashed_path(LAB, "h0", "h6", ev, UDP_PORT).nodes for ev in evs)
-    # 40 EVs over 4 uplinks in each plane: 10 each, and 5 standard deviations (2.7) above that at most.
+    # 40 EVs over 4 uplinks in each plane: 10 each, plus at most 5 standard deviations of 2.7.
     assert len(used) == 16
     assert max(used.values()) < 24
 

@@ -1,4 +1,4 @@
-"""The routed fabric on paper: AS numbers, addresses, configuration, and the routes that must come of it."""
+"""The plan of a routed fabric: AS numbers, addresses, configuration, and the expected routes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Structured EVs: the switch program takes the uplink that an EV names, and hosts make just those EVs."""
+"""Structured EVs: the switch program uses the uplink that an EV names, and hosts use exactly these EVs."""
 
 import random
 from functools import cache
@@ -44,7 +44,7 @@ def program() -> Program:
 
 
 def model_of(fabric: Fabric, switch: Switch) -> Interpreter:
-    """The interpreter of a switch with the routes that the controller writes."""
+    """Return the model of a switch with the routes that the controller writes."""
     routing = routing_of(fabric, switch, structured=True)
     model = Interpreter(program(), routed_rules(routing))
     model.profiles[WAYS] = routed_profile(routing)

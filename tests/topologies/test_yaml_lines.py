@@ -131,7 +131,7 @@ WRONG = {
     "name: x\nparts: [1]": "f.yaml:2: parts[0] must be a mapping",
     "name: x\nparts:\n- name: y\n  share: .inf": "f.yaml:4: parts[0].share must be from 0 to 1",
     "name: x\nparts:\n- name: y\n  share: .nan": "f.yaml:4: parts[0].share must be from 0 to 1",
-    "count: 0\nname: 1": "f.yaml:1: count must",  # the first of two
+    "count: 0\nname: 1": "f.yaml:1: count must",  # the first of the two lines
 }
 
 

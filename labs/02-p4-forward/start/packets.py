@@ -1,4 +1,4 @@
-"""Sends a packet through your program and shows it: python packets.py [FILE.json]."""
+"""Send a packet through your program and print the result: python packets.py [FILE.json]."""
 
 import sys
 from pathlib import Path

@@ -1,13 +1,13 @@
-"""Three path policies. Each queue pair creates its policy; `choose` is called before every packet."""
+"""Three path policies. Each queue pair creates a policy, and calls `choose` before every packet."""
 
 from mrclab.hosts.mrc.evs.ev import PathPolicy
 
 AVOID_NS = 100_000
-"""How long Healthy keeps off a path that lost a packet, ns."""
+"""How long Healthy avoids a path that lost a packet, in ns."""
 
 
 class RoundRobin(PathPolicy):
-    """Take every EV in turn: of those offered, the one whose last turn is longest ago."""
+    """Take every EV in turn: of the offered EVs, the one that was used longest ago."""
 
     def __init__(self, rng):
         super().__init__(rng)
@@ -15,7 +15,7 @@ class RoundRobin(PathPolicy):
         self.last_turn = {}
 
     def choose(self, now_ns, evs):
-        """Return one of `evs`, a list that is not empty and differs from call to call."""
+        """Return one of `evs`. The list is never empty, and may differ from call to call."""
         ev = min(evs, key=lambda ev: self.last_turn.get(ev.value, -1))
         self.turns += 1
         self.last_turn[ev.value] = self.turns
@@ -31,7 +31,7 @@ class TwoChoices(PathPolicy):
 
 
 def on_their_way(ev):
-    """Return how many packets on an EV are neither acknowledged nor lost nor trimmed yet."""
+    """Return the number of packets on an EV that are not yet acknowledged, lost or trimmed."""
     return ev.sent - ev.acked - ev.lost - ev.trimmed
 
 
@@ -43,17 +43,17 @@ class Healthy(RoundRobin):
         self.bad_until = {}
 
     def choose(self, now_ns, evs):
-        """Return one of `evs`. Something has to be returned, even if all of them are bad."""
+        """Return one of `evs`, even if all of them are bad."""
         good = [ev for ev in evs if self.bad_until.get(ev.value, 0) <= now_ns]
         return super().choose(now_ns, good or evs)
 
     def on_loss(self, now_ns, ev):
-        """Note that a packet on this EV was lost."""
+        """Record that a packet on this EV was lost."""
         self.bad_until[ev.value] = now_ns + AVOID_NS
 
 
 class Best(Healthy):
-    """Going further: of the healthy EVs whose turn is near, take the one with fewer packets on their way."""
+    """Going further: of the four EVs that Healthy would take next, use the one with fewest on their way."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""

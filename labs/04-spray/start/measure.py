@@ -1,7 +1,7 @@
 """Run the policies of spray.py, MRC's own and a random one on four fabrics, and print the results.
 
-`python measure.py` prints a table; with a file name (`python measure.py spray.png`) it draws it, too.
-Nothing is to be written here, but look at how it is done: `labs/spraying.py` has the rest.
+`python measure.py` prints a table. With a file name (`python measure.py spray.png`) it draws the table, too.
+You need not change this file. The simulation that it uses is in `labs/spraying.py`.
 """
 
 import sys
@@ -43,7 +43,7 @@ def table():
 
 
 def main():
-    """Print the table, and draw it if a file is named."""
+    """Print the table. If the command line names a file, draw the table into it."""
     rows = table()
     print(
         f"{'fabric':16} {'policy':11} {'took us':>8} {'evenness':>8} {'late':>6} {'on LINK':>7} {'lost':>5}"
@@ -57,7 +57,7 @@ def main():
 
 
 def draw(rows, file):
-    """Draw the time that each policy took, fabric by fabric."""
+    """Draw the time that each policy took on each fabric."""
     import matplotlib
 
     matplotlib.use("Agg")

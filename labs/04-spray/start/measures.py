@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 
 def evenness(packets: Sequence[int]) -> float:
-    """Return how much more the busiest path carries than the mean: 1.0 is perfect.
+    """Return the load of the busiest path, divided by the mean load. Perfect spraying gives 1.0.
 
-    `packets` has the number of packets of each path, also of those with none.
+    `packets` has the number of packets of each path, including paths with 0 packets.
     """
     # TODO 1: replace this line.
     return float("nan")

@@ -1,9 +1,9 @@
-"""Three path policies. Each queue pair creates its policy; `choose` is called before every packet."""
+"""Three path policies. Each queue pair creates a policy, and calls `choose` before every packet."""
 
 from mrclab.hosts.mrc.evs.ev import PathPolicy
 
 AVOID_NS = 100_000
-"""How long Healthy keeps off a path that lost a packet, ns."""
+"""How long Healthy avoids a path that lost a packet, in ns."""
 
 
 class RoundRobin(PathPolicy):
@@ -14,7 +14,7 @@ class RoundRobin(PathPolicy):
         # TODO 3: what do you have to remember?
 
     def choose(self, now_ns, evs):
-        """Return one of `evs`, a list that is not empty and differs from call to call."""
+        """Return one of `evs`. The list is never empty, and may differ from call to call."""
         # TODO 3: replace this line.
         return evs[0]
 
@@ -36,10 +36,10 @@ class Healthy(PathPolicy):
         # TODO 5: what do you have to remember?
 
     def choose(self, now_ns, evs):
-        """Return one of `evs`. Something has to be returned, even if all of them are bad."""
+        """Return one of `evs`, even if all of them are bad."""
         # TODO 5: replace this line.
         return evs[0]
 
     def on_loss(self, now_ns, ev):
-        """Note that a packet on this EV was lost."""
+        """Record that a packet on this EV was lost."""
         # TODO 5

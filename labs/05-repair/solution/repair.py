@@ -1,42 +1,42 @@
-"""Loss detection of one sender: it says which packets have to be sent again."""
+"""Loss detection of a sender: decide which packets have to be sent again."""
 
 
 class LossDetector:
-    """Learn of each transmission and each SACK, and return the lost packets.
+    """Receive each transmission and each SACK, and return the lost packets.
 
-    A packet is lost once another one, sent more than the window later, has arrived. Both times are times of
-    sending, so it does not matter how late the SACK comes.
+    A packet is lost if a packet that was sent more than the window later has arrived. Both are times of
+    sending, so a late SACK does not matter.
     """
 
     def __init__(self, window_ns, timeout_ns):
-        """Others that are sent up to `window_ns` later may overtake; `timeout_ns` is longer than any RTT."""
+        """`window_ns`: packets sent up to this much later may overtake. `timeout_ns`: longer than any RTT."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         self.sent_ns = {}
-        """When each packet that is not acknowledged was sent last."""
+        """When each unacknowledged packet was last sent."""
         self.newest_ns = -1
-        """The latest time of sending of anything that was acknowledged."""
+        """The latest time at which an acknowledged packet was sent."""
         self.repeated = set()
 
     def on_sent(self, psn, now_ns):
-        """Note a transmission: the first of a packet, or a repeat."""
+        """Record a transmission: the first of a packet, or a repeat."""
         if psn in self.sent_ns:
             self.repeated.add(psn)
         self.sent_ns[psn] = now_ns
 
     def on_sack(self, cumulative, above, now_ns):
-        """Take a SACK: all packets below `cumulative` have arrived, and those in the set `above`.
+        """Process a SACK: all packets below `cumulative` have arrived, and the packets in the set `above`.
 
-        Return a list of the packets to send again now. `on_sent` is called for each of them.
+        Return a list of the packets to send again now. `on_sent` will be called for each of them.
         """
         for psn in [psn for psn in self.sent_ns if psn < cumulative or psn in above]:
             sent_ns = self.sent_ns.pop(psn)
-            if psn not in self.repeated:  # else it may be an earlier copy that has arrived
+            if psn not in self.repeated:  # otherwise an earlier copy may have arrived
                 self.newest_ns = max(self.newest_ns, sent_ns)
         return [psn for psn, sent_ns in self.sent_ns.items() if self.newest_ns - sent_ns > self.window_ns]
 
     def timer_ns(self):
-        """Return when `on_timer` is to be called, or None for never. Asked after everything that happens."""
+        """Return when to call `on_timer`, or None. This is called after every other call."""
         return min(self.sent_ns.values()) + self.timeout_ns if self.sent_ns else None
 
     def on_timer(self, now_ns):

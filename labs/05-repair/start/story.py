@@ -1,6 +1,6 @@
-"""Print what your detector does, packet by packet. Nothing is to be written here.
+"""Print what your detector does, packet by packet. You need not change this file.
 
-`python story.py` goes through four schedules; change them, or paste the one that the check has found.
+`python story.py` runs four schedules. You can change them, or paste a schedule that the check has found.
 """
 
 from repair import LossDetector
@@ -18,7 +18,7 @@ STORIES = {
 
 
 def main():
-    """Tell all stories."""
+    """Run all schedules and print what happens."""
     for title, schedule in STORIES.items():
         story = tell(LossDetector(WINDOW_NS, TIMEOUT_NS), schedule)
         print(f"--- {title}")

@@ -1,5 +1,4 @@
-"""`python collect.py run`: write the times of all trials of a run into cuts.json. Nothing is to be written
-here."""
+"""`python collect.py run`: write a run's times of all trials into cuts.json. Do not change this file."""
 
 import json
 import sys
@@ -9,7 +8,7 @@ TIMES = ("first_loss_us", "detected_us", "recovered_us")
 
 
 def main(directory):
-    """Collect."""
+    """Write cuts.json from the result in a run's directory."""
     result = json.loads((Path(directory) / "result.json").read_text())
     trials = [
         {

@@ -1,11 +1,11 @@
-"""How long each transport takes to recover, by what factor they differ, and where the time goes."""
+"""How long each transport takes to recover, by what factor they differ, and which part takes how long."""
 
 import json
 from pathlib import Path
 
 
 def median(values):
-    """Return the median of a list of numbers that is not empty; of an even number, the mean of the middle two."""
+    """Return the median of a list that is not empty; of an even number, the mean of the middle two values."""
     # TODO 3: replace this line.
     return 0.0
 
@@ -20,10 +20,10 @@ def factor(trials, slow, fast):
 
 
 def parts(trial):
-    """Return the three parts of a trial's time to recover, in us: they add up to `recovered_us`.
+    """Return the three parts of a trial's time to recover, in us. Their sum is `recovered_us`.
 
-    The time until the first packet was lost; from then until the loss was noticed; from then until all data was
-    repaired.
+    The parts are: until the first packet is lost; from then until the loss is noticed; from then until all
+    data is repaired.
     """
     # TODO 5: replace this line.
     return 0.0, 0.0, 0.0

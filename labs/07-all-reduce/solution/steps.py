@@ -1,5 +1,4 @@
-"""The steps of a training job, from when each rank began and ended them. Times are numpy arrays, a row for a
-rank."""
+"""The steps of a training job. Times are numpy arrays with a row for each rank and a column for each step."""
 
 import sys
 
@@ -7,20 +6,20 @@ import numpy as np
 
 
 def step_times(start, end):
-    """Return how long each step took the job: from the first rank's start to the last rank's end."""
+    """Return how long each step took: from the first rank's start to the last rank's end."""
     return end.max(axis=0) - start.min(axis=0)
 
 
 def slowest(computed, reduced):
-    """Return for each step which rank's all-reduce took longest (its row)."""
+    """Return, for each step, the row of the rank whose all-reduce took longest."""
     return (reduced - computed).argmax(axis=0)
 
 
 def cost(times, start, fault_ns):
-    """Return by what factor a step takes longer after a fault: the median of the steps after over that before.
+    """Return the median time of steps after a fault, divided by the median time of steps before the fault.
 
-    A step counts as before if it ended before the fault, and as after if it began after it. `start` has the
-    time at which each step began.
+    A step is before the fault if it ended earlier, and after it if it began later. `start` has the time at
+    which each step began.
     """
     before = times[start + times < fault_ns]
     after = times[start > fault_ns]
@@ -28,12 +27,12 @@ def cost(times, start, fault_ns):
 
 
 def predicted(planes, compute, communicate):
-    """Return the theoretical cost of a lost plane, for a job whose step computes and then communicates."""
+    """Return the expected slowdown factor of a step if a plane fails. A step computes, then communicates."""
     return (compute + communicate * planes / (planes - 1)) / (compute + communicate)
 
 
 def main(file):
-    """Print the steps of a file."""
+    """Print the steps in a file."""
     data = np.load(file)
     times = step_times(data["start"], data["end"])
     comm = (data["reduced"] - data["computed"]).max(axis=0)

@@ -1,8 +1,8 @@
-"""`python collect.py plane`: write when each rank began and ended each step into plane.npz.
+"""`python collect.py plane`: write the times of each rank's steps into plane.npz.
 
-Nothing is to be written here. The arrays have a row for each rank and a column for each step, in ns of one
-clock: `start` (computing begins), `computed` (the all-reduce begins), `reduced` (its all-reduce is done),
-`end` (all are).
+You need not change this file. The arrays have a row for each rank and a column for each step, in ns of one
+clock: `start` (the rank begins to compute), `computed` (its all-reduce begins), `reduced` (its all-reduce
+ends), `end` (the all-reduces of all ranks have ended).
 """
 
 import json
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def main(directory):
-    """Collect."""
+    """Write the file from the data in a run's directory."""
     data = np.load(Path(directory) / "mrc-0" / "data.npz")
     ranks = sorted({name.split("_")[0] for name in data if name.startswith("rank")})
     arrays = {

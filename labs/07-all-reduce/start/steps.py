@@ -1,5 +1,4 @@
-"""The steps of a training job, from when each rank began and ended them. Times are numpy arrays, a row for a
-rank."""
+"""The steps of a training job. Times are numpy arrays with a row for each rank and a column for each step."""
 
 import sys
 
@@ -7,35 +6,35 @@ import numpy as np
 
 
 def step_times(start, end):
-    """Return how long each step took the job: from the first rank's start to the last rank's end."""
+    """Return how long each step took: from the first rank's start to the last rank's end."""
     # TODO 1: replace this line.
     return np.zeros(start.shape[1])
 
 
 def slowest(computed, reduced):
-    """Return for each step which rank's all-reduce took longest (its row)."""
+    """Return, for each step, the row of the rank whose all-reduce took longest."""
     # TODO 2: replace this line.
     return np.zeros(computed.shape[1], dtype=int)
 
 
 def cost(times, start, fault_ns):
-    """Return by what factor a step takes longer after a fault: the median of the steps after over that before.
+    """Return the median time of steps after a fault, divided by the median time of steps before the fault.
 
-    A step counts as before if it ended before the fault, and as after if it began after it. `start` has the
-    time at which each step began.
+    A step is before the fault if it ended earlier, and after it if it began later. `start` has the time at
+    which each step began.
     """
     # TODO 3: replace this line.
     return 0.0
 
 
 def predicted(planes, compute, communicate):
-    """Return the theoretical cost of a lost plane, for a job whose step computes and then communicates."""
+    """Return the expected slowdown factor of a step if a plane fails. A step computes, then communicates."""
     # TODO 4: replace this line.
     return 0.0
 
 
 def main(file):
-    """Print the steps of a file."""
+    """Print the steps in a file."""
     data = np.load(file)
     times = step_times(data["start"], data["end"])
     comm = (data["reduced"] - data["computed"]).max(axis=0)

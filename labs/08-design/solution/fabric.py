@@ -1,25 +1,25 @@
-"""A folded Clos of any size in numbers: its room, its parts, and its loss to one failure.
+"""The size, the parts and the losses of a folded Clos of any size.
 
-A plane is a folded Clos of `tiers` tiers of switches with `radix` ports each. In all tiers but the top one,
-half of the ports lead down and half lead up; in the top tier all lead down. A NIC has a port in every plane.
+Each plane is a folded Clos of `tiers` tiers of switches with `radix` ports each. In the top tier all ports
+lead down. In every other tier, half of the ports lead down and half lead up. A NIC has a port in every plane.
 """
 
 
 def radix(chip_gbps, nic_gbps, planes):
-    """Return how many ports a switch has: its chip's capacity over the rate of a port.
+    """Return the number of ports of a switch: the chip's capacity divided by the rate of a port.
 
-    A NIC has a port in every plane, and these share the NIC's rate.
+    A NIC has a port in every plane. The ports share the NIC's rate equally.
     """
     return chip_gbps * planes // nic_gbps
 
 
 def most_nics(radix, tiers):
-    """Return how many NICs there is room for."""
+    """Return the number of NICs for which the fabric has room."""
     return 2 * (radix // 2) ** tiers
 
 
 def switches(nics, radix, tiers, planes):
-    """Return the switches of a full fabric, all planes together. `nics` fills it."""
+    """Return the number of switches in all planes of a full fabric, which has room for `nics` NICs."""
     if tiers == 1:
         return planes
     lower = nics // (radix // 2)
@@ -28,18 +28,18 @@ def switches(nics, radix, tiers, planes):
 
 
 def paths(radix, tiers, planes):
-    """Return the paths between two NICs that are as far apart as possible, all planes together."""
+    """Return the number of paths in all planes between two NICs that are as far apart as possible."""
     return planes * (radix // 2) ** (tiers - 1)
 
 
 def lost_with_port(planes):
-    """Return the share of its bandwidth that a NIC loses with one port."""
+    """Return the share of its bandwidth that a NIC loses if one of its ports fails."""
     return 1 / planes
 
 
 def lost_with_uplink(radix):
-    """Return the share of its bandwidth that each NIC below a T0 loses with one of the T0's uplinks.
+    """Return the share of its bandwidth that each NIC below a T0 loses if one of the T0's uplinks fails.
 
-    The sender keeps its planes equally loaded, so the plane that lost a link holds back the others.
+    The sender loads all planes equally, so the plane with the failed uplink slows the others down.
     """
     return 2 / radix

@@ -1,4 +1,4 @@
-"""Print designs side by side by your formulas of fabric.py. Nothing is to be written here."""
+"""Print designs side by side, computed by your formulas of fabric.py. You need not change this file."""
 
 import fabric
 
@@ -7,7 +7,7 @@ DESIGNS = [(3, 1), (2, 4), (2, 8), (2, 16), (3, 4)]
 
 
 def main():
-    """Print a column for each design, full."""
+    """Print a column for each design, for a full fabric."""
     print(f"{'tiers, planes':24}" + "".join(f"{f'{t}, {p}':>12}" for t, p in DESIGNS))
     rows = {}
     for tiers, planes in DESIGNS:

@@ -1,6 +1,6 @@
 """Show what your program does and what its NIC answers: python watch.py [send|receive] [SEED].
 
-Three queue pairs, of which the second fails. Change SETTING to see other things.
+There are three queue pairs, and the second one fails. Change SETTING to try other cases.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ SETTING = Setting(qps=3, depth=2, length=12_000, message_bytes=1024, fail={1: 1}
 
 
 def main(words):
-    """Run it once."""
+    """Run the program once."""
     receiving = "receive" in words
     seed = next((int(word) for word in words if word.isdigit()), 1)
     setting = dataclasses.replace(SETTING, receiving=receiving, seed=seed)

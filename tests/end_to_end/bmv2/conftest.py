@@ -1,4 +1,4 @@
-"""A fabric on the reference switch, up for a module's tests."""
+"""A fabric on BMv2 that is up for all tests of a module."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Up]:
-    """The topology `tiny`, up on BMv2. Takes the place of the fixture of that name for ebpf."""
+    """Bring up the topology `tiny` on BMv2. This replaces the fixture of the same name for ebpf."""
     with up("tiny", "bmv2") as running:
         yield running

@@ -1,4 +1,4 @@
-"""The end-to-end tests of forwarding, on BMv2; and the two targets beside each other."""
+"""The end-to-end tests of forwarding on BMv2, and a comparison of the two targets."""
 
 import os
 import time
@@ -29,7 +29,7 @@ SIZES = (64, 1000, 4096)
 
 @pytest.fixture
 def both(tiny: Up) -> Iterator[tuple[Up, Up]]:
-    """`tiny` on BMv2 and on ebpf, at the same time."""
+    """Bring up `tiny` on BMv2 and on ebpf at the same time."""
     other = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         other.ok("up", "--topology", "tiny", "--target", "ebpf")
@@ -44,7 +44,7 @@ def counted(up: Up) -> dict[str, Any]:
 
 
 def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """What each counter gained."""
+    """Return the growth of each counter."""
 
     def gain(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         none = {"packets": 0, "bytes": 0}
@@ -59,7 +59,7 @@ def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(counts: dict[str, Any]) -> dict[str, Any]:
-    """Counts by port, or by port and reason."""
+    """Return counts by port, or by port and reason."""
     found: dict[str, Any] = {}
     for key, value in counts.items():
         nested = all(isinstance(inner, dict) for inner in value.values())

@@ -1,4 +1,4 @@
-"""A program in C over BMv2: a cut retires a path, and costs no byte."""
+"""A program in C over BMv2: a cut retires a path, and all data arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments on BMv2, as a person types them."""
+"""Experiments on BMv2, started as a user starts them."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: 
         "run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "4", "--out", str(out)
     )
     result = result_in(out)
-    assert 4 <= len(result["trials"]) <= 8  # a busy machine makes trials again
+    assert 4 <= len(result["trials"]) <= 8  # a busy machine repeats trials
     assert sum(trial["lost_packets"] for trial in result["trials"]) > 0
     assert result["summary"]["recovered_us"]["n"] > 0
     found, captured = goodputs_mbps(out, result, "h2")
@@ -72,7 +72,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     result = result_in(out)
-    # On a busy machine the trial may have been set aside and made again.
+    # On a busy machine the trial may have been set aside and repeated.
     trials = [*result["trials"], *result.get("set_aside", ())]
     deaths = [t for t in trials if t["fault"]["kind"] == "switch-death"]
     assert [t["fault"]["where"] for t in deaths] == ["p0-t1-1"]
@@ -85,7 +85,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
 
 
 def bmv2_process(mrclab: Mrclab, switch: str) -> int:
-    """The process of a switch of this testbed, by what it was started with."""
+    """Return the pid of a switch of this testbed, found by its environment and command line."""
     run = f"{RUN_VARIABLE}={mrclab.names.prefix}.".encode()
     for proc in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""The live page in a real browser: what a viewer sees, and what their clicks do."""
+"""The live page in a real browser: what a viewer sees, and what a viewer's clicks do."""
 
 import os
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_a_saved_replay_opens_from_disk_without_a_server(
     assert view.inner_text("#where") == "a cut"
     assert view.locator(".hit").count() == 16
     assert not view.locator("#undo-button").is_visible()
-    view.evaluate("() => { M.app.forget(); M.app.show(); }")  # as at the end, before it begins again
+    view.evaluate("() => { M.app.forget(); M.app.show(); }")  # as between two runs
     assert errors == []
     offline.close()
 

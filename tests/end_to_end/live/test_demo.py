@@ -1,4 +1,4 @@
-"""The demo of docs/live.md, played through as it is written: its buttons, and what it says one sees."""
+"""The demo of docs/live.md: press its buttons in order, and check that the page shows what the text says."""
 
 import os
 import re
@@ -23,7 +23,7 @@ WAIT_MS = 120_000
 LAB = load_fabric("lab")
 SIZES = ((1400, 900, "light"), (820, 1180, "dark"), (390, 844, "light"), (1400, 900, "dark"))
 STAGES = ((1920, 1080), (1280, 720))
-"""Of projectors. The demo is played on the last one."""
+"""Screen sizes of projectors. The demo runs on the last one."""
 WATCH = """() => {
   const seen = (mark) => {
     const {left, right, top, bottom} = mark.getBoundingClientRect();
@@ -45,7 +45,7 @@ WATCH = """() => {
   };
   look();
 }"""
-"""Count the turns of the display that show a fault, and how often a part of it is off the screen."""
+"""Count the redraws that show a fault, and how often a part of the fault is off the screen."""
 
 
 def buttons() -> list[list[str]]:
@@ -59,7 +59,7 @@ def buttons() -> list[list[str]]:
 
 
 class Demo:
-    """Presses the demo's buttons in its order, and no others."""
+    """Presses the demo's buttons in order, and no others."""
 
     def __init__(self, page: "Page", steps: list[list[str]]) -> None:
         self.page = page
@@ -75,13 +75,13 @@ class Demo:
         self.until("(height) => M.by('fabric').getBoundingClientRect().bottom <= height", height)
 
     def begin(self) -> None:
-        """Begin the next step. Each button of the one before must have been pressed."""
+        """Begin the next step. Every button of the previous step must have been pressed."""
         assert self._now == []
         self._now = self._steps.pop(0)
         self._number += 1
 
     def press(self, label: str) -> None:
-        """Press a button, which must be the next one that the demo names."""
+        """Press a button. It must be the next one that the demo names."""
         assert self._now.pop(0) == label
         name = re.compile(rf"^{re.escape(label)}( .)?$")
         button = self.page.get_by_role("button", name=name).first
@@ -92,9 +92,9 @@ class Demo:
         self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
     def keep(self, what: str) -> None:
-        """Check that the page fits each stage; keep pictures if MRCLAB_PICTURES names a directory."""
+        """Check that the page fits each projector. Save pictures if MRCLAB_PICTURES names a directory."""
         directory = os.environ.get("MRCLAB_PICTURES")
-        self.page.evaluate("window.watches = false")  # The drawing needs some turns for a new size.
+        self.page.evaluate("window.watches = false")  # The page needs some redraws for a new size.
         for width, height in STAGES:
             self.page.set_viewport_size({"width": width, "height": height})
             self.until("([width, height]) => innerWidth === width && window.whole()", [width, height])
@@ -110,7 +110,7 @@ class Demo:
         self.page.evaluate("window.watches = true")
 
     def end(self) -> None:
-        """Nothing may be left over, and no fault may have left the screen."""
+        """Check that every button was pressed, and that no fault was off the screen."""
         assert (self._now, self._steps) == ([], [])
         assert self.page.evaluate("window.watched") > 0
         assert self.page.evaluate("window.left") == 0

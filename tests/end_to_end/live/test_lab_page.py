@@ -1,4 +1,4 @@
-"""Labs done in the page of `make site`, in a real browser: a skeleton gets hints, a solution passes."""
+"""Labs in the page of `make site`, in a real browser: a skeleton gets hints, and a solution passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 
 def checked(page: Page) -> tuple[list[str], list[str], str]:
-    """Check, and return the titles that passed, those that did not, and the sentence about all."""
+    """Press the check button. Return the titles that passed, those that failed, and the summary."""
     page.click("#check")
     page.wait_for_function("!document.getElementById('check').disabled")
     passed, failed = page.locator("#outcomes .passed"), page.locator("#outcomes .failed")

@@ -1,7 +1,7 @@
-"""How a live page ends: it leaves nothing.
+"""When a live page ends, it leaves nothing behind.
 
-These tests have a separate module because the page that other tests share sends as fast as the CPUs allow.
-The pages that begin and end here would get too little CPU time.
+These tests have a separate module because the page that other tests share uses all CPUs. The pages that begin
+and end here would get too little CPU time.
 """
 
 import os

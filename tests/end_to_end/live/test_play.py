@@ -1,4 +1,4 @@
-"""The page of `make site` in a real browser, offline, from a plain file server."""
+"""The page of `make site` in a real browser, served by a local file server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PACE = "100000"
-"""The page's 100 us in a second."""
+"""The page's pace of 100 us in a second."""
 BPS = "Number(document.querySelector('[data-transport=rocev2]').dataset.bps)"
 CUT = """async () => {
   const actions = M.app.actions();
@@ -47,7 +47,7 @@ def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, 
         assert "times slower than real" in page.inner_text("#slower")
         page.select_option("#pace", PACE)
         page.wait_for_function(f"{BPS} > 1e10")
-        page.wait_for_function("M.app.frame.t_ms > 0.1")  # Before a cut there is something to go back to.
+        page.wait_for_function("M.app.frame.t_ms > 0.1")  # else there is nothing to go back to
         page.evaluate(CUT)
         page.locator(MRC_TIME).wait_for()
         page.wait_for_function(f"{BPS} === 0")
@@ -55,7 +55,7 @@ def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, 
         page.wait_for_function(f"{BPS} > 1e10")
         page.click("#now")
         page.wait_for_function(f"{BPS} === 0")
-        # The times may still grow until all losses are known.
+        # The times may grow until all losses are known.
         page.wait_for_function(SETTLED, arg=0.2 + page.evaluate("M.app.frame.t_ms"))
         page.click("#link-button")
         page.wait_for_function("location.hash.includes('blackhole')")
@@ -87,7 +87,7 @@ def test_each_place_and_switch_has_a_name_and_the_keyboard_reaches_it(browser: B
         page.keyboard.press("u")
         page.locator(".link.faulty").wait_for(state="detached")
         used = page.evaluate("M.app.actions().used('rocev2')")
-        page.keyboard.press("x")  # The presenter's keys.
+        page.keyboard.press("x")  # A key of the presenter.
         page.locator(f"#active [data-fault='{used}']").wait_for()
         for full in (True, False):
             page.keyboard.press("f")
@@ -104,7 +104,7 @@ def test_a_plane_killed_right_after_a_switch_meets_a_transport_that_sends(
         for _ in range(4):
             page.click("#tour-next")
         page.click("#tour-go", no_wait_after=True)
-        page.wait_for_function(f"{BPS} === 0")  # It stands still until its next try.
+        page.wait_for_function(f"{BPS} === 0")  # go-back-N sends nothing until its next try
         page.click("#tour-next")
         page.click("#tour-go", no_wait_after=True)
         page.wait_for_function(KILLED)
@@ -122,7 +122,7 @@ STRIP = """() => {
   data.forEach((one, n) => { if (one) columns.add((n >> 2) % width); });
   return [Math.min(...columns) >= left, columns.has(left + 50)];
 }"""
-"""Draws the strip of a path from a frame that came very late; says whether the place of names stays free."""
+"""Draw the strip of a path from a frame that came very late. Return whether the names' place stays free."""
 
 
 def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:

@@ -1,4 +1,4 @@
-"""The live lab: what a viewer does reaches the fabric, and what it did is shown."""
+"""The live lab: a viewer's action reaches the fabric, and the page shows its effect."""
 
 import json
 import os

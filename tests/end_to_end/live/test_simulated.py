@@ -67,9 +67,9 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
     with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
         page.locator("[data-transport=rocev2]").wait_for()
         page.keyboard.press("PageDown")  # opens the tour
-        page.keyboard.press("PageDown")  # to its second step
+        page.keyboard.press("PageDown")  # goes to its second step
         page.locator("#tour-go", has_text="Cut a link").wait_for()
-        page.keyboard.press("PageDown")  # does it
+        page.keyboard.press("PageDown")  # carries the step out
         page.locator(".link.faulty").wait_for()
         page.wait_for_function(
             "() => document.querySelector('#sentence').innerText.includes('has been silent for')"
@@ -89,8 +89,8 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
             assert box is not None
             assert box["y"] > 0
             assert box["y"] + box["height"] < height
-        page.keyboard.press("PageDown")  # to the third step
-        page.keyboard.press("PageDown")  # restores
+        page.keyboard.press("PageDown")  # goes to the third step
+        page.keyboard.press("PageDown")  # carries it out: restores the link
         page.locator(".link.faulty").wait_for(state="detached")
         page.wait_for_function("() => document.querySelector('#sentence').innerText.startsWith('Restored')")
 
@@ -112,7 +112,7 @@ def test_a_link_is_cut_with_the_keyboard_alone(address: str) -> None:
         page.keyboard.press("c")
         page.locator("#active .chip").wait_for()
         assert page.inner_text("#active .chip").startswith(name)
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name  # it is back there
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name  # the focus is back
         page.keyboard.press("u")
         page.locator("#active .chip").wait_for(state="detached")
         page.select_option("#place", value="switch p0-t1-0")

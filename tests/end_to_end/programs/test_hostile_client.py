@@ -1,4 +1,4 @@
-"""A program on a fabric fills its rings with nonsense; other programs of the host do not notice."""
+"""A program on a fabric fills its rings with random entries; the host's other programs are not affected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRIES, MESSAGES = 3000, 200
 
 
 def test_nonsense_in_rings_ends_its_own_sessions_alone(tiny: Up) -> None:
-    """The same with a million entries: benchmarks/hostile_client.py."""
+    """benchmarks/hostile_client.py does the same with a million entries."""
     with built(pair="pair") as programs:
         found = attack(tiny, programs["pair"], ENTRIES, 1, MESSAGES)
     assert found.entries >= ENTRIES

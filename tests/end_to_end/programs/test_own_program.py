@@ -1,4 +1,4 @@
-"""A switch program of one's own on a fabric that is up: it is the one that forwards, or it is refused."""
+"""A user's own switch program on a running fabric: it forwards the packets, or it is refused."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.command import Mrclab
 
 SHIPPED = shipped_pipeline()
 BLOCK = "0xffffffff000000000000000000000000"
-"""The mask of the locator block in `un`: without it a shift loses the block."""
+"""The mask of the locator block in the action `un`. Without it, the shift would destroy the block."""
 
 
 def own(folder: Path, *, json: tuple[str, str] = ("", ""), p4info: tuple[str, str] = ("", "")) -> str:

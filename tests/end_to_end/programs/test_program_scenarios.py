@@ -1,4 +1,4 @@
-"""Scenarios over programs that know nothing of mrclab: bytes while a link is cut, failures, nothing left."""
+"""Scenarios with programs that know nothing of mrclab: data during a cut, failures, and complete cleanup."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE_S = 900
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test program in C: its server checks every byte."""
+    """Compile the test program in C and return its path. Its server checks every byte."""
     file = tmp_path_factory.mktemp("pair") / "pair"
     source = ROOT / "tests" / "support" / "programs" / "pair.c"
     subprocess.run(["cc", "-O2", "-o", file, source, "-libverbs"], check=True)
@@ -79,7 +79,7 @@ def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path
     (details,) = result["transports"]["mrc"]["details"]
     assert [program["exit_code"] for program in details["programs"]] == [0, 0]
     requested = {row["src"]: row for row in details["requests"]}
-    probes = requested["h0"]["completed"] - COUNT  # of 8 bytes, while the client waits
+    probes = requested["h0"]["completed"] - COUNT  # probes of 8 bytes, while the client waits
     assert requested["h0"]["bytes"] == COUNT * SIZE + 8 * probes
     (trial,) = result["trials"]
     assert trial["felt"] is False or trial["recovered_us"] is not None
@@ -87,7 +87,7 @@ def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path
 
 
 def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrclab, tmp_path: Path) -> None:
-    """Its child leaves the session; the other program would run for ever."""
+    """The failing program's child has left the session, and the other program would run for ever."""
     script = "setsid sleep 1000 & echo no such thing; exit 3"
     file = scenario(
         tmp_path, {"host": "h2", "run": "sleep 1000"}, {"host": "h0", "run": ["sh", "-c", script]}
@@ -100,7 +100,7 @@ def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrcl
 
 
 def test_nothing_is_left_of_a_run_that_is_ended(mrclab: Mrclab, tmp_path: Path) -> None:
-    """The programs have begun, but send nothing: SIGTERM comes while the run waits for their traffic."""
+    """The programs have begun, but send nothing. SIGTERM arrives while the run waits for their traffic."""
     started = tmp_path / "started"
     file = scenario(
         tmp_path,

@@ -1,4 +1,4 @@
-"""Figures 9 to 11 and 19: what is left with k of n links, and that nothing shows."""
+"""Results for figures 9 to 11 and 19: the bandwidth with k of n links, and faults without effect."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ STEPPED = steps([1, 0.75, 0.5, 0.25, 0.5, 0.75, 1])
 
 
 def dipping(rate: Rate, seconds: float) -> Rate:
-    """Nothing arrives for some time after each whole second but the first."""
+    """Return a rate that is 0 for ``seconds`` after each whole second, except the first."""
     return lambda t: 0 if t >= 1 and t % 1 < seconds else rate(t)
 
 
 FULL = {"bidirectional": 1.93, "stream": 0.965}
-"""What full links carry in a workload on NICs of 100 Mbit/s, over 100 Mbit/s."""
+"""What full links carry in a workload, divided by 100 Mbit/s, the rate of the NICs."""
 
 
 def times(factor: float, rate: Rate) -> Rate:
@@ -111,7 +111,7 @@ def fig10() -> Cases:
 
 
 def lowest(figure_limit: float, faults: list[tuple[str, float, float | None]]) -> Cases:
-    """Figures 9c, 9d, 11, 19a: no bin of 200 ms is lower than the paper's lowest."""
+    """Figures 9c, 9d, 11, 19a: no bin of 200 ms is below the paper's lowest value."""
 
     def run(
         low: float, before: float = 100.0, spread: tuple[float, ...] = STEADY, load: float = 1.0

@@ -1,4 +1,4 @@
-"""Figures 16 to 21, sweeps, and recovery: leads over others, and limits of times."""
+"""Results for figures 16 to 21, sweeps and recovery: leads over other transports, and limits of times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.made_results import (
 )
 
 SIZES = {"512KiB": 2.0**19 * 0.16, "2MiB": 2.0**21 * 0.016, "4MiB": 2.0**22 * 0.016}
-"""The time of an operation in us at a bus bandwidth of 1 Gbit/s; the smallest waits ten times as long."""
+"""The time of an operation in us at a bus bandwidth of 1 Gbit/s; 10 times as long for the smallest."""
 PAPER = {
     "fig16": {"mrc": (375, 339, 151), "rocev2": (223, 193, 32), "rocev2-16qp": (362, 214, 28)},
     "fig17": {"mrc": (361, 331, 234), "rocev2": (327, 323, 126), "rocev2-16qp": (295, 298, 125)},
@@ -34,7 +34,7 @@ def collectives(figure: str) -> Cases:
         middle: float = 1.0,
         **other: tuple[float, ...],
     ) -> Result:
-        """Bandwidths that are a hundredth better for MRC than the paper's; at the smallest size more so."""
+        """Return a result: MRC's bandwidths are 1 % above the paper's, and more at the smallest size."""
         values = PAPER[figure] | {name.replace("_", "-"): row for name, row in other.items()}
         parts = {}
         for name, row in values.items():
@@ -95,7 +95,7 @@ def over_pfc(
     blocked: int = 9,
     **values: float,
 ) -> dict[str, Any]:
-    """A transport over links with PFC, whose flows have these rates, or with these metrics."""
+    """Return a transport over links with PFC whose flows have these rates, or with these metrics."""
     part = thin_flows(*rates, spread=spread) if rates else metrics(spread, **values)
     counters = {"frames_dropped": dropped, "blocked_packets": blocked}
     return part | {
@@ -113,7 +113,7 @@ def fig21() -> Cases:
     mrc = thin_flows(24, 24.1, 96.6, spread=EVEN)
     eight_pairs = {"options": {"qps": 8}}
     one, eight = over_pfc(24, 24, 20), over_pfc(24, 24, 5) | eight_pairs
-    # The hash leaves the victim alone.
+    # In these repetitions the hash puts the victim on a link without other flows.
     alone = [sample(6 + number, {"flow_mbps": [24.0, 24.0, 97.0 + number]}) for number in range(2)]
     alone = [one["samples"][0] | made for made in alone]
     drawn = one | {"samples": [*one["samples"], *alone]}
@@ -171,7 +171,7 @@ def lossless() -> Cases:
         drops: str = "",
         free: str = "",
     ) -> Result:
-        """``drops`` names a transport that drops a frame, ``free`` one that never waits without a need."""
+        """``drops`` names a transport that drops a frame, ``free`` a transport that never has to wait."""
         victims = {"rocev2-pfc": pfc, "rocev2-credits-ecmp": hashed, "rocev2-credits": apart}
         parts = {"mrc": thin_flows(slowest, 24.1, mrc, spread=EVEN)}
         for name, rate in victims.items():
@@ -207,7 +207,7 @@ PAIRS = {
 
 
 def fig20() -> Cases:
-    """Two flows of each rack over two uplinks: they share one every other time."""
+    """Each rack has two flows over two uplinks, so the flows share an uplink every other time."""
 
     def run(
         mrc: float, roce: list[list[float]], pfc: list[list[float]] | None = None, eight: float = 0
@@ -328,7 +328,7 @@ def all_reduce() -> Cases:
 
 
 def bypass(detected: float, rerouted: float, n: int = 20, **more: Any) -> list[dict[str, Any]]:
-    """Trials in round trips of 50 us after the first loss: 3.8 are the median's limit, 7.6 that of p90."""
+    """Return trials with times in round trips of 50 us. The limits are 3.8 (median) and 7.6 (p90)."""
     return [
         trial(
             "mrc",
@@ -380,7 +380,7 @@ def headline() -> Cases:
         trials = [*mrc, *routed("bfd", bfd, n), *routed("bgp-hold", hold, n)]
         return result({"kind": "stream"}, parts, trials=trials)
 
-    # The first loss comes late: it counts for nobody.
+    # The first loss comes late here. This must not count against any transport.
     good = [t | {"recovered_us": 9e6, "recovered_since_loss_us": 300.0} for t in bypass(2, 1.5)]
     lost = good[0] | {"recovered_us": None}
     return Cases(

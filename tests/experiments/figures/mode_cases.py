@@ -1,4 +1,4 @@
-"""Results of the comparison of EV modes: which EVs are retired while a link is dead."""
+"""Results for the comparison of EV modes: which EVs are retired while a link is dead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOLD_S, EACH_S = 0.1, 0.3
 
 @cache
 def broken(mode: str, link: str) -> tuple[int, ...]:
-    """The EVs over a link."""
+    """Return the EVs whose paths use a link."""
     if mode == "mrc-ecmp":
         drawn = [hashed_ev(plane, free * 7919) for plane in range(4) for free in range(32)]
         return tuple(ev for ev in drawn if link in hashed_path(LAB, SRC, DST, ev, UDP_PORT).links)
@@ -31,7 +31,7 @@ def sound(mode: str, link: str) -> int:
 
 
 def part(mode: str, what: str = "", n: int = len(LINKS)) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A mode's events and trials, with one thing wrong."""
+    """Return the events and trials of a mode, with the error ``what`` in them."""
     retired: list[list[float]] = []
     restored: list[list[float]] = []
     trials = []

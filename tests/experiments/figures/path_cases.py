@@ -1,4 +1,4 @@
-"""Figures 4 to 8, 12 and 14, and reboots: losses, EVs, steps of training."""
+"""Results for figures 4 to 8, 12 and 14, and for reboots: losses, EVs, steps of training."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fig05() -> Cases:
 
 
 def fig06() -> Cases:
-    """Of a step of 290 ms the wire has 271: with three of four links 90 ms more, a share of 0.76."""
+    """A step has 290 ms, 271 on the wire. With three of four links it has 90 ms more: a share of 0.76."""
     wire_us = 1.5 * 2 * 2**20 * 8 / (100 * 4096 / 4234)
     share = 290_000 / (290_000 + wire_us / 3)
 
@@ -101,7 +101,7 @@ def fig06() -> Cases:
 
 
 def fig08() -> Cases:
-    """At 30 Mbit/s a minute has 54,932 packets: 0.0014 % of them are 0.77."""
+    """At 30 Mbit/s a minute has 54,932 packets, and 0.0014 % of them are 0.77."""
 
     def run(
         died: int = 30,
@@ -261,7 +261,7 @@ def t1_reboot() -> Cases:
 
 
 def transformer() -> Cases:
-    """Four ranks with an ACK timer of 33.6 ms: a step may stall for 134 ms."""
+    """Four ranks have an ACK timer of 33.6 ms, so a step may stall for 134 ms."""
     calm = [float(i) for i in range(30)]
 
     def run(
@@ -314,7 +314,7 @@ def transformer() -> Cases:
 
 
 def training_124m() -> Cases:
-    """Two steps, the second without a plane: 0.73 of the throughput is left at least, 537 ms are timeouts."""
+    """Two steps, the second without a plane: at least 0.73 of the throughput, and 537 ms of timeouts."""
 
     def run(
         exposed_us: float = 7_400.0,

@@ -1,4 +1,4 @@
-"""Results of a program with a link cut in its middle: 16 paths, 1000 Mbit/s, round trips of 2 ms."""
+"""Results of a program during which a link is cut: 16 paths, 1000 Mbit/s, round trips of 2 ms."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _run(recovered_us: float | None, completed: int = WHOLE, failed: int = 0, **
 
 
 def program_kill() -> Cases:
-    """Return a result that must pass, and others."""
+    """Return a result that must pass, and results that must not."""
     return Cases(
         _run(0.9 * LIMIT_US),
         {

@@ -1,4 +1,4 @@
-"""No judge lets a spoilt result pass: each good one is spoilt in every way that it can be."""
+"""No judge accepts a spoilt result: each good result is spoilt in every possible way."""
 
 import pytest
 
@@ -20,7 +20,7 @@ MAY_PASS: dict[tuple[str, str], str] = {
     ): "how fast a program sends is its own affair, and the limit of a recovery follows its rate",
     ("fig22", "a_tenth_of_the_rate"): "ratios of DCQCN's settings; the paper gives no rate",
 }
-"""Exceptions: the figure, the way, and the reason."""
+"""Exceptions, each with its figure, the way in which the result is spoilt, and the reason."""
 
 
 @pytest.mark.parametrize("way", SPOILS)

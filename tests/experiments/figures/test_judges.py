@@ -1,4 +1,4 @@
-"""Each judge is given a result that must pass, some that must fail, and some that show nothing."""
+"""Each judge gets a result that must pass, some that must fail, and some that show nothing."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -79,7 +79,7 @@ ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
         "jobs over RoCEv2 that failed or stalled for a second, of 6",
     ),
 }
-"""Checks that a run really had what the claim is about: where it had not, nothing is shown."""
+"""Checks that a run fulfils the conditions of the claim. If it does not, the claim is not shown."""
 
 
 @cache
@@ -126,7 +126,7 @@ def test_a_result_that_cannot_tell_leaves_the_claim_open(figure: str, case: str)
 
 
 def asked(answer: bool | None, verdicts: Iterable[dict[str, Any]]) -> set[str]:
-    """Return what was asked in these verdicts and got this answer."""
+    """Return the questions in these verdicts that have this answer."""
     return {check["asked"] for found in verdicts for check in found["checks"] if check["holds"] is answer}
 
 

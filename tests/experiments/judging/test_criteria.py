@@ -1,4 +1,4 @@
-"""A criterion holds, does not hold, or is not shown, by where its limit lies to the interval."""
+"""A criterion holds, does not hold, or is not shown, depending on the limit and the interval."""
 
 from mrclab.experiments.judging.criteria import (
     at_least,
@@ -29,7 +29,7 @@ def test_limits_outside_and_inside_the_interval() -> None:
 
 
 def test_an_open_check_estimates_how_many_more_values_decide_it() -> None:
-    # Half the interval's width is 0.1. Twice the distance to the limit needs four times as many values.
+    # Half the width is 0.1, and the limit is 0.05 away. Half that width needs four times as many values.
     assert at_least("a", HALF, 0.45, "").decided_by == 4.1
     assert at_most("a", HALF, 0.55, "").decided_by == 4.1
     assert within("a", HALF, 0.5, 0.05, "").decided_by == 4.1

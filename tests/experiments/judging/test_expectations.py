@@ -1,4 +1,4 @@
-"""A scenario's own expectations: read without surprises, judged with intervals, shown everywhere."""
+"""A scenario's own expectations: they are read with clear errors, judged with intervals, and shown."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_scenario_refuses_what_cannot_be_judged_before_anything_runs() -> None
 
 
 def result(*expect: str, mine: list[float], mrc: list[float], valid: bool = True) -> dict[str, Any]:
-    """Return as much of a result as is judged: the metric `gap_us`, and a fault's time for each value."""
+    """Return the parts of a result that are judged: the metric `gap_us`, and a time of a fault for each."""
     values = {"mine": mine, "mrc": mrc}
     return {
         "valid": valid,

@@ -1,4 +1,4 @@
-"""A judge outside of the tree, by ``figure: "module:judge"``."""
+"""A judge outside of the source tree, given by ``figure: "module:judge"``."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Scale comes from the result: capacities of what is left, phases of faults, round trips, placements."""
+"""Values that follow from the result: remaining capacities, phases of faults, round trips, placements."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def thin() -> Fabric:
         (["h0-eth1"], 0.75),
         (["h0-eth1", "h6-eth2"], 0.5),
         (["p3-t0-0"], 0.75),
-        (["p1-t1-2"], 1.0),  # three uplinks carry what the NIC's port sends
+        (["p1-t1-2"], 1.0),  # three uplinks carry the full rate of the NIC's port
         ([f"p{p}-t0-0:p{p}-t1-{t}" for p in range(4) for t in (1, 2, 3)], 1.0),
         (["p0"], 0.75),
         ([f"h0-eth{p}" for p in range(4)], 0.0),
@@ -62,7 +62,7 @@ def test_a_bypass_scales_with_the_round_trip_but_not_below_the_papers() -> None:
 def test_the_round_trip_is_measured_or_the_topologys() -> None:
     assert rtt_us(result({}, {"mrc": {}}, trials=[trial("mrc", rtt_us=55.0)]), "mrc") == 55
     idle_us = rtt_us(result({}, {"mrc": {}}), "mrc")
-    assert 5000 < idle_us < 8000  # four links of 1.35 ms
+    assert 5000 < idle_us < 8000  # four links of 1.35 ms each
     swollen = result({}, {"mrc": {}}, trials=[trial("mrc", rtt_us=90_000.0)])
     assert rtt_us(swollen, "mrc") == idle_us
     assert rtt_us(swollen | {"target": "bmv2"}, "mrc") == idle_us + 900
@@ -101,6 +101,7 @@ def test_collisions_of_two_flows_over_two_uplinks() -> None:
     parts = {"rocev2": {"one_plane": True}}
     found = result(flow_of("permutation", 3, ranks=4), parts, topology)
     slowed, slowest = expected_collisions(found, fabric_of(found, "rocev2"))
-    # Both racks send two flows each over two uplinks: each shares with probability 1/2, one of both with 3/4.
+    # Two flows of each rack choose from two uplinks: they share one with probability 1/2, in either rack with
+    # 3/4.
     assert slowed == pytest.approx(0.5, abs=0.03)
     assert slowest == pytest.approx(1 - 0.75 / 2, abs=0.02)

@@ -1,4 +1,4 @@
-"""The question to all agents whether their paths are back, and its repetition."""
+"""The experiment asks all agents whether their paths are back, and repeats the question."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.hosts.worker import AgentError
 
 
 class Agent:
-    """An agent on paper: takes one question at a time, and answers when the test has it answer."""
+    """A fake agent. It accepts one question at a time, and answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -52,7 +52,7 @@ def test_paths_are_back_when_all_agents_say_so() -> None:
 
 
 def test_an_answer_to_the_question_before_is_not_taken_for_that_to_the_last() -> None:
-    """A switch ends and comes back while agents wait for the paths. Their old answers once ended the run."""
+    """A switch ends and comes back while agents wait for paths. Their old answers once ended the run."""
     agents, on_paper = agents_of("h0", "h1")
     agents.ask_restored(5)
     agents.receive([on_paper["h1"].answers(True)])

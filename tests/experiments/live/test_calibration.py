@@ -1,4 +1,4 @@
-"""The calibration of ranks: slower until their CPUs suffice, and no slower than links can be."""
+"""The calibration of ranks slows them down until their CPUs suffice, but never below the links' limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 
 
 def rehearsed(monkeypatch: pytest.MonkeyPatch, shares: dict[float, tuple[float, bool]]) -> list[float]:
-    """Have a rehearsal find these shares by slowness, the nearest; return the list of what was rehearsed."""
+    """Let a rehearsal find the share that is given for the nearest slowness. Return the rehearsed values."""
     speeds: list[float] = []
 
     def rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:

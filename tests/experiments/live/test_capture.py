@@ -30,7 +30,7 @@ NAMESPACE = f"mrclab-test-{os.getpid()}"
 
 @pytest.fixture
 def namespace() -> Iterator[tuple[str, ...]]:
-    """A namespace with a veth pair mrcA - mrcB; gives the prefix of a command in it."""
+    """Make a namespace with a veth pair mrcA - mrcB. Yield the prefix of a command that runs in it."""
 
     def ip(*words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
@@ -46,7 +46,7 @@ def namespace() -> Iterator[tuple[str, ...]]:
 
 
 def send(prefix: tuple[str, ...], packets: list[Mrc]) -> list[tuple[int, int]]:
-    """Sends from mrcA; gives the monotonic ns before and after each."""
+    """Send packets from mrcA. Return the monotonic time (ns) before and after each."""
     frames = [(bytes(12) + b"\x86\xdd" + packet.frame()).hex() for packet in packets]
     done = subprocess.run(
         [*prefix, sys.executable, "-c", SENDER, *frames], check=True, capture_output=True, text=True
@@ -73,7 +73,7 @@ def test_what_is_sent_is_recorded_with_its_moment(namespace: tuple[str, ...], tm
 
     rows = read_pcap(tmp_path / "run/captures/sender.pcap").rows
     out, into = rows[rows["outgoing"]], rows[~rows["outgoing"]]
-    assert out["psn"].tolist() == into["psn"].tolist() == list(range(20))  # mrcA sent each, mrcB got it
+    assert out["psn"].tolist() == into["psn"].tolist() == list(range(20))  # mrcA sent, mrcB received
     assert out["ev"].tolist() == [packet.ev for packet in packets]
     assert np_unique(out["ifindex"]) != np_unique(into["ifindex"])
     assert set(out["payload"].tolist()) == {900}

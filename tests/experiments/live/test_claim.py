@@ -1,4 +1,4 @@
-"""A run holds its testbed's names until its last transport has ended, and `up` asks for them."""
+"""A run keeps its testbed's names reserved until its last transport has ended, and `up` respects that."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prefix(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_names_are_held_until_the_last_transport_has_ended(
     prefix: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mrclab up` used to get in between two transports of a comparison."""
+    """`mrclab up` used to take the names between two transports of a comparison."""
     held = []
     ended = []
 

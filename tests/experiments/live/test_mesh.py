@@ -1,4 +1,4 @@
-"""The mesh's pure parts: its streams, the random faults that follow from a seed, and the verdict."""
+"""The parts of the mesh without I/O: its streams, the random faults of a seed, and the verdict."""
 
 from __future__ import annotations
 

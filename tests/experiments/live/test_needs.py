@@ -1,4 +1,4 @@
-"""What a run needs of the machine, for all its transports: known before anything is started."""
+"""A run checks the needs of all its transports before it starts anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.testbed.frr import daemons
 def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """FRRouting is that of the sixth of seven transports."""
+    """Only the sixth of seven transports needs FRRouting."""
 
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")

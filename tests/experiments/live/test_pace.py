@@ -1,4 +1,4 @@
-"""The closed loop of a spray's rate."""
+"""The control loop for the rate of a spray."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_rate_stays_above_a_tenth_of_the_scenario_s() -> None:
 @pytest.mark.parametrize("cost_us", [20, 45, 90])
 @pytest.mark.parametrize("drift", [1.0, 1.02, 0.97])
 def test_the_loop_keeps_the_share_while_the_cost_of_a_packet_drifts(cost_us: int, drift: float) -> None:
-    """A machine whose packets cost ever more, or less: the share follows within the width of one trial."""
+    """If packets cost more and more, or less and less, the rate follows within one trial."""
     pace, most = Pace(20_000 * 2048, 0.8), 20_000 * 2048
     cost = cost_us * 1e-6
     for number in range(40):

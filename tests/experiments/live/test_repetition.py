@@ -1,4 +1,4 @@
-"""A repetition whose switches end: it is not valid, however late that is."""
+"""A repetition in which a switch ends is not valid, however late the switch ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDED = "the switch server was killed"
 
 
 class Server:
-    """Stands in for the target ebpf: its one process programs all switches."""
+    """A fake of the target ebpf. Its one process programs all switches."""
 
     name = "ebpf"
     capabilities = CAPABILITIES["ebpf"]
@@ -54,7 +54,7 @@ class Server:
 
 
 class Network:
-    """Stands in for a network without namespaces, whose own processes go on running."""
+    """A fake network without namespaces, whose own processes keep running."""
 
     names = SimpleNamespace(of=lambda fabric: ())
 
@@ -63,17 +63,17 @@ class Network:
 
 
 class NoFaults:
-    """Stands in for the registry of faults, of which none is made."""
+    """A fake registry of faults, without any fault."""
 
     def drop_prepared(self) -> None:
         pass
 
 
 class Workload(Steady):
-    """Stands in for a driver: a workload that is over at once, unless a death is to end it."""
+    """A fake driver. Its workload ends at once, unless a switch is to end during the workload."""
 
     during: ClassVar[Mapping[str, Callable[[], None]]] = {}
-    """What to do in a call, by its name."""
+    """The functions to run during a call of the driver, by the name of the call."""
     pids: ClassVar[Mapping[str, int]] = {}
     processes = 1
     next_ns: int | None = None
@@ -130,14 +130,14 @@ def server() -> Iterator[Server]:
 
 
 def validity(server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None) -> Validity:
-    """Run a repetition whose switch server is killed in a call of its workload."""
+    """Run a repetition in which the switch server is killed during a call of the workload."""
     return measure(ran(server, out, monkeypatch, {dies_in: server.kill} if dies_in else {})).validity
 
 
 def ran(
     server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, during: Mapping[str, Callable[[], None]]
 ) -> Evidence:
-    """Run a repetition, with something that happens in calls of its workload."""
+    """Run a repetition with a function that runs during a call of its workload."""
     scenario = parse_scenario(SCENARIO, "file.yaml")
     lab: Any = Lab.__new__(Lab)
     lab.network, lab.target, lab.fabric, lab.faults = Network(), server, scenario.fabric(), NoFaults()
@@ -157,7 +157,7 @@ def test_a_repetition_whose_switches_go_on_is_valid(
 def test_a_switch_server_that_is_killed_spoils_it_at_any_moment(
     call: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of the measurement, after its faults, or while the hosts' numbers are fetched."""
+    """The server is killed in the measurement, after the faults, or while the hosts' results are fetched."""
     found = validity(server, tmp_path, monkeypatch, call)
     assert not found.valid
     assert any(ENDED in reason for reason in found.reasons)

@@ -1,4 +1,4 @@
-"""What stands between faults and routes: which links a fault silences, which timers notice it."""
+"""From faults to routes: which links a fault silences, and which timers detect that."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,7 @@ MS = 1_000_000
 
 @dataclass
 class Routes:
-    """Stands in for the controller: notes what it is asked for."""
+    """A fake controller that records its calls."""
 
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Changes of a running fabric by others are found, and those of an experiment's own faults are not."""
+"""Changes of a running fabric by others are found, and the changes by an experiment's own faults are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tap at a veth pair in a namespace of its own: what it writes is what went over the wire, and when."""
+"""A tap at a veth pair in a separate namespace records the frames on the wire and their times."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NAMESPACE = f"mrclab-tap-{os.getpid()}"
 
 @pytest.fixture
 def wire() -> Iterator[str]:
-    """A namespace with a veth pair mrcA - mrcB."""
+    """Make a namespace with a veth pair mrcA - mrcB."""
 
     def ip(*words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
     ip("netns", "add", NAMESPACE)
-    silence = "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"  # no frames of the kernel's own
+    silence = "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"  # so the kernel sends nothing
     ip("netns", "exec", NAMESPACE, "sh", "-c", silence)
     try:
         ip("-n", NAMESPACE, "link", "add", "mrcA", "type", "veth", "peer", "name", "mrcB")
@@ -43,7 +43,7 @@ def wire() -> Iterator[str]:
 
 
 def send(packets: list[Mrc]) -> list[tuple[int, int]]:
-    """Sends from mrcA; gives the monotonic ns before and after each."""
+    """Send packets from mrcA. Return the monotonic time (ns) before and after each."""
     frames = [(bytes(12) + b"\x86\xdd" + packet.frame()).hex() for packet in packets]
     command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-c", SENDER, *frames]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -77,7 +77,7 @@ def test_what_is_sent_is_recorded_with_its_moment_at_both_ends(wire: str, tmp_pa
         assert not rows["trimmed"].any()
     sent, arrived = (recording.clock.to_monotonic(rows["t_ns"]).tolist() for rows in ends)
     for (before, after), out, into in zip(times, sent, arrived, strict=True):
-        assert before <= out <= into <= after  # to the nanosecond: both are CLOCK_MONOTONIC's
+        assert before <= out <= into <= after  # exact: all use CLOCK_MONOTONIC
     assert recording.clock.error_ns(sent[0]) == 0
 
 

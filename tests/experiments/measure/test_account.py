@@ -1,4 +1,4 @@
-"""What a watchdog over collectives would have made of a training, step by step."""
+"""The effect that a watchdog over collectives would have had on a training, step by step."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ COMPUTE_US, USUAL_US = 100.0, 50.0
 
 
 def made(collectives_us: list[float]) -> Steps:
-    """Steps that compute for 100 us each, one after another; step k has a loss of 10 - k / 100."""
+    """Return steps that compute for 100 us each, one after another. Step k has a loss of 10 - k / 100."""
     took = np.array(collectives_us) + COMPUTE_US
     end = np.cumsum(took)
     losses = 10 - np.arange(len(took)) / 100
@@ -40,7 +40,7 @@ def test_a_long_collective_costs_the_steps_since_the_checkpoint() -> None:
     course = course_under(steps, 500, 4, 1000)
     began = 6 * 150 + COMPUTE_US
     assert course.crashes == [Crash(6, began + 500, 3)]
-    # Steps 4 and 5 once more, in the median time each, then step 6 without its stall, and so on.
+    # Steps 4 and 5 are repeated in the median time, then step 6 without its stall, and so on.
     assert course.losses == [10 - n / 100 for n in (0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8)]
     back = began + 500 + 1000
     assert course.end_us[6:] == pytest.approx([back + 150 * n for n in range(1, 6)])
@@ -65,13 +65,13 @@ def test_every_step_is_done_in_the_end_and_time_goes_on(
     assert sorted(set(course.losses), reverse=True) == [10 - n / 100 for n in range(len(collectives))]
     assert (np.diff(course.end_us) > 0).all()
     lost = sum(crash.lost_steps for crash in course.crashes)
-    # The step under way is lost as well, but has never been one that ended.
+    # The step in which the job crashes is also lost, but it is not among the ended steps.
     assert len(course.end_us) == len(collectives) + lost - len(course.crashes)
     assert len(course.crashes) == sum(took > timeout_us for took in made(collectives).collective_us)
 
 
 def rank(late_ns: int, digests: list[int], steps: int = 2) -> dict[str, Any]:
-    """A rank that leaves the first step's barrier ``late_ns`` after the others."""
+    """Return a rank that leaves the first step's barrier ``late_ns`` after the others."""
     start = np.array([0, 150_000 + late_ns])[:steps] + 1000
     computed = np.array([100_000, 300_000 + late_ns])[:steps] + 1000
     end = np.array([150_000 + late_ns, 400_000 + late_ns])[:steps] + 1000

@@ -36,7 +36,7 @@ def test_the_machine_s_own_clocks_are_measured_to_microseconds() -> None:
     samples = [measure_offset() for _ in range(50)]
     assert min(sample.error_ns for sample in samples) < 50_000
     for a, b in pairwise(samples):
-        slewed = (b.at_ns - a.at_ns) // 2_000  # at most 500 ppm, by adjtime(3)
+        slewed = (b.at_ns - a.at_ns) // 2_000  # adjtime(3) slews by at most 500 ppm
         assert abs(a.offset_ns - b.offset_ns) <= a.error_ns + b.error_ns + slewed + 1_000
 
 

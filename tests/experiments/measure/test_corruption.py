@@ -1,4 +1,4 @@
-"""Packets of which a link flipped a bit of the PSN: captures show them, but nothing has arrived with them."""
+"""Packets in which a link flipped a bit of the PSN: captures show them, but their data has not arrived."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_damaged_number_changes_no_other(bit: int) -> None:
 def test_after_a_damaged_packet_all_arrivals_are_of_their_own_transmissions(lab: Fabric) -> None:
     wire, path = Wire(lab), lab.paths("h0", "h6")[0]
     for i in range(20):
-        late = 2_500 if i == 9 else 0  # behind the two that were sent after it
+        late = 2_500 if i == 9 else 0  # behind two packets that were sent later
         wire.send(
             T + i * 1_000, i, path, arrives_ns=T + i * 1_000 + ONE_WAY_NS + late, flipped=(i == 10) << 23
         )
@@ -44,7 +44,7 @@ def test_after_a_damaged_packet_all_arrivals_are_of_their_own_transmissions(lab:
 
 
 def test_a_damaged_packet_is_no_copy_of_the_packet_whose_number_it_has(lab: Fabric) -> None:
-    """Packet 8 is lost, and 12 comes in as 8 on the same path: it is 12 that did not come in either."""
+    """Packet 8 is lost, and packet 12 arrives damaged with PSN 8 on the same path. Both count as lost."""
     wire, path = Wire(lab), lab.paths("h0", "h6")[0]
     wire.send(T, 8, path, arrives_ns=None)
     wire.send(T + 1_000, 12, path, flipped=8 ^ 12)
@@ -58,7 +58,7 @@ def test_a_damaged_packet_is_no_copy_of_the_packet_whose_number_it_has(lab: Fabr
 
 
 def test_what_has_not_been_sent_yet_cannot_have_arrived(lab: Fabric) -> None:
-    """Packet 8 comes in as 12 before 12 is sent, which is then lost."""
+    """Packet 8 arrives damaged with PSN 12 before 12 is sent. Then 12 is lost."""
     wire, path = Wire(lab), lab.paths("h0", "h6")[0]
     wire.send(T, 8, path, flipped=8 ^ 12)
     wire.send(T + 100_000, 12, path, arrives_ns=None)
@@ -77,7 +77,7 @@ def test_what_has_not_been_sent_yet_cannot_have_arrived(lab: Fabric) -> None:
 def test_whatever_bits_are_flipped_exactly_those_packets_are_lost(
     first: int, fates: list[tuple[int, int, int]]
 ) -> None:
-    """Packets 1 us apart, reordered by up to 9 us, of which some lose a bit (-1: none) on their way."""
+    """Packets are sent 1 us apart and reordered by up to 9 us. In some, one bit is flipped (-1: none)."""
     wire, paths = Wire(LAB), LAB.paths("h0", "h6")
     for i, (which, bit, late) in enumerate(fates):
         at = T + i * 1_000

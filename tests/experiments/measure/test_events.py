@@ -29,7 +29,7 @@ def test_events_are_read_in_order_of_time_and_unknown_ones_kept(tmp_path: Path) 
 @pytest.mark.parametrize("start_ns", [0, 1, 10**14 + 1])
 def test_what_an_agent_writes_is_read_back_to_the_nanosecond(tmp_path: Path, start_ns: int) -> None:
     log = tmp_path / "h0.jsonl"
-    times = [start_ns + 7 + n * 999_999_937 * 3600 // 50 for n in range(50)]  # an hour
+    times = [start_ns + 7 + n * 999_999_937 * 3600 // 50 for n in range(50)]  # spread over an hour
     file = LogFile(log, "h0", start_ns)
     file.write(EvRetired(t, 3, 5, 1, RetireReason.ALWAYS_SKIP, None) for t in times)
     file.write([SendCompleted(times[-1], 3, 9, Status.REMOTE_ACCESS_ERROR, 8)])

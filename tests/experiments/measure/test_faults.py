@@ -43,7 +43,7 @@ def test_one_direction_breaks_only_what_travels_that_way(lab: Fabric) -> None:
 
 def test_every_link_is_used_before_any_is_used_again(lab: Fabric) -> None:
     links = fabric_links_between(lab, "h0", "h6")
-    assert len(links) == 32  # 16 paths, an uplink and a downlink each
+    assert len(links) == 32  # 16 paths with an uplink and a downlink each
     assert all("t1" in link and "t0-1" not in link and "t0-2" not in link for link in links)
     chosen = choose_links(links, 70, seed=3)
     assert len(chosen) == 70

@@ -1,4 +1,4 @@
-"""The load of endpoints that beat, and the gaps that count in a trial."""
+"""The load of endpoints that send beats, and the gaps that count in a trial."""
 
 from __future__ import annotations
 
@@ -105,15 +105,15 @@ RETIRED_MS, LEAST_MS, LATER_MS = 1, LEAST_GAP_NS / MS, AFTER_RETIREMENT_NS / MS
 @pytest.mark.parametrize(
     ("start_ms", "length_ms", "recovered_ms", "counts"),
     [
-        (-16, 5, 1, False),  # over before the fault, and its aftermath too
+        (-16, 5, 1, False),  # the stall and its after-effects end before the fault
         (-14, 5, 1, True),
         (-3, 5, 1, True),
         (0.5, LEAST_MS + 0.01, 1, True),
         (0.5, LEAST_MS - 0.01, 1, False),
-        (1.1, 5, 1, False),  # after the recovery
-        (40, 9, 100, False),  # less than a tenth of the recovery
+        (1.1, 5, 1, False),  # the stall begins after the recovery
+        (40, 9, 100, False),  # the stall is shorter than a tenth of the recovery
         (40, 11, 100, True),
-        (RETIRED_MS + LATER_MS - 0.1, 5, None, True),  # while the recovery time is not known
+        (RETIRED_MS + LATER_MS - 0.1, 5, None, True),  # the recovery time is not known yet
         (RETIRED_MS + LATER_MS + 0.1, 5, None, False),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_gap_counts_if_it_may_have_moved_the_recovery(
     start = FAULT.middle_ns + round(start_ms * MS)
     gap = Gap("receiver", start, start + round(length_ms * MS))
     load = load_between(BEFORE, after(40 * MS, 0, gap, retired_ns=(FAULT.middle_ns + RETIRED_MS * MS,)))
-    assert kept_up(load)  # when the fault was is not known yet
+    assert kept_up(load)  # the time of the fault is not known yet
     judged = in_trial(load, FAULT, recovered_ns(recovered_ms))
     assert kept_up(judged) is not counts
     assert (judged.stopped, judged.stopped_ns) == (("receiver", gap.length_ns) if counts else (None, 0))
@@ -131,7 +131,7 @@ def test_a_gap_counts_if_it_may_have_moved_the_recovery(
 
 @pytest.mark.parametrize(("ago_ms", "counts"), [(9, True), (11, False)])
 def test_a_gap_between_two_trials_counts_for_the_next(ago_ms: int, counts: bool) -> None:
-    end_ns = BEFORE.t_ns - ago_ms * MS  # its aftermath takes 10 ms
+    end_ns = BEFORE.t_ns - ago_ms * MS  # a stall's after-effects take 10 ms
     assert BEFORE.beats is not None
     beats = replace(BEFORE.beats, gaps=(Gap("receiver", end_ns - 5 * MS, end_ns),))
     load = load_between(replace(BEFORE, beats=beats), after(40 * MS, 0))
@@ -156,4 +156,4 @@ def test_a_fault_whose_moment_is_not_known_well_does_not_count() -> None:
     load = replace(load_between(BEFORE, after(40 * MS, 0)), busy=0.5)
     wide = replace(FAULT, t_after_ns=FAULT.t_before_ns + LEAST_GAP_NS + 1)
     assert in_trial(load, wide).stopped == INJECTOR
-    assert kept_up(in_trial(replace(load, first=False), wide))  # stamped from outside: part of its error
+    assert kept_up(in_trial(replace(load, first=False), wide))  # the gap is within the time's error

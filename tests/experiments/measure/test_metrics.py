@@ -19,7 +19,7 @@ MS = 1_000_000
 
 
 def stream(count: int = 2000, latency_ns: int = 200_000) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """A message each ms from 0 on, all as fast as one another but for a little jitter."""
+    """Return a message each ms from 0 on, with equal latencies except for a little jitter."""
     posted = np.arange(count, dtype=np.int64) * MS
     return posted, posted + latency_ns + np.arange(count) % 7 * 1000
 
@@ -35,9 +35,9 @@ def test_where_no_message_is_late_there_is_no_number_in_its_place() -> None:
 
 def test_late_messages_begin_near_the_fault_and_follow_one_another() -> None:
     posted, arrived = stream()
-    arrived[1003] += 5 * MS  # posted 3 ms after the fault, 5.2 ms on its way
+    arrived[1003] += 5 * MS  # it was posted 3 ms after the fault, and took 5.2 ms
     arrived[1010] += 2 * MS
-    arrived[1200] += 50 * MS  # long after: another story
+    arrived[1200] += 50 * MS  # this is long after the fault, so it does not count
     assert late(posted, arrived) == ([1003, 1010], 0)
 
 
@@ -46,7 +46,7 @@ def test_latenesses_before_the_fault_say_what_is_usual() -> None:
     arrived[700] += 5 * MS
     arrived[1003] += 4 * MS
     assert late(posted, arrived) == ([], 0)
-    assert late(posted[990:], arrived[990:]) == ([], 0)  # too few before it to tell
+    assert late(posted[990:], arrived[990:]) == ([], 0)  # there are too few messages before the fault
 
 
 def test_an_outage_makes_all_messages_late_and_its_gap_shows() -> None:
@@ -65,7 +65,7 @@ def test_a_late_message_that_never_came_is_counted() -> None:
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    # Four ranks, 1 MB, from 0 (the first starts) to 1 ms (the last is done).
+    # Four ranks, 1 MB, from 0 (the first rank starts) to 1 ms (the last rank ends).
     ranks = [
         {
             "bytes": np.array([1_000_000]),

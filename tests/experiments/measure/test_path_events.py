@@ -1,4 +1,4 @@
-"""What senders did with their paths, from the columns of ranks and from the logs of agents."""
+"""What senders did with their paths, read from the columns of ranks and from the logs of agents."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -112,7 +112,7 @@ def test_what_is_not_mrc_is_counted_and_left_out() -> None:
         def frame(self) -> bytes:
             return (
                 bytes.fromhex("6000000000083aff") + bytes(32) + b"\x88" + bytes(7)
-            )  # a neighbour's advertisement
+            )  # a neighbour advertisement
 
     packets = parse_pcap(
         pcap(

@@ -1,4 +1,4 @@
-"""What programs say: their numbers, how they failed; and bytes that completed but never arrived."""
+"""The output of programs: their numbers, their failures, and bytes that completed but never arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of the times, transport by transport, on captures that were made up here."""
+"""The rule for the times of each transport, on made-up captures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
 LAB = load_fabric("lab")
 PATHS = LAB.paths("h0", "h6")
 BROKEN, SOUND = PATHS[0], PATHS[5]
-T = 10_000_000_000  # the cut
+T = 10_000_000_000  # the time of the cut
 MS = 1_000_000
 FAULT = FaultRecord("blackhole", "p0-t0-0:p0-t1-0", T - 500, T + 500, T + 100 * MS, T + 100 * MS + 1_000)
 NOBODY = Measured(None, reason="not asked")
@@ -45,7 +45,7 @@ SIZE = 1000
 
 @dataclass(frozen=True)
 class Frame:
-    """A packet of RoCEv2 or TCP, header by header."""
+    """A packet of RoCEv2 or TCP, given header by header."""
 
     body: bytes
     next_header: int
@@ -68,7 +68,7 @@ def tcp(seq: int, size: int = SIZE, port: int = 5000) -> Frame:
 
 @dataclass
 class Ends:
-    """Two captures to which a test adds packets one by one."""
+    """Two captures, to which a test adds packets one by one."""
 
     sender: list[Record] = field(default_factory=list)
     receiver: list[Record] = field(default_factory=list)
@@ -100,7 +100,7 @@ def found(trace: Trace, fault: FaultRecord = FAULT, detected: Measured = NOBODY,
 
 
 def mrc(*sent: tuple[int, int, bool, bool], background: bool = True) -> Trace:
-    """(when, PSN, on the broken path, arrives), beside a stream on the sound one."""
+    """Return a trace of (time, PSN, on the broken path, arrives), next to a stream on the sound path."""
     wire = Wire(LAB)
     if background:
         for i in range(200):
@@ -125,7 +125,7 @@ def test_mrc_by_the_segment_list() -> None:
 
 
 def test_a_path_that_is_in_use_until_its_repair_was_never_left() -> None:
-    """Without a retirement, only a silence before the repair shows that the sender had left it."""
+    """Without a retirement, the sender has left a path only if it sent nothing there before the repair."""
     lost = [(T + i * MS, 5000 + i, True, False) for i in range(1, 100)]
     repairs = [(t_ns + 300_000, psn, False, True) for t_ns, psn, _, _ in lost]
     before = [(T - 20 * MS + i * MS, 4000 + i, True, True) for i in range(19)]
@@ -149,17 +149,17 @@ def replace_array(values: list[int]):  # type: ignore[no-untyped-def]
 
 
 def test_no_recovery_is_sooner_than_the_detection_of_a_sender_that_detects() -> None:
-    """The lost packet is sent again before the sender gives its path up: by a tail probe, say."""
+    """The lost packet is sent again before the sender retires the path, for instance by a tail probe."""
     trace = mrc((T + 20_000, 5000, True, False), (T + 110_000, 5000, False, True))
     late = Measured(900_000, 1_500)
     assert found(trace, detected=late, retired={}).recovered == late
-    # routes that change later say nothing about what senders could do themselves
+    # Routes that change later are not a detection by the sender.
     assert found(trace, detected=late).recovered.ns == 110_000 + ONE_WAY_NS
 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce", "tcp"])
 def test_a_fault_that_nobody_feels_has_no_times_and_no_number_in_their_place(transport: str) -> None:
-    """Messages are as slow as they please meanwhile: the fault took nothing, so nothing has recovered."""
+    """Messages may be slow at the same time, but the fault took no packet, so nothing has recovered."""
     if transport == "mrc":
         trace = mrc()
     else:
@@ -188,7 +188,7 @@ def test_a_fault_off_all_paths_is_not_felt() -> None:
 
 
 def go_back_n(rerouted_ns: int) -> tuple[Ends, int]:
-    """A packet each ms; from the cut on all are lost; every 20 ms the four that are open are sent again."""
+    """A packet each ms, all lost after the cut. Every 20 ms the four unacknowledged ones are sent again."""
     wire = Ends()
     for i in range(20):
         wire.send(T - 20 * MS + i * MS, roce(i))
@@ -206,7 +206,7 @@ def test_rocev2_by_its_run_of_losses() -> None:
     result = found(wire.roce())
     assert (result.rule, result.felt, result.lost) == (BY_FLOW, True, 12)
     assert result.first_loss.ns == 10_000
-    assert result.rerouted.ns == 40 * MS + 13_000  # the last that was lost
+    assert result.rerouted.ns == 40 * MS + 13_000  # the last lost packet
     assert result.recovered.ns == last - T
 
 
@@ -219,7 +219,7 @@ def test_a_flow_that_is_repaired_with_the_fault_was_never_rerouted() -> None:
 
 def test_losses_of_another_flow_and_later_losses_are_not_the_faults() -> None:
     wire, last = go_back_n(T + 50 * MS)
-    for i in range(30):  # another queue pair, which a full queue takes a packet of now and then
+    for i in range(30):  # another queue pair, from which a full queue drops a packet now and then
         wire.send(T - 15 * MS + i * 2 * MS, roce(i, qp=0x99), arrives=i % 9 != 0)
     wire.send(T + 65 * MS, roce(24), arrives=False)
     wire.send(T + 80 * MS, roce(24))
@@ -231,7 +231,7 @@ def test_losses_of_another_flow_and_later_losses_are_not_the_faults() -> None:
 def test_go_back_n_sends_the_same_psn_again_and_each_arrival_is_of_the_latest_copy() -> None:
     wire = Ends()
     wire.send(T, roce(1), arrives=False)
-    wire.send(T + MS, roce(1), late_ns=5 * MS)  # overtaken by its own copy
+    wire.send(T + MS, roce(1), late_ns=5 * MS)  # its own copy overtakes it
     wire.send(T + 2 * MS, roce(1))
     sent = wire.roce().sent
     assert sorted(sent.arrived_ns.tolist())[:2] == [T + 2 * MS + ONE_WAY_NS, T + 6 * MS + ONE_WAY_NS]
@@ -244,13 +244,13 @@ def test_acknowledgements_that_are_lost_alone_are_no_loss_of_data_and_said() -> 
     wire = Ends()
     for i in range(40):
         wire.send(T - 20 * MS + i * MS, tcp(i * SIZE))
-    wire.send(T + 60 * MS, tcp(39 * SIZE))  # it had arrived, but nobody said so
+    wire.send(T + 60 * MS, tcp(39 * SIZE))  # it had arrived, but its ACK was lost
     result = found(wire.tcp())
     assert (result.felt, result.recovered.reason) == (False, TOOK_ANSWERS)
 
 
 def test_a_lost_copy_of_what_had_arrived_is_no_data_that_a_fault_took() -> None:
-    """A recovery at 0, before the first loss, was shown for such."""
+    """The lost copy was once shown as a recovery at 0, before the first loss."""
     wire = Ends()
     for i in range(40):
         wire.send(T - 41 * MS + i * MS, tcp(i * SIZE))
@@ -261,7 +261,7 @@ def test_a_lost_copy_of_what_had_arrived_is_no_data_that_a_fault_took() -> None:
 
 def test_tcp_by_byte_ranges_though_the_ends_cut_segments_differently() -> None:
     wire = Ends()
-    start = (1 << 32) - 3 * SIZE  # the sequence numbers wrap on the way
+    start = (1 << 32) - 3 * SIZE  # the sequence numbers wrap in this stream
     for i in range(5):
         wire.send(T - 5 * MS + i * MS, tcp(start + i * SIZE))
     wire.sender.append(Record(T + MS, tcp(start + 5 * SIZE, 3 * SIZE), outgoing=True))  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ def test_tcp_by_byte_ranges_though_the_ends_cut_segments_differently() -> None:
         piece = tcp(start + (5 + k) * SIZE)
         wire.receiver.append(Record(again + ONE_WAY_NS + k, piece, outgoing=False))  # type: ignore[arg-type]
     result = found(wire.tcp())
-    assert (result.rule, result.felt, result.lost) == (BY_FLOW, True, 1)  # one frame
+    assert (result.rule, result.felt, result.lost) == (BY_FLOW, True, 1)  # one lost frame
     assert (result.first_loss.ns, result.rerouted.ns) == (MS, MS)
     assert result.recovered.ns == 40 * MS + ONE_WAY_NS + 2
 
@@ -314,7 +314,7 @@ FATES = st.lists(
 def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
     first: int, fates: list[tuple[int, int, bool, int]]
 ) -> None:
-    """PSNs in any order, again and again, lost at will, on a path that keeps the order."""
+    """PSNs in any order, repeated, with random losses, on a path that keeps the order."""
     wire = Ends()
     earliest: dict[int, int] = {}
     lost = []
@@ -333,7 +333,7 @@ def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
 def test_of_any_tcp_stream_every_byte_is_accounted_for(
     first: int, fates: list[tuple[int, int, bool, int]]
 ) -> None:
-    """Segments of one to three pieces anywhere, overlapping, lost at will."""
+    """Segments of one to three pieces at any place, overlapping, with random losses."""
     wire = Ends()
     earliest: dict[int, int] = {}
     expected_lost = 0
@@ -371,7 +371,7 @@ def test_recovery_is_the_last_lost_byte_whatever_the_run(
             wire.send(T + 10_000 + attempt * 10 * MS + k * 1_000, roce(before + k), arrives=False)
     start = T + (bursts + 1) * 10 * MS + again_ms * MS // 100
     arrivals = [wire.send(start + k * 1_000, roce(before + k)) for k in range(run)]
-    for i in range(5):  # life goes on
+    for i in range(5):  # the stream continues
         wire.send(start + (i + 1) * MS, roce(before + run + i))
     result = found(wire.roce())
     assert result.lost == run * (bursts + 1)
@@ -381,7 +381,7 @@ def test_recovery_is_the_last_lost_byte_whatever_the_run(
 
 
 def test_two_fabrics_agree_on_nobody(lab: Fabric) -> None:
-    """Captures without a packet are no reason to fail."""
+    """Captures without a packet must not cause an error."""
     trace = Ends().roce()
     assert found(trace).felt is False
     assert found(Ends().tcp()).felt is False

@@ -1,4 +1,4 @@
-"""A standstill is a gap of all data frames: five times that from burst to burst, a millisecond at least."""
+"""A standstill is a gap in all data frames, five times as long as between bursts, and at least 1 ms."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 def trace_of(*t_ns: int) -> Trace:
-    """Data frames sent at these times; nothing was captured at the receiver."""
+    """Return data frames that were sent at these times. The receiver captured nothing."""
     sent = np.array(t_ns, np.int64)
     zeros, no = np.zeros(len(sent), np.int64), np.zeros(len(sent), bool)
     none = np.zeros(0, np.int64)
@@ -27,7 +27,7 @@ def trace_of(*t_ns: int) -> Trace:
 
 
 def bursts(*, pause_ns: int, count: int = 1000, but: tuple[int, int] = (-1, 0)) -> list[int]:
-    """Bursts of eight frames; after burst ``but[0]`` all stand still for ``but[1]`` ns."""
+    """Return bursts of eight frames. After burst ``but[0]`` nothing is sent for ``but[1]`` ns."""
     found, now = [], 0
     for number in range(count):
         found += [now + 2_000 * i for i in range(8)]
@@ -37,7 +37,7 @@ def bursts(*, pause_ns: int, count: int = 1000, but: tuple[int, int] = (-1, 0)) 
 
 def test_the_pauses_of_bursts_are_usual() -> None:
     assert not len(standstills_of([trace_of(*bursts(pause_ns=200_000))]).t_ns)
-    assert not len(standstills_of([trace_of(*bursts(pause_ns=3 * MS))]).t_ns)  # slow, but even
+    assert not len(standstills_of([trace_of(*bursts(pause_ns=3 * MS))]).t_ns)  # slow but even bursts
     assert not len(standstills_of([]).t_ns)
 
 

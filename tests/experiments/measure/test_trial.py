@@ -34,7 +34,7 @@ from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wi
 pytestmark = pytest.mark.slow
 
 CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
-T = 10_000_000_000  # the cut
+T = 10_000_000_000  # the time of the cut
 FAULT = FaultRecord("blackhole", "p0-t0-0:p0-t1-0", T - 500, T + 500, T + 100_000_000, T + 100_001_000)
 
 
@@ -82,7 +82,7 @@ def told_trace(told: Path, lab: Fabric) -> Trace:
 
 
 class Scene:
-    """A steady stream over two paths, the first of which is cut: tests add what happens then."""
+    """A steady stream over two paths. The first path is cut; the tests add what happens then."""
 
     def __init__(self, fabric: Fabric, first_psn: int = 1000) -> None:
         self.paths = fabric.paths("h0", "h6")
@@ -160,7 +160,7 @@ def test_packets_in_flight_at_the_cut_count(lab: Fabric) -> None:
     scene.wire.send(T + 200_000, psn, scene.sound, rtx=True)
     trial = scene.trial(scene.retired(T + 199_000))
     assert (trial.lost_packets, trial.lost_in_flight, trial.times.first_loss.ns) == (1, 1, 0)
-    assert trial.times.rerouted.ns == 0  # nothing was sent onto it any more
+    assert trial.times.rerouted.ns == 0  # nothing was sent onto the path any more
     assert trial.times.recovered.ns == 200_000 + ONE_WAY_NS
 
 
@@ -257,7 +257,7 @@ def test_of_a_fault_that_lets_packets_through_that_is_no_failure(
 
 
 def test_a_retransmission_that_the_cut_took_is_no_answer_to_that_loss(lab: Fabric) -> None:
-    """The packet was lost elsewhere before the cut, and what is sent again goes onto the cut path."""
+    """The packet was lost elsewhere before the cut, and its retransmission goes onto the cut path."""
     scene = Scene(lab)
     psn = scene.next_psn()
     scene.wire.send(T - 50_000, psn, scene.sound, arrives_ns=None)
@@ -280,13 +280,13 @@ def test_needless_retransmissions_and_duplicates(lab: Fabric) -> None:
     trial = scene.trial(scene.retired(T + 50_000))
     assert (trial.retransmitted_packets, trial.spurious_retransmissions) == (3, 2)
     assert trial.times.recovered.ns == 60_000 + ONE_WAY_NS  # the first copy counts
-    assert trial.bytes_delivered == 602 * 1000  # and no copy twice
+    assert trial.bytes_delivered == 602 * 1000  # and no copy counts twice
 
 
 def test_a_retransmission_lost_on_another_broken_path_delays_whole(lab: Fabric) -> None:
     scene = Scene(lab)
     other = scene.paths[1]
-    fault = replace(FAULT, where="h0:p0-t0-0")  # takes all paths of the plane
+    fault = replace(FAULT, where="h0:p0-t0-0")  # this fault breaks all paths of the plane
     psn = scene.next_psn()
     scene.wire.send(T + 10_000, psn, scene.broken, arrives_ns=None)
     scene.wire.send(T + 60_000, psn, other, rtx=True, arrives_ns=None)
@@ -314,7 +314,7 @@ def test_losses_elsewhere_are_kept_apart(lab: Fabric) -> None:
 
 
 def test_in_a_run_of_milliseconds_losses_elsewhere_are_kept_apart_too(lab: Fabric) -> None:
-    """Hosts that answer within microseconds: nothing is on its way for 20 ms, which is more than the run."""
+    """Hosts answer within us here. The usual 20 ms without packets on their way is longer than this run."""
     paths = lab.paths("h0", "h6")
     broken, sound, wire = paths[0], paths[5], Wire(lab)
     fault = replace(FAULT, restore_before_ns=T + 2_000_000, restore_after_ns=T + 2_000_000)
@@ -336,7 +336,7 @@ def test_in_a_run_of_milliseconds_losses_elsewhere_are_kept_apart_too(lab: Fabri
     assert trial.times.recovered_since_loss.ns == 53_000
     assert (trial.lost_elsewhere, trial.in_flight_us) == (2, 60)
     assert check(trial, "no_loss_elsewhere") is False
-    (trial,) = analyse(trace, [fault], retired)  # as between hosts of software, where nothing can be said
+    (trial,) = analyse(trace, [fault], retired)  # as between software hosts, where this cannot be decided
     assert (trial.lost_elsewhere, check(trial, "no_loss_elsewhere")) == (0, None)
 
 
@@ -432,7 +432,7 @@ def test_psns_unwrap_to_what_they_were(start: int, steps: list[int]) -> None:
 def test_every_transmission_is_matched_whatever_the_order(
     first: int, fates: list[tuple[int, int, str]]
 ) -> None:
-    """Packets 1 us apart, reordered by up to 430 us, lost or duplicated, over the wrap of the PSN."""
+    """Packets 1 us apart, reordered by up to 430 us, lost or duplicated, while the PSN wraps."""
     fabric = _lab()
     paths = fabric.paths("h0", "h6")
     wire = Wire(fabric)

@@ -1,4 +1,4 @@
-"""The capture reader knows the wire format by itself; here the hosts' own encoder says the same thing."""
+"""The capture reader has its own copy of the wire format; the hosts' encoder must agree with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results in today's form, made from synthetic captures of two transports."""
+"""Results in the present format, made from synthetic captures of two transports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.synthetic_run import Story
 
 @pytest.fixture(scope="session")
 def evidence(story: Story, told: Path, lab: Fabric) -> Evidence:
-    """A spray from h0 to h6 with a dozen cuts."""
+    """Return a spray from h0 to h6 with a dozen cuts."""
     end_ns = max(record.t_ns for record in story.wire.receiver)
     return Evidence(
         transport=TRANSPORTS["mrc"],
@@ -60,14 +60,14 @@ PARAMETERS = {
 
 @pytest.fixture(scope="session")
 def spray(evidence: Evidence) -> dict[str, Any]:
-    """The result of one transport with captures and packets' pictures."""
+    """Return the result of one transport with captures and pictures of packets."""
     run = Run("link-kill", PARAMETERS, "ebpf", "lab", 1, (TRANSPORTS["mrc"],), {"cpus_usable": 2})
     return build(run, {"mrc": [measure(evidence)]})
 
 
 @pytest.fixture(scope="session")
 def both(evidence: Evidence, lab: Fabric) -> dict[str, Any]:
-    """The result of two transports: MRC, and TCP of which nothing was captured but messages in time."""
+    """Return the result of two transports: MRC, and TCP without captures but with messages in time."""
     posted = np.arange(2000, dtype=np.int64) * 2_000_000 + evidence.measure_ns - 100_000_000
     sample = {
         "flow0_posted_ns": posted,

@@ -1,4 +1,4 @@
-"""The page of a result in a real browser: light and dark, wide and on a phone."""
+"""The page of a result in a real browser: light and dark, on a wide screen and on a phone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 READABLE = 4.5
-"""The contrast that text must have at least (WCAG 2.2, success criterion 1.4.3, level AA)."""
+"""The smallest contrast that text may have (WCAG 2.2, success criterion 1.4.3, level AA)."""
 PHONE = 390
 
 FAINTEST = """() => {
@@ -42,7 +42,7 @@ FAINTEST = """() => {
     return [(two[0] + 0.05) / (two[1] + 0.05), node.tagName + " " + node.textContent.trim().slice(0, 60)];
   }).sort((a, b) => a[0] - b[0])[0];
 }"""
-"""The least contrast of all text on the page, and which text that is."""
+"""Return the smallest contrast of all text on the page, and that text."""
 
 GROUND = "() => getComputedStyle(document.querySelector('main')).backgroundColor"
 FILTERS = "() => [...document.querySelectorAll('figure > svg')].map((svg) => getComputedStyle(svg).filter)"
@@ -53,7 +53,7 @@ WIDER = """(width) => [...document.querySelectorAll("main > *, figure, table, pr
     return (by || node).getBoundingClientRect().right > width + 0.5;
   })
   .map((node) => node.tagName + "." + node.className)"""
-"""What reaches beyond the screen and is in nothing that scrolls by itself."""
+"""Return the elements that are wider than the screen and not inside a part that scrolls."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def address(spray_directory: Path) -> str:
 
 @contextmanager
 def seen(browser: Browser, address: str, theme: Theme = "light", width: int = 1400) -> Iterator[Page]:
-    """Open the page from its file."""
+    """Open the page of the result from its file."""
     view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
     try:
         view.goto(address)
@@ -101,7 +101,7 @@ def test_a_dark_page_has_dark_pictures(browser: Browser, address: str) -> None:
 
 @pytest.mark.parametrize("width", [PHONE, 820])
 def test_nothing_is_wider_than_the_screen(browser: Browser, address: str, width: int) -> None:
-    """What is wider, as a table, scrolls by itself."""
+    """A wide part, such as a table, scrolls by itself."""
     with seen(browser, address, width=width) as view:
         assert view.evaluate("document.documentElement.scrollWidth") <= width
         assert view.evaluate(WIDER, width) == []
@@ -110,7 +110,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, address: str, width:
 
 
 def test_on_a_phone_pictures_stay_as_large_as_their_words_need(browser: Browser, address: str) -> None:
-    """Each scrolls in its frame; as wide as the screen its marks could not be read."""
+    """Each picture scrolls in its frame. As narrow as the screen, its marks could not be read."""
     widths = "() => [...document.querySelectorAll('figure:not(.drawing) > svg')].map((s) => s.clientWidth)"
     with seen(browser, address, width=PHONE) as view:
         found = view.evaluate(widths)

@@ -37,8 +37,8 @@ def result(spray: dict[str, Any]) -> dict[str, Any]:
 def test_an_ev_is_out_of_use_from_its_retirement_until_it_is_back() -> None:
     found = share_retired(EVENTS, np.array([0.0, 200.0, 400.0, 800.0]), "srv6")
     assert list(found) == ["plane 0, T1 1", "plane 2, T1 3"]
-    assert found["plane 0, T1 1"].tolist() == [0.0, 0.5, 0.25]  # one of two queue pairs; back at 600
-    assert found["plane 2, T1 3"].tolist() == [0.0, 0.25, 0.5]  # never back
+    assert found["plane 0, T1 1"].tolist() == [0.0, 0.5, 0.25]  # retired by one of two QPs until 600
+    assert found["plane 2, T1 3"].tolist() == [0.0, 0.25, 0.5]  # this path never comes back
 
 
 def test_an_ev_that_replaces_another_is_in_use_again() -> None:

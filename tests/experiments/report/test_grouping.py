@@ -1,4 +1,4 @@
-"""What many repetitions share is said once; what was asked for and made again is said at all."""
+"""What many repetitions have in common is shown once; requests and repeated trials are shown, too."""
 
 from __future__ import annotations
 

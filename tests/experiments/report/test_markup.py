@@ -1,4 +1,4 @@
-"""Markup in any text of a result makes no element on a page: neither the report nor the index."""
+"""Markup in a text of a result makes no element on a page, neither in the report nor in the index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[str | int, ...]
 
 
 class Elements(HTMLParser):
-    """Counts elements and attributes that only the markup has."""
+    """Counts elements and attributes that come only from the markup in a text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Elements(HTMLParser):
 
 
 def texts(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the places of all texts in a result."""
+    """Yield the place of every text in a result."""
     if isinstance(value, str):
         yield place
     for key, below in (
@@ -75,7 +75,7 @@ def is_shown(result: dict[str, Any], directory: Path) -> bool:
 
 
 def kinds(result: dict[str, Any]) -> dict[tuple[str, ...], Place]:
-    """Return one place for each kind of text: places that differ only in numbers are alike."""
+    """Return one place for each kind of text. Places that differ only in numbers are of one kind."""
     return {tuple(key for key in place if isinstance(key, str)): place for place in texts(result)}
 
 
@@ -93,7 +93,7 @@ def _all_marked(result: dict[str, Any], places: list[Place]) -> dict[str, Any]:
 
 
 def _taken(result: dict[str, Any], places: list[Place], directory: Path) -> list[Place]:
-    """Return the places where any text is taken; others, such as kinds, have known ones only."""
+    """Return the places where any text is accepted. At other places, only certain values are allowed."""
     save_result(directory, _all_marked(result, places))
     with suppress(InputError):
         load_result(directory)

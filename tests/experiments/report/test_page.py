@@ -1,4 +1,4 @@
-"""The page of a result, whatever the scenario: whole, without the network, true to the result."""
+"""The page of a result for every scenario: complete, without network access, and equal to the result."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_whole(text: str) -> None:
         if reference.startswith("#"):
             assert reference[1:] in page.ids
     outside = set(re.findall(r"https?://[^\s\"'<)]+", text))
-    assert {url.split("/")[2] for url in outside} <= {"www.w3.org"}  # names of namespaces, never fetched
+    assert {url.split("/")[2] for url in outside} <= {"www.w3.org"}  # XML namespaces, never fetched
     assert "url(" not in text.split("</style>")[0]
 
 
@@ -121,7 +121,7 @@ def test_two_transports_share_the_page(both: dict[str, Any], tmp_path: Path) -> 
     words = words_of_page(page)
     assert "a claim" in words
     assert "not shown" in words
-    assert "nothing was captured" in words  # the rule that stands in
+    assert "nothing was captured" in words  # the rule that is used without captures
     assert "not felt" in words
 
 
@@ -247,7 +247,7 @@ def test_reordering_and_delivery(evidence: Evidence) -> None:
     extents = reorder_extents(trace)
     assert len(extents) == int(trace.received.first.sum())
     assert extents.min() == 0
-    assert extents.max() > 0  # a packet that was sent again comes after others
+    assert extents.max() > 0  # a retransmitted packet is drawn to the right of others
     sent, took = delivery_times_ns(trace)
     assert len(sent) == len(took)
     assert took.min() > 0
@@ -278,4 +278,4 @@ def test_a_browser_shows_the_page(page_file: Path, tmp_path: Path) -> None:
 
     pixels = imread(shot)
     dark = (pixels[..., :3].mean(axis=2) < 0.5).mean(axis=1)
-    assert (dark > 0).mean() > 0.3  # text and pictures all the way down, not a blank page
+    assert (dark > 0).mean() > 0.3  # text and pictures down to the end, and no blank page

@@ -1,4 +1,4 @@
-"""What the pictures show: the lines, marks and words of each, read before it is drawn."""
+"""The lines, marks and words of each picture, read before it is drawn."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def only(figure: Figure) -> Axes:
 
 
 def words_of(axes: Axes) -> list[str]:
-    """Return the words of a legend."""
+    """Return the words in a legend."""
     legend = axes.get_legend()
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 
 
 def line(axes: Axes, words: str) -> tuple[Any, Any]:
-    """Return the x and y of the one line whose label begins so."""
+    """Return the x and y values of the one line whose label begins with ``words``."""
     (found,) = (each for each in axes.get_lines() if str(each.get_label()).startswith(words))
     return np.asarray(found.get_xdata(), float), np.asarray(found.get_ydata(), float)
 
@@ -171,7 +171,7 @@ def test_delivered_has_a_panel_for_each_transport_and_red_only_for_faults(faults
     assert ("red: a fault lasts" in title) == bool(faults)
     assert control.get_xlabel() == "time since the measurement's start (ms)"
     assert [len(axes.patches) for axes in figure.axes] == [len(faults), 0]
-    assert len(mrc.get_lines()) == 6 + 1 + len(faults)  # repetitions, their mean, the faults' begins
+    assert len(mrc.get_lines()) == 6 + 1 + len(faults)  # repetitions, mean, starts of faults
     assert len(control.get_lines()) == 6 + 1
     t_ms, mean = (np.asarray(values, float) for values in mrc.get_lines()[6].get_data())
     assert mean[t_ms < 500] == pytest.approx(80, rel=0.01)

@@ -1,4 +1,4 @@
-"""What measurements find and results hold."""
+"""Measured values, and the results that contain them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recovery import NOT_CAPTURED
-from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
+from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.report.build import time_summary
 from mrclab.experiments.result.file import load_result, save_result
 from mrclab.experiments.result.model import SCHEMA, TIMES, Result, result_schema
+from mrclab.experiments.run.outcome import disturbed, in_place_of
 from mrclab.linux.errors import InputError
 from tests.support.synthetic_run import Story
 

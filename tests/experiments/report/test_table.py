@@ -1,4 +1,4 @@
-"""What the terminal shows of a result, and of two."""
+"""The terminal's tables for a result, and for a comparison of two results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What terminal, page and pictures say of a training."""
+"""The output about a training in the terminal, on the page and in pictures."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -21,7 +21,7 @@ STALL_US = 3e6
 
 
 def trained(stall_us: float, crashes: int, sha256: str = "aa", failed: bool = False) -> dict[str, Any]:
-    """What a training of four steps left, the third of which stalled."""
+    """Return the data of a training of four steps. The third step stalled."""
     steps = 3 if failed else 4
     end_us = [1e5, 2e5, 3e5 + stall_us, 4e5 + stall_us][:steps]
     losses = [3.9, 3.5, 3.2, 3.0][:steps]
@@ -42,7 +42,7 @@ def trained(stall_us: float, crashes: int, sha256: str = "aa", failed: bool = Fa
 
 @pytest.fixture
 def result(spray: dict[str, Any]) -> dict[str, Any]:
-    """A result of two transports that trained: mrc did not stall, the other did."""
+    """Return a result of two trainings: mrc did not stall, the other transport did."""
     made = deepcopy(spray)
     base = made["transports"].pop("mrc")
     for name, training in {
@@ -127,7 +127,7 @@ def test_a_result_without_training_says_nothing_of_it(spray: dict[str, Any], tmp
 
 @pytest.mark.slow
 def test_a_row_has_the_toll_of_a_fault(result: dict[str, Any]) -> None:
-    """A stall that the watchdog would have ended is no stall of the job: it is a crash."""
+    """A stall that the watchdog would have ended counts as a crash, not as a stall."""
     rows = {row.transport: row for row in rows_of(result)}
     made = len([f for f in result["transports"]["mrc"]["faults"] if f["repetition"] == 0])
     assert rows["mrc"].toll == Toll(pytest.approx(0.002 / made), 0.0)

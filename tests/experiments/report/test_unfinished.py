@@ -1,4 +1,4 @@
-"""A run that was ended keeps what it measured, in a form that everything reads."""
+"""A run that was ended early keeps its measurements, in a form that all commands can read."""
 
 from __future__ import annotations
 

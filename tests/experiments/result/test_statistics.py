@@ -104,13 +104,14 @@ def test_intervals_of_few_repetitions_cover_the_truth_as_often_as_they_say() -> 
 def test_intervals_by_hand() -> None:
     mean = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert mean is not None
-    assert (mean.value, mean.high) == (3.5, pytest.approx(3.5 + 2.570582 * (3.5 / 6) ** 0.5))  # t of five
+    # 2.570582 is Student's t for five degrees of freedom.
+    assert (mean.value, mean.high) == (3.5, pytest.approx(3.5 + 2.570582 * (3.5 / 6) ** 0.5))
     share = share_interval(0, 10)
     assert share is not None
     assert share.high == pytest.approx(1 - 0.025**0.1)
     rates = rate_ratio_interval(0, 1499, 2.0, 1.0)
     assert rates is not None
-    # None of 1499 events: the share is below 1 - 0.025^(1/1499).
+    # With 0 of 1499 events, the share is below 1 - 0.025^(1/1499).
     assert rates.high == pytest.approx((0.025 ** (-1 / 1499) - 1) / 2)
     more = rate_ratio_interval(3, 0)
     assert more is not None

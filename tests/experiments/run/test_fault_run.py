@@ -1,4 +1,4 @@
-"""Faults in sequence, and switches that end unasked: a load for each record, no more, no less."""
+"""Faults one after another, and switches that end unasked: each record has exactly one load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MS = 1_000_000
 
 
 class Faults:
-    """Takes every fault, and cannot undo it in a switch that has ended."""
+    """A fake that accepts every fault. It cannot undo a fault in a switch that has ended."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -49,7 +49,7 @@ class Faults:
 
 
 class Deaths:
-    """Stands in for the watch over switches: a test puts deaths into ``coming``."""
+    """A fake watch over switches. A test puts deaths into ``coming``."""
 
     def __init__(self) -> None:
         self.coming: list[Death] = []
@@ -78,7 +78,7 @@ class Deaths:
 
 
 class Paths:
-    """All paths are back as soon as somebody asks."""
+    """A fake in which all paths are back as soon as the run asks."""
 
     def __init__(self) -> None:
         self.restored: bool | None = None
@@ -88,13 +88,13 @@ class Paths:
 
 
 class Recorder:
-    """Counts marks; ``loads`` are those of the trials in turn."""
+    """Counts marks. ``loads`` are the loads of the trials, in order."""
 
     def __init__(self, loads: Iterator[Load]) -> None:
         self.marks = 0
         self._loads = loads
         self.usual: list[int] = []
-        """At which marks the usual cost was taken."""
+        """The marks at which the usual cost was recorded."""
 
     def mark(self) -> None:
         self.marks += 1
@@ -109,7 +109,7 @@ class Recorder:
 
 
 class Pace:
-    """A rate that is right from the ``right``-th trial on."""
+    """A rate that is right from trial number ``right`` on."""
 
     rehearses = True
 
@@ -122,7 +122,7 @@ class Pace:
 
 
 class Bench:
-    """A fault run of three trials on paper, and a clock that jumps to whatever is due."""
+    """A fault run of three trials with fakes, and a clock that jumps to the next due time."""
 
     def __init__(self, loads: list[Load], pace: Pace | None = None) -> None:
         self.faults, self.deaths, self.steps = Faults(), Deaths(), 0
@@ -159,7 +159,7 @@ class Bench:
     [
         ([QUIET] * 3, "abc"),
         ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abcbc"),
-        ([STOLEN] * 6, "abcabc"),  # as many again as there are trials, then no more
+        ([STOLEN] * 6, "abcabc"),  # as many repeats as there are trials, and no more
     ],
 )
 def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[Load], places: str) -> None:
@@ -167,7 +167,7 @@ def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[
     assert bench.finish() == places
     assert bench.steps == 3
     assert bench.recorder.marks - 1 == len(bench.injector)
-    assert len(bench.said) == (1 if STOLEN in loads else 0)  # It is said once.
+    assert len(bench.said) == (1 if STOLEN in loads else 0)  # the message appears once
 
 
 @pytest.mark.parametrize("turns", range(1, 10))
@@ -187,7 +187,7 @@ def test_every_record_has_its_load_where_a_switch_ends_unasked(turns: int, lost:
 
 
 def test_a_path_retired_while_all_settles_is_waited_for_before_the_next_fault() -> None:
-    # A trial takes 250 ms: 100 of the fault, 150 to settle. Only the first retirement is the fault's.
+    # A trial takes 250 ms: 100 with the fault, 150 to settle. Only the first retirement is due to the fault.
     disturbed = replace(QUIET, retired_ns=(10 * MS, 240 * MS))
     late = replace(QUIET, retired_ns=(500 * MS, 10_000 * MS))
     usual, longer = Bench([replace(QUIET, retired_ns=(10 * MS,))] * 3), Bench([disturbed, QUIET, late])
@@ -223,8 +223,8 @@ def test_a_target_that_cannot_start_a_switch_again_ends_the_run() -> None:
     [
         (1, [QUIET] * 4, 1),
         (2, [QUIET] * 5, 2),
-        (1, [STOLEN, *[QUIET] * 4], 2),  # the machine did not keep up in the first
-        (9, [QUIET] * 6, 3),  # no more than three
+        (1, [STOLEN, *[QUIET] * 4], 2),  # the machine did not keep up in the first trial
+        (9, [QUIET] * 6, 3),  # three at most
     ],
 )
 def test_rehearsals_come_first_until_the_rate_is_right(

@@ -1,4 +1,4 @@
-"""The injector on a fabric of paper: what it does, and what it writes down."""
+"""The injector on a fake fabric: what it does, and what it records."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LINK = "p0-t0-0:p0-t1-0"
 
 
 class Paper:
-    """Notes what is asked of it; stands in for what breaks a fabric."""
+    """A fake of the functions that break a fabric. It records its calls."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -92,7 +92,7 @@ def test_what_is_due_at_the_start_is_made_before_it() -> None:
     paper.now_ns = 900 * MS
     source.make_first()
     assert (paper.done, source.late_ns) == ([f"delay {LINK}", "prepare x:y"], 0)
-    source.start_ns = 1010 * MS  # the start was put off
+    source.start_ns = 1010 * MS  # the start was postponed
     assert source.next_ns == 1110 * MS
     for now_ms in (1110, 1310):
         act(source, paper, now_ms * MS)

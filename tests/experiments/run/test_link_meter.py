@@ -1,4 +1,4 @@
-"""The meter's arithmetic: counters that are read late still give bytes in even bins."""
+"""The arithmetic of the link meter: even if counters are read late, the bytes are in even bins."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def test_readings_become_bins() -> None:
     now = 0
 
     def read() -> dict[str, int]:
-        # 30 bytes a millisecond down, 10 up: 4 kB in 100 ms together.
+        # Each ms, 30 bytes go down and 10 up: together 4 kB in 100 ms.
         ms = now // 10**6
         return {ends.a.ifname: 10 * ms, ends.b.ifname: 30 * ms, "other": 10**9}
 
     meter = LinkMeter(fabric, [LINK], read, begin_ns=10**9)
     meter.act(lambda: now)
     assert meter.next_ns == 10**9
-    for now in (10**9, 1_130_000_000, 1_200_000_000, 1_300_000_000):  # the second is 30 ms late
+    for now in (10**9, 1_130_000_000, 1_200_000_000, 1_300_000_000):  # the second reading is 30 ms late
         meter.act(lambda: now)  # noqa: B023 - called at once
     assert meter.next_ns == 1_400_000_000
     found = meter.series(measure_ns=10**9)

@@ -1,4 +1,4 @@
-"""A repetition that the machine disturbed: which is made again, and what becomes of its figures."""
+"""Which repetitions are made again because the machine disturbed them, and which figures count."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
     ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (STOOD, True), (BUSY, False)]
 )
 def test_only_what_came_by_chance_is_worth_another_attempt(load: Load, again: bool) -> None:
-    """Ranks that saturate the CPUs by themselves would do so again."""
+    """Ranks that saturate the CPUs themselves would do so again."""
     assert disturbed(repetition(load)) is again
 
 

@@ -1,4 +1,4 @@
-"""The words on a running training: its step, its loss and the time left."""
+"""The progress line of a training: its step, its loss and the remaining time."""
 
 from __future__ import annotations
 

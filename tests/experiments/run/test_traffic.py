@@ -1,4 +1,4 @@
-"""Which link carries the traffic: reading the kernel's table of interfaces."""
+"""Find the link that carries the traffic, in the kernel's table of interfaces."""
 
 from mrclab.experiments.run.link_bytes import DEVICES, busiest_link, carried_by_interface
 from mrclab.topologies import load_fabric

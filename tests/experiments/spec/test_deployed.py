@@ -1,4 +1,4 @@
-"""Shipped scenarios measure MRC as it is deployed, but for what they say themselves, and why."""
+"""Shipped scenarios measure MRC as it is deployed; if a scenario differs, it gives the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMERS = {
     "reorder_quiet_ns",
     "tail_probe_max_ns",
 }
-"""That follow from a fabric's links."""
+"""Options that follow from a fabric's links."""
 
 WHY: Mapping[str, Mapping[str, str]] = {
     "entropy-values": {"max_active_evs": "One flow over 4 to 256 EVs"},
@@ -48,11 +48,11 @@ WHY: Mapping[str, Mapping[str, str]] = {
         "ev_sets": "not judged: what one rotation for all queue pairs to a peer gains",
     },
 }
-"""The options that scenarios set otherwise, and words of theirs that give the reason."""
+"""The options that scenarios set differently, and words of the scenario that give the reason."""
 
 
 def variants(name: str) -> Iterator[Scenario]:
-    """A scenario on each target, and on each topology for which it has a part of its own."""
+    """Yield a scenario on each target, and on each topology for which it has a separate part."""
     document = yaml.safe_load(SCENARIOS.text(name)[0])
     for target in ("ebpf", "bmv2", SIMULATED):
         part = document.get("targets", {}).get(target, {})
@@ -61,7 +61,7 @@ def variants(name: str) -> Iterator[Scenario]:
 
 
 def unlike_deployed(scenario: Scenario) -> dict[str, Any]:
-    """The options of its MRC that are not those of MRC as it is deployed."""
+    """Return the options of a scenario's MRC that differ from MRC as it is deployed."""
     found: dict[str, Any] = {}
     for transport in scenario.transports:
         if transport.kind != "mrc":

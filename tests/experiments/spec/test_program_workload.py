@@ -1,4 +1,4 @@
-"""The workload `program`: what it takes, and what it refuses in one line."""
+"""The workload `program`: its keys, and the errors that it reports in one line."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_link_kill_is_twenty_trials_within_a_minute_on_lab() -> None:
     assert scenario.placement(load_fabric("lab"), 1).hosts == ("h0", "h6")
     assert (scenario.steps, scenario.measure.capture) == (20, True)
     workload = spray(load_scenario("link-kill", target="ebpf"))
-    assert workload.rate_bps == 20_000 * workload.payload_bytes * 8  # a rate that most machines keep up with
+    assert workload.rate_bps == 20_000 * workload.payload_bytes * 8  # most machines can send so fast
 
 
 def test_bmv2_gets_a_stream_of_its_own() -> None:
@@ -138,8 +138,8 @@ def test_link_kill_in_virtual_time_holds_a_cut_for_many_round_trips_of_its_fabri
         name: sequence(load_scenario("link-kill", target="sim", topology=name)).hold_ns
         for name in ("paper-c", "tiny", "lab", "two-racks", "wide")
     }
-    assert holds.pop("paper-c") == 150_000  # a round trip takes 13 us there
-    assert set(holds.values()) == {5_000_000}  # and 140 us here
+    assert holds.pop("paper-c") == 150_000  # a round trip takes 13 us in paper-c
+    assert set(holds.values()) == {5_000_000}  # and 140 us in the others
 
 
 def test_auto_takes_the_part_of_the_target_that_it_finds(

@@ -1,4 +1,4 @@
-"""Which scenarios the target `sim` takes, and how a transport is left out of one."""
+"""Which scenarios the target `sim` accepts, and how a transport is left out of a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow motion: rates divided, times multiplied, and everything else as it was."""
+"""Slow motion: rates are divided, times are multiplied, and everything else stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A seed gives the same run, byte for byte, compiled or not, whatever the fabric does to packets."""
+"""A seed always gives the same bytes, compiled or not, whatever the fabric does to packets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.simulated_runs import RUNS, carry_out, digest
 
 
 def cnps(found: Evidence) -> int:
-    """Return how many CNPs were captured."""
+    """Return the number of captured CNPs."""
     opcodes = [read_pcap(path).rows["opcode"] for path in found.captures.values()]
     return sum(int((opcode == Opcode.CNP).sum()) for opcode in opcodes)
 
 
 def logged(found: Evidence, text: str) -> int:
-    """Return how often the hosts' event logs have a text."""
+    """Return how often a text occurs in the hosts' event logs."""
     (folder,) = {path.parent.parent for path in found.captures.values()}
     return sum(path.read_text(encoding="utf-8").count(text) for path in folder.glob("events/*.jsonl"))
 
@@ -38,7 +38,7 @@ SHOWN: dict[str, Callable[[Evidence], int]] = {
     "drain": lambda found: logged(found, '"reason":"denied"') * logged(found, "ev_restored"),
     "two-ranks": lambda found: len(found.samples) - len(found.captures),
 }
-"""How often a run has what it is there for."""
+"""For each run, a function that counts the events for which the run was made."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -82,7 +82,7 @@ def test_ranks_may_be_asked_at_any_time_and_the_run_is_the_same(
 
 
 def test_the_other_kind_of_core_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Where the core is compiled, in pure Python: endpoints, NICs, ports, switches, pauses and faults."""
+    """If the core is compiled, this runs pure Python: endpoints, NICs, ports, switches, pauses and faults."""
     names = ("trimming", "pfc", "drain")
     other = output_of("-m", "tests.support.simulated_runs", "1", *names, MRCLAB_PURE=str(int(in_use())))
     assert other == "".join(
@@ -92,7 +92,7 @@ def test_the_other_kind_of_core_gives_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_bytes_in_any_process_compiled_or_not() -> None:
-    """Strings and bytes hash differently in each process, so the order of a set would show."""
+    """In each process the hashes of strings and bytes differ, which would show the use of a set's order."""
 
     run = partial(output_of, "-m", "tests.support.simulated_runs")
     first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")

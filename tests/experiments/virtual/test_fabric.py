@@ -1,4 +1,4 @@
-"""A simulated fabric for a transport: its depths, times and random numbers."""
+"""A simulated fabric for a transport: the depths of its queues, its times and its random numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def endpoints(fabric: Fabric, transport: str, **kwargs: Any) -> Iterator[Any]:
 
 
 def test_a_buffer_holds_what_the_link_carries_in_an_idle_round_trip() -> None:
-    """The propagation of the port's own link is part of the round trip, and is counted once."""
+    """The round trip includes the propagation on the port's own link, which must be counted only once."""
     built = VirtualFabric(FABRIC, TRANSPORTS["rocev2-pfc"], 1)
     port = built.network.links["h0", "p0-t0-0"]
     assert isinstance(port, ServedPort)
@@ -42,7 +42,7 @@ def test_a_buffer_holds_what_the_link_carries_in_an_idle_round_trip() -> None:
 
 
 def test_no_two_endpoints_of_a_run_share_random_numbers() -> None:
-    """Repetitions are taken as independent, and their seeds follow one another."""
+    """Repetitions must be independent, although their seeds are consecutive."""
     firsts = [
         [endpoint.create_qp() for _ in range(4)]
         for seed in range(3)

@@ -60,13 +60,13 @@ def test_a_generated_step_and_its_trace_take_the_same_time(tmp_path: Path) -> No
     assert main(["chakra", "make", str(tmp_path / "t"), *options, "--flops=1e10"]) == 0
     groups = str(tmp_path / "t" / "groups.json")
     played = run(tmp_path, workload={"kind": "trace", "path": str(tmp_path / "t"), "groups": groups})
-    # Chakra's durations are whole microseconds.
+    # Chakra's durations are in whole microseconds.
     assert metric(played, "step_us")[0] == pytest.approx(metric(generated, "step_us")[0], rel=0.02)
 
 
 @pytest.mark.parametrize("pauses", [0, 1.0])
 def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path, pauses: float) -> None:
-    """200 requests in a window of 8, each posted when the one eight before it was complete."""
+    """200 requests in a window of 8. Each is posted when the request eight before it is complete."""
     request = {"qpn": 1, "peer": "h5", "peer_qpn": 2, "imm": 0, "signaled": 1, "status": 0}
     lines = [
         {**request, "posted_ns": 1000 * max(0, k - 7), "completed_ns": 1000 * (k + 1) - 1, "bytes": 65536 + k}
@@ -78,11 +78,11 @@ def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path
     faults = [{"kind": "blackhole", "where": "p0-t0-0:p0-t1-0", "at": "100 us", "duration": "1 s"}]
     workload = {"kind": "recorded", "path": str(file), "pauses": pauses}
     whole, cut = run(tmp_path, workload=workload), run(tmp_path, workload=workload, faults=faults)
-    barriers = 2 * BARRIER_BYTES * 2  # before and after, one message of each rank
+    barriers = 2 * BARRIER_BYTES * 2  # one message of each rank, before and after
     for result in (whole, cut):
         assert result["bytes_delivered"] == sum(line["bytes"] for line in lines) + barriers
         assert len(metric(result, "fct_us")) == len(lines)
-    # A window of 8 on two planes of 100 Gbit/s: eight in turn, with 5 % of headers, and a round trip.
+    # The limit is eight requests one after another on two planes of 100 Gbit/s, 5 % of headers, and an RTT.
     most_us = 1.05 * 8 * 65736 * 8 / 200e3 + idle_rtt_ns(fabric, "h0") / 1e3
     assert max(metric(whole, "fct_us")) < most_us
     assert metric(cut, "end_us")[0] > metric(whole, "end_us")[0]
@@ -96,7 +96,7 @@ def test_a_cut_link_makes_a_step_longer_and_loses_nothing(tmp_path: Path) -> Non
 
 
 def test_a_failed_job_names_the_rank_that_gave_up_and_not_those_that_were_stopped(tmp_path: Path) -> None:
-    """Rank 7 is cut off: rank 0, which does not talk to it, only waits."""
+    """Rank 7 is cut off. Rank 0 does not talk to rank 7 and only waits."""
     faults = [{"kind": "blackhole", "where": "h7:p0-t0-1", "at": "20 us"}]
     transports = {"rocev2": {"options": {"timeout_exponent": 8}}}
     file = write(tmp_path, workload=LLM, faults=faults, transports=transports, measure={"capture": False})
@@ -138,7 +138,7 @@ def test_a_traffic_matrix_gives_completion_times(tmp_path: Path) -> None:
     matrix.write_text("Nodes 8\nConnections 2\n0->4 start 0 size 400000\n1->5 start 5000000 size 8000\n")
     result = run(tmp_path, workload={"kind": "matrix", "path": str(matrix)})
     large, small = metric(result, "fct_us")
-    # 400,000 bytes at 200 Gbit/s take 16 us, and a round trip of four hops some 5.
+    # 400,000 bytes at 200 Gbit/s take 16 us, and a round trip of four hops takes some 5 us.
     assert 16 < large < 30
     assert 3 < small < 8
     assert 1 <= metric(result, "slowdown@10kB")[0] < 1.5
@@ -148,7 +148,7 @@ def test_random_arrivals_give_the_slowdown_by_size(tmp_path: Path) -> None:
     workload = {"kind": "arrivals", "load": 0.3, "sizes": "hadoop", "duration": "20 us"}
     result = run(tmp_path, workload=workload)
     assert len(metric(result, "fct_us")) > 5
-    # The RTT is that of a full packet between racks: a few bytes within a rack take less.
+    # The RTT is for a full packet between racks. A few bytes within a rack take less.
     assert 0.2 < min(metric(result, "slowdown")) < max(metric(result, "slowdown")) < 20
 
 
@@ -161,8 +161,8 @@ def test_an_all_reduce_takes_what_its_algorithm_says(tmp_path: Path, algorithm: 
         "algorithms": {"all-reduce": algorithm},
     }
     step_us = metric(run(tmp_path, workload=workload), "step_us")[0]
-    # Sixteen ranks on eight NICs of 200 Gbit/s. Ring and hierarchy send 2 x 7/8 MiB from each NIC (73 us),
-    # of halving and doubling twice that but for the exchange of neighbours.
+    # Sixteen ranks on eight NICs of 200 Gbit/s. With ring and hierarchy each NIC sends 2 x 7/8 MiB (73 us).
+    # With halving and doubling it sends twice that, except for the exchange between neighbours.
     least_us = {"ring": 73, "hierarchical": 73, "halving-doubling": 140}[algorithm]
     assert least_us < step_us < 3 * least_us
 
@@ -212,7 +212,7 @@ def test_queues_over_time_are_drawn(tmp_path: Path) -> None:
     jam = {"kind": "collective", "operation": "gather", "size": "64 KiB"}
     result = run(tmp_path, workload=jam, measure={"queues": True, "series": "1 us"})
     (found,) = [row["queues"] for row in result["transports"]["mrc"]["details"]]
-    # Seven hosts send to h0, so that frames wait at the last hop.
+    # Seven hosts send to h0, so frames wait at the last hop.
     longest = {name: max(waits) for name, waits in found["wait_ns"].items()}
     assert max(longest, key=lambda name: longest[name]).endswith(">h0")
     assert found["bin_us"] == 1

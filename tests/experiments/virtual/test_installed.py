@@ -1,4 +1,4 @@
-"""What somebody has who installed a wheel: a simulated run outside the checkout, without root."""
+"""A simulated run with an installed wheel, outside the checkout and without root."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_PACKAGED = shutil.ignore_patterns(".*", "tests", "docs", "results", "build",
 
 
 def install(place: Path) -> Path:
-    """Build the wheel from a copy of the source, and install it alone; return where."""
+    """Build the wheel from a copy of the source, and install only the wheel. Return the folder."""
     source, built, installed = place / "source", place / "built", place / "installed"
     shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_PACKAGED)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -39,7 +39,7 @@ def install(place: Path) -> Path:
 
 
 def test_what_builds_the_wheel_has_no_known_hole() -> None:
-    """setuptools before 78.1.1 may write outside the place that it is given: CVE-2025-47273."""
+    """setuptools before 78.1.1 may write outside its target folder: CVE-2025-47273."""
     (setuptools,) = BUILD
     assert setuptools.name == "setuptools"
     assert not setuptools.specifier.contains("78.1.0")

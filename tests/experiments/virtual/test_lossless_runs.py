@@ -1,4 +1,4 @@
-"""Scenarios over lossless links: who may ask for them, what a result says of them."""
+"""Scenarios over lossless links: which transports may use them, and what a result says about them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INCAST = {
 }
 NO_DCQCN = {"options": {"dcqcn": None}}
 SMALL = {**NO_DCQCN, "buffer": "48 KiB"}
-"""Buffers that fill in a short run."""
+"""The buffers are so small that they fill in a short run."""
 
 
 def scenario(**keys: Any) -> Scenario:
@@ -102,7 +102,7 @@ def test_nothing_is_dropped_where_links_stop_instead(result: dict[str, Any]) -> 
     assert "pause_frames" not in counters["rocev2"]
     for name in ("rocev2-pfc", "rocev2-credits", "mrc-pfc"):
         assert counters[name]["frames_dropped"] == counters[name]["frames_trimmed"] == 0
-    # Each pause has its resume, but for those under way at either end of the measurement.
+    # Each pause has a resume, except at the beginning and the end of the measurement.
     pauses, resumes = (counters["rocev2-pfc"][f"{kind}_frames"] for kind in ("pause", "resume"))
     assert pauses > 10
     assert abs(pauses - resumes) <= 20
@@ -120,7 +120,7 @@ def test_flow_control_is_told_port_by_port_and_over_time(result: dict[str, Any])
         assert max(port["stopped_us"] for port in stopped) <= flow["length_us"]
         assert max(port["depth"] for port in stopped) == found["summary"]["stop_depth"]["max"] == 3
         assert found["summary"]["blocked_packets"]["max"] > 0
-        # Links to hosts: every NIC takes in all that comes.
+        # No link to a host is stopped, because every NIC accepts all that arrives.
         assert all(not port["port"].split(">")[1].startswith("h") for port in stopped)
 
 
@@ -149,8 +149,8 @@ def test_a_pause_storm_stops_flows_that_go_elsewhere(name: str, tmp_path: Path) 
     (found,) = carried_out(tmp_path, asked)[name]
     assert found.problem is None
     stopped = {port["port"]: port["stopped_us"] for port in found.flow_control["ports"]}
-    assert stopped["p0-t0-1>h4"] == pytest.approx(56, abs=5)  # credits last for a while
-    assert stopped["p0-t1-0>p0-t0-1"] > 30  # over which a flow goes to h5, too
+    assert stopped["p0-t0-1>h4"] == pytest.approx(56, abs=5)  # the first credits last for a while
+    assert stopped["p0-t1-0>p0-t0-1"] > 30  # a flow to h5 also uses this link
     rates = sorted(found.metrics["flow_mbps"])
     assert rates[1] < 0.8 * rates[3]
 

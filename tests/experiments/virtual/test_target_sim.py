@@ -1,4 +1,4 @@
-"""The target `sim`: scenarios in virtual time, by an ordinary user, with the result of a live run."""
+"""The target `sim`: scenarios in virtual time, by an ordinary user, with results as of a live run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
 
 
 def run(tmp_path: Path, **scenario: Any) -> list[Repetition]:
-    """Run a scenario on the small fabric; return its only transport's repetitions."""
+    """Run a scenario on the small fabric. Return the repetitions of its only transport."""
     text = json.dumps({"name": "test", "topology": SMALL, "target": "sim", "repetitions": 1, **scenario})
     return carry_out(tmp_path, parse_scenario(text, "test.yaml"))["mrc"]
 
@@ -67,7 +67,8 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
         assert 0 <= trial["first_loss_us"] < trial["detected_us"] < trial["recovered_us"] < 100
         checks = {check["name"]: check["ok"] for check in trial["checks"]}
         assert checks["no_loss_elsewhere"]
-        # Eight times 500 ns, and a full packet's 338 ns on four; the NIC's reaction of 200 ns.
+        # The RTT is eight times 500 ns, a full packet's 338 ns on four links, and the NIC's reaction of 200
+        # ns.
         assert 4 + 4 * 0.338 < trial["rtt_us"] < 6.5
     assert {path.name for path in (tmp_path / "mrc-0" / "captures").iterdir()} == {"h0.pcap", "h2.pcap"}
     assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
@@ -214,7 +215,7 @@ def test_a_lone_packets_rtt_is_the_wires_and_the_hosts(tmp_path: Path, links: st
         warmup="200 us",
     )
     (trial,) = found.trials
-    # Headers and the SACK take less than 60 ns a link. A bucket lets a lone frame go at once.
+    # Headers and the SACK take less than 60 ns on each link. A bucket sends a single frame at once.
     assert wire_us + 7 <= trial["rtt_us"] <= wire_us + 7 + 4 * 0.06
 
 
@@ -253,7 +254,7 @@ def test_what_only_a_kernel_has_is_refused_in_one_line(tmp_path: Path) -> None:
         run(tmp_path, workload=workload, transports=["tcp"])
     with pytest.raises(InputError, match="tcp needs Linux's own TCP"):
         run(tmp_path, workload=workload, transports=["mrc", "tcp"])
-    assert list(tmp_path.iterdir()) == []  # refused before the first transport had run
+    assert list(tmp_path.iterdir()) == []  # refused before the first transport ran
     with pytest.raises(InputError, match="a mesh needs a live target"):
         run(tmp_path, workload={"kind": "mesh"})
 
@@ -270,7 +271,7 @@ PR_CAPBSET_DROP = 24
 
 
 def give_up_all_capabilities() -> None:
-    """Leave nothing of root's rights to the program that is executed next."""
+    """Take all of root's rights from the program that is executed next."""
     prctl = ctypes.CDLL(None).prctl
     for capability in range(64):
         prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -321,7 +322,7 @@ def test_a_control_meets_no_fault(tmp_path: Path) -> None:
 
 
 def test_an_operator_drains_a_plane_in_virtual_time(tmp_path: Path) -> None:
-    """Its EVs are denied and allowed again while the spray runs: traffic leaves and comes back whole."""
+    """The plane's EVs are denied and allowed again during the spray: the traffic leaves and comes back."""
     (found,) = run(
         tmp_path,
         workload={"kind": "spray", "rate": "20 Gbit/s", "message_bytes": 16384, "duration": "600 us"},

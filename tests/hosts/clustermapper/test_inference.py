@@ -1,4 +1,4 @@
-"""Verdicts from probes, in virtual time."""
+"""Clustermapper's verdicts from probes, in virtual time."""
 
 import random
 
@@ -64,7 +64,7 @@ def test_a_host_that_cannot_guess_ids_does_not_hide_a_dead_link(guessable: bool,
 
 
 def test_what_was_lost_before_a_link_was_mended_is_not_held_against_it() -> None:
-    """Stalled CPUs keep probes from being judged until the link is well again."""
+    """Stalled CPUs delay the evaluation of lost probes until the link works again."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p1-t0-1:p1-t1-0"
@@ -118,7 +118,7 @@ def test_a_link_that_loses_one_in_a_hundred_is_found_within_seconds() -> None:
 def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None:
     names = st.sampled_from([link.name for link in LAB.links])
     links = data.draw(st.lists(names, min_size=2, max_size=2, unique=True))
-    # With all its NICs cut off a T0 is as good as dead, and that is what is said.
+    # If all NICs of a T0 are cut off, Clustermapper names the T0.
     nics = [link.split(":")[1] for link in links if link.startswith("h")]
     assume(len(nics) == len(set(nics)))
     sim = ProbedFabric(LAB, seed=data.draw(st.integers(0, 99)))
@@ -137,7 +137,7 @@ def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
-    """Round trips jump, and for a while nothing arrives; but nothing is lost."""
+    """Round trips vary, and for a while nothing arrives, but nothing is lost."""
     rng = random.Random(seed)
     stalls = sorted((rng.randrange(1_000, 3_000), rng.choice((3, 20, 200))) for _ in range(8))
 
@@ -175,7 +175,7 @@ def test_a_prober_that_hears_nothing_says_so_and_blames_nobody() -> None:
 
 
 def test_what_was_under_way_while_a_cpu_stood_still_gets_its_time_again() -> None:
-    """A switch whose CPU stalls holds all its frames, for longer than a probe's timeout."""
+    """A switch whose CPU stalls holds all its frames for longer than a probe's timeout."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p0-t0-0:p0-t1-0"

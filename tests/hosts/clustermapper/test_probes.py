@@ -1,4 +1,4 @@
-"""The plan of probes."""
+"""The plan of Clustermapper's probes: which routes they take."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def test_no_two_links_of_a_t0_share_their_company_for_long() -> None:
 def test_a_probe_goes_out_and_back_as_its_segments_say(topology: str) -> None:
     fabric = load_fabric(topology)
     plan = ProbePlan(fabric)
-    for route in plan.routes[:: max(len(plan.routes) // 300, 1)]:  # scapy is slow
+    for route in plan.routes[:: max(len(plan.routes) // 300, 1)]:  # only some routes, because scapy is slow
         frame = Ether(route.probe(7))
         nic = fabric.host(route.host).ports[route.plane]
         nodes = [route.host] + [

@@ -1,4 +1,4 @@
-"""Collectives give exact results for any order of delivery."""
+"""Collectives give exact results, whatever the order of delivery is."""
 
 from itertools import pairwise
 

@@ -15,7 +15,7 @@ PATIENCE_S = 60
 
 
 class Store:
-    """For ranks that all exist in one thread: what is asked for has been set, or is made up."""
+    """A store for ranks in one thread. It never waits: a missing value is made up."""
 
     def set(self, key: str, value: str) -> None:
         pass
@@ -25,7 +25,7 @@ class Store:
 
 
 class Waiting(MemoryChannel):
-    """A channel to nobody. Its first put, if there is one, fails."""
+    """A channel without a peer. Its first put fails."""
 
     def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         return select.select(list(others), [], [], 0 if self.network.puts else None)[0]
@@ -68,7 +68,7 @@ def test_a_sum_after_the_end_fails() -> None:
 
 
 def test_a_sum_cannot_be_taken_back() -> None:
-    """The other ranks count on it."""
+    """The sum cannot be cancelled, because the other ranks need it."""
     with group(1) as alone:
         assert not alone.all_reduce(np.zeros(4)).cancel()
 

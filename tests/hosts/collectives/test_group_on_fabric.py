@@ -1,4 +1,4 @@
-"""A program's own ranks: each a thread here, with a host's NIC, summing arrays over a running fabric."""
+"""A program's own ranks, each a thread with a host's NIC, which sum arrays over a running fabric."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ PATIENCE_S = 120
 
 
 class SharedStore:
-    """What ranks of one process meet through."""
+    """The store by which the ranks of one process find each other."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -36,7 +36,7 @@ class SharedStore:
 
 
 def on_all(tiny: Up, work: Callable[[Group], None]) -> None:
-    """Do something as each rank of a group, all at once."""
+    """Run a function as each rank of a group, all at the same time."""
     store = SharedStore()
 
     def one(rank: int) -> None:
@@ -51,7 +51,7 @@ def on_all(tiny: Up, work: Callable[[Group], None]) -> None:
 
 
 def test_sums_have_the_bits_of_the_ring(tiny: Up) -> None:
-    """Also of an array longer than a group's memory, and of several that are given at once."""
+    """The arrays include one that is longer than a group's memory, and several that are summed at once."""
     parts = [np.random.default_rng(rank).normal(size=50_001).astype(np.float32) for rank in range(len(HOSTS))]
     counts = np.arange(5, dtype=np.int64)
     wanted = np.concatenate(

@@ -1,4 +1,4 @@
-"""Ranks of one host put directly into one another's memory, and reach other hosts over the network."""
+"""Ranks of one host write directly into each other's memory, and use the network to reach other hosts."""
 
 from collections.abc import Collection
 
@@ -47,7 +47,7 @@ def test_collectives_are_right_with_several_ranks_on_a_host(size: int, each: int
         data[:] = pattern.of(comm.rank)
         yield from all_reduce(comm, count, "int32")
         assert np.array_equal(data, pattern.sum())
-        yield from barrier(comm)  # all have looked
+        yield from barrier(comm)  # all ranks have looked
         yield from all_to_all(comm, count, "int32", pattern.of(comm.rank))
         wanted = [pattern.of(r)[pattern.part(comm.rank)] for r in range(size)]
         assert np.array_equal(data, np.concatenate(wanted))
@@ -68,7 +68,7 @@ def test_what_is_for_a_neighbour_does_not_touch_the_network() -> None:
     network.channels[2].expose(region)
     ticket = a.put(1, 0, 2, memoryview(b"abc"), 7)
     assert not network.puts
-    turn_all(None, ())  # there is something to tell: the NIC must not wait
+    turn_all(None, ())  # there is an event to deliver, so the NIC must not wait
     assert waits == [0]
     assert b.events() == [Arrived(0, 7, 3, pytest.approx(0, abs=1e20))]
     (done,) = a.events()

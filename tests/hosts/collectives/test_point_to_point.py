@@ -15,14 +15,14 @@ from tests.support.memory_network import MemoryNetwork
 
 
 class Ranks:
-    """All ranks in one process."""
+    """All ranks of a group, in one process."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.network = MemoryNetwork(size, seed)
         self.messages = []
         for rank, channel in enumerate(self.network.channels):
             comm = Communicator(channel, rank, size)
-            for _ in range(3):  # what the collectives expose
+            for _ in range(3):  # the regions that the collectives register
                 comm.expose(8)
             self.messages.append(PointToPoint(comm))
 
@@ -55,7 +55,7 @@ def _data(size: int, seed: int) -> bytes:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("early", [True, False])
 def test_messages_of_all_sizes_arrive_in_order(seed: int, early: bool) -> None:
-    """Whether the program asks before or after they come; also while both ranks send."""
+    """The program may receive before or after the messages come, and both ranks may send."""
     sizes = [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 0, 3 * SLOTS * PIECE_BYTES, 8]
     sent = [_data(size, seed + at) for at, size in enumerate(sizes)]
     ranks = Ranks(2, seed)

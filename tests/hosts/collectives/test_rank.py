@@ -1,4 +1,4 @@
-"""The process of a host's ranks: links to avoid, from when on."""
+"""The process of a host's ranks: which links to avoid, and from which time on."""
 
 import time
 from types import SimpleNamespace

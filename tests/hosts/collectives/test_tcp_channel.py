@@ -20,7 +20,7 @@ Make = Callable[..., list[TcpChannel]]
 
 
 class Loopback:
-    """A stand-in for a fabric: every port of every host has the loopback address."""
+    """A fake fabric: every port of every host has the loopback address."""
 
     planes = 2
 
@@ -30,7 +30,7 @@ class Loopback:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Make connected channels, and close them."""
+    """Yield a function that makes connected channels. Close them at the end."""
     made: list[TcpChannel] = []
 
     def channels(count: int, region_bytes: int = 1 << 20, **options: Any) -> list[TcpChannel]:

@@ -1,4 +1,4 @@
-"""The conformance table names modules, tests and options that exist, and all modules there are."""
+"""The conformance table names only existing modules, tests and options, and it names every module."""
 
 import re
 from dataclasses import fields

@@ -1,6 +1,6 @@
-"""Queue pairs end on either side, at any time, while profiles change: their neighbours go on, they end.
+"""Queue pairs end on either side, at any time, while profiles change. Other queue pairs must not be affected.
 
-MRC_SCHEDULES=10000 asks for a long run; the number of a schedule that fails is its seed.
+MRC_SCHEDULES=10000 makes a long run. The number of a failing schedule is its seed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The EV table, transition by transition, and the promises of the rotation."""
+"""The EV state machine, transition by transition, and the guarantees of the rotation."""
 
 import random
 from collections import Counter
@@ -126,7 +126,7 @@ def test_without_spares_other_planes_lay_some_aside():
         evs.on_lost(0, ev, 1, RetireReason.LOSS)
     assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
     assert not [e for e in events if isinstance(e, EvReplaced)]
-    # The next loss elsewhere finds a spare at home.
+    # The next loss is in plane 0, which has laid an EV aside as a backup.
     evs.on_lost(0, evs.planes[0].active[0], 1, RetireReason.LOSS)
     assert isinstance(events[-1], EvReplaced)
     assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
@@ -198,7 +198,7 @@ def test_unanswered_probes_back_off_and_break_the_row():
         assert list(evs.due_probes(due, 0)) == [ev]
         ev.probing.unanswered = probe_id
     assert times == [1000, 2000, 4000, 8000, 12000]
-    # One answer, a probe that nobody answers, and one answer: two, but not in a row.
+    # An answer, a lost probe and an answer are two answers, but not in a row.
     for now in (20_000, 40_000, 60_000):
         assert list(evs.due_probes(now, 0)) == [ev]
         ev.probing.unanswered = now
@@ -279,7 +279,7 @@ def test_answers_leave_a_proven_ev_that_is_retired_or_stale():
     evs, _ = make(reverse_evs="set", reverse_probe_min_ns=1_000_000)
     came, proven, retired = (evs.by_value[ev_value(2, n)] for n in (0, 3, 5))
     evs.prove(1_000_000, proven)
-    # Fresh for eight times the wait between probes.
+    # An EV counts as fresh for eight times the interval between probes.
     for evs.now_ns, way in ((2_000_000, proven), (9_000_000, proven), (9_000_001, came)):
         assert evs.reverse(came.value, 2) is way
     evs.prove(9_000_000, retired)
@@ -359,7 +359,7 @@ def test_a_skip_may_last_a_time_instead_of_a_turn():
 
 
 def test_the_last_resort_is_no_path_whose_probes_stay_unanswered():
-    """All EVs are given up, some by mistake: those of the dead plane, which failed first, are not tried."""
+    """All EVs are retired, some by mistake. The last resort must not be in the plane that died first."""
     evs, _ = make(planes=2, paths=2, probe_interval_ns=1000)
     dead, mistaken = evs.planes
     for ev in list(dead.evs):
@@ -385,7 +385,7 @@ def test_a_floor_of_usable_evs_is_kept():
 
 
 def test_of_spares_those_that_need_not_skip_come_first():
-    """A spare in SKIP takes a retired EV's place only if no other can."""
+    """A backup in SKIP replaces a retired EV only if there is no other backup."""
     for seed in range(8):
         evs, _ = make(planes=1, paths=3, seed=seed, max_active_evs=1, spare_evs_per_plane=2)
         [plane] = evs.planes
@@ -423,7 +423,7 @@ def test_the_documented_drawing_is_current():
 
 
 def put_into(evs, ev, state):
-    """Takes an EV of a set to a state by what happens to it, and by nothing else."""
+    """Bring an EV of a set into a state by events only."""
     if state is G:
         evs.on_acked(ev)
     elif state is S:
@@ -460,9 +460,9 @@ HAPPENS = {
 @pytest.mark.parametrize("event", list(HAPPENS))
 @pytest.mark.parametrize("state", [U, G, S, B, D])
 def test_each_transition_is_taken_by_a_set_in_use(state, event):
-    """The table is what the set goes by, not only what it says: every cell, from what happens to an EV.
+    """A set of EVs must follow the table: each cell is checked with events of an EV.
 
-    Only EVs that are out are probed, so answers to probes mean nothing to others.
+    Only retired EVs are probed, so an answer to a probe does not change the others.
     """
     evs, _ = make()
     ev = evs.planes[1].active[3]

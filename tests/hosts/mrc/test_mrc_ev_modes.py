@@ -1,4 +1,4 @@
-"""Entropy values as the control API publishes them: expansion of fields, layouts, modes, ports from 1."""
+"""Entropy values of the control API: expansion of fields, layouts, modes, and ports that count from 1."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ from mrclab.hosts.mrc.evs.ev_modes import (
 )
 
 ONE_FIELD = [
-    # width, init, min, max, mask; the first value and the last
+    # width, init, min, max, mask; the first and the last value
     ((16, 0x100, 0, 255, 0xFF), 0x100, 0x1FF),
     ((16, 0x100, 1, 15, 0x0F), 0x101, 0x10F),
     ((16, 0x1000, 1, 255, 0x0F0F), 0x1001, 0x1F0F),
@@ -67,7 +67,7 @@ def counters(*widths):
 
 
 def tiers(count):
-    """uSIDs whose high byte is that of their tier, and whose low byte is the choice."""
+    """Return uSIDs whose high byte is the tier, and whose low byte is the choice in that tier."""
     return tuple(EvField(16, tier << 8, 0, 255, 0xFF) for tier in range(1, count + 1))
 
 
@@ -77,9 +77,9 @@ def tiers(count):
         # Structured EVs of three tiers.
         ((EvField.counter(8, 179), *counters(4, 4)), (8, 4, 4), 16, 0, 179 << 8 | 0xFF),
         (counters(10, 8, 4), (10, 8, 4), 22, 0, (1 << 22) - 1),
-        # Four hops, the plane first.
+        # Four hops; the plane is the first field.
         (counters(3, 8, 4, 4), (3, 8, 4, 4), 19, 0, (1 << 19) - 1),
-        # SRv6: a locator and four uSIDs; with an SRH six, and a second segment, or six and two more in it.
+        # SRv6: a locator and four uSIDs. With an SRH: six uSIDs, and a second locator with four or two.
         ((EvField(32, 0x5F000000), *tiers(4)), (32, *[16] * 4), 96, None, None),
         (
             (EvField(32, 0x5F000000), *tiers(6), EvField(32, 0x5F000000), *tiers(4)),
@@ -114,7 +114,7 @@ def test_published_layouts_are_taken(fields, widths, bits, first, last):
 
 
 def test_generated_evs_of_three_tiers():
-    """A T0 with 180 links in 8 bits, then 4 and 4: the layout of the control API's example."""
+    """A T0 with 180 links in 8 bits, then 4 and 4 bits: the layout of the control API's example."""
     fields = (EvField.counter(8, 179), *counters(4, 4))
     evs = list(itertools.islice(generate(fields), 1000))
     assert evs == list(range(1000))

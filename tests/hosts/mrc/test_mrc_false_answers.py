@@ -1,4 +1,4 @@
-"""What a peer, or a stranger that poses as it, may send: a queue pair goes on or ends in an error, always."""
+"""Whatever a peer or an attacker sends, a queue pair always continues or ends with an error."""
 
 import random
 
@@ -15,7 +15,7 @@ from tests.support.mrc_sim import Network, Sim
 
 
 def transfer(writes=8, size=30_000, imm=False, **options):
-    """Return a simulation whose sender has begun to send so many writes."""
+    """Return a simulation whose sender has begun to send this many writes."""
     sim = Sim(seed=4, config=MrcConfig(**options), network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(size))
     for n in range(writes):
@@ -35,7 +35,7 @@ def forge(sim, **fields):
 
 
 def settled(sim, writes):
-    """Return how the writes ended, all of them, once nothing more happens."""
+    """Return the statuses of all writes after the run has ended."""
     sim.run(300_000_000, until=lambda: sim.completed[0] == writes)
     done = sim.of(0, SendCompleted)
     assert [e.wr_id for e in done] == list(range(writes))
@@ -46,7 +46,7 @@ def test_a_forged_bitmap_does_not_keep_writes_from_completing():
     sim = transfer(cwnd_bytes=1 << 30, transport_ack=False)
     sim.run(1_000)
     first = sim.ends[0].qps[sim.qpns[0]].requester.board.una
-    # All that is under way arrives, and only then does the truth about it come back.
+    # All packets arrive, and only then the true answers come back.
     forge(sim, cack_psn=first - 1 & 0xFFFFFF, sack_offset=1, bitmap=(1 << 64) - 1)
     assert settled(sim, 8) == [Status.SUCCESS] * 8
     assert not sim.of(0, QpError)
@@ -107,7 +107,7 @@ def test_forged_sacks_at_any_time_leave_no_write_behind(seed):
 
 
 def test_honest_peers_never_look_like_liars():
-    """Loss, duplicates and reordering of answers: what a probe's answer lacks was never acknowledged."""
+    """With lost, duplicated and reordered answers, a probe's answer still has every acknowledged packet."""
     for seed in range(6):
         network = Network(loss=0.1, control_loss=0.2, duplicate=0.2, jitter_ns=400_000)
         sim = Sim(seed=seed, network=network)
@@ -184,7 +184,7 @@ def test_a_port_status_that_denies_its_own_arrival_is_refused():
     sim.ends[0].set_port_state(2, False, sim.now_ns)
     sim.run(1_000_000)
     assert [e.plane for e in sim.of(1, PlaneDown)] == [2]
-    # The last one, as of two with one timestamp that with the lower id is the older.
+    # Use the last of the updates. Of two with one timestamp, the one with the lower id is older.
     *_, update = (s for s in sim.sightings if s.frame[BTH_OFFSET] == Opcode.ENDPOINT_REQUEST)
     head = bytearray(update.frame)
     stamp = EndpointRequest.unpack(update.frame, BTH_OFFSET + BTH_LEN).tx_timestamp

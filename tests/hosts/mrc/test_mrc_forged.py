@@ -1,4 +1,4 @@
-"""Frames from strangers, forged frames and false SACKs: an endpoint drops and counts them."""
+"""An endpoint drops and counts frames from strangers, forged frames and false SACKs."""
 
 import random
 
@@ -112,7 +112,7 @@ def test_a_flood_of_packets_beyond_the_window_is_refused_within_bounds():
 
 @pytest.mark.parametrize(("change", "count"), [(mark_ce, 256), (bytes, 256 + 1)], ids=["marked", "unmarked"])
 def test_a_flood_of_duplicates_is_answered_within_bounds(change, count):
-    """Unmarked ones may be merged: the newest of them waits apart."""
+    """Unmarked duplicates may be merged; only the newest of them waits separately."""
     pair = Pair()
     pair.post(100)
     ((port, frame),) = pair.send()
@@ -122,7 +122,7 @@ def test_a_flood_of_duplicates_is_answered_within_bounds(change, count):
 
 
 def probed():
-    """Return a pair, and an EV_PROBE with the port that it comes in on."""
+    """Return a pair, and an EV_PROBE with the port at which it arrives."""
     pair = Pair()
     pair.a.probe_ev(pair.qpn_a, pair.a.ev_counters(pair.qpn_a)[0].ev, T_SENT)
     ((port, request),) = pair.send()
@@ -153,7 +153,7 @@ def test_a_flood_of_ev_probes_leaves_every_second_frame_to_data():
 
 
 def seasoned():
-    """Return an endpoint pair in mid transfer and one frame of every kind that has been sent."""
+    """Return an endpoint pair during a transfer, and one frame of every kind that it has sent."""
     sim = Sim(
         seed=6, keep_frames=True, network=Network(loss=0.05, trim=0.05), config=MrcConfig(timestamps=True)
     )
@@ -189,7 +189,7 @@ def test_the_fuzz_has_every_kind_of_frame():
 )
 @example(kind=0, edits=[], length=0, cut=True, sealed=False)
 def test_no_frame_makes_the_core_stumble(kind, edits, length, cut, sealed):
-    """Forged frames are taken or dropped, and counted; the state stays consistent and memory is safe."""
+    """Forged frames are accepted or dropped, and counted. The state stays consistent, and memory is safe."""
     sim, _ = seasoned()
     source, port, frame = KINDS[kind]
     broken = bytearray(frame)
@@ -203,7 +203,7 @@ def test_no_frame_makes_the_core_stumble(kind, edits, length, cut, sealed):
         data = reseal(data)
     target = sim.ends[1 - source]
     before = target.drops.total() + sum(target.frames_received.values())
-    # Beside the region that the peer may write, a page that nobody may.
+    # Next to the region that the peer may write, there is a page that nobody may write.
     others = target.register_memory(bytearray(4096), Access.NONE)
     target.receive(port, data, sim.now_ns)
     target.receive(port, memoryview(data), sim.now_ns)
@@ -240,7 +240,7 @@ def test_noise_is_dropped(port, data):
     st.integers(0, 2**32 - 1),
 )
 def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
-    """A peer may claim anything; the sender must not crash, nor complete what it never sent."""
+    """A peer may claim anything. The sender must not crash, and must not complete a message it never sent."""
     sim = Sim(seed=seed)
     end = sim.ends[0]
     region = sim.ends[1].register_memory(bytearray(1 << 20))
@@ -269,7 +269,7 @@ def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
 
 
 def test_marks_of_any_number_of_evs_take_bounded_memory():
-    """A peer may name any EV; the count of each marked one used to be kept for ever."""
+    """A peer may name any EV. Counters of marked EVs were once kept for ever."""
     pair = Pair(always_skip_after=3)
     responder = pair.b.qps[pair.qpn_b].responder
     for ev in range(10_000):

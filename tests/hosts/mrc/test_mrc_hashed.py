@@ -30,7 +30,7 @@ CONFIG = MrcConfig(
 
 
 class Pair:
-    """Two endpoints on a fabric whose switches hash EVs or read them; ``broken`` is a dead link."""
+    """Two endpoints on a fabric whose switches hash EVs or read them. ``broken`` is a dead link."""
 
     def __init__(self, broken: str = "", cut: int = 0, mode: str = "ecmp") -> None:
         config = replace(CONFIG, ev_mode=mode)
@@ -58,7 +58,7 @@ class Pair:
         return links
 
     def run(self, ns: int) -> None:
-        """Deliver every frame after 50 us, for so long."""
+        """Deliver every frame 50 us after it was sent, for a time of ``ns``."""
         end_ns = self.now_ns + ns
         under_way: list[tuple[int, int, int, bytes]] = []
         while self.now_ns < end_ns:
@@ -75,7 +75,7 @@ class Pair:
             self.now_ns += 10_000
 
     def _cut(self, frame: bytes) -> bytes:
-        """Trim the first whole packets, as a switch does."""
+        """Trim the first full packets, as a switch does."""
         if self.cut and len(frame) > 300:
             self.cut -= 1
             first = int.from_bytes(frame[14:16], "big") & 0xF03F | 12 << 6
@@ -89,7 +89,7 @@ class Pair:
         data = random.Random(9).randbytes(size)
         self.ends[0].post_write(self.qpns[0], 1, data, region.address, region.rkey, imm=7)
         self.run(40_000_000)
-        whole = memory == data  # pytest would take minutes to show how so many bytes differ
+        whole = memory == data  # pytest would take minutes to show the difference of so many bytes
         assert whole
         return memory
 

@@ -1,4 +1,4 @@
-"""Loss inference and timers, to the nanosecond. Time is an argument: nothing sleeps."""
+"""Loss inference and timers, to the nanosecond. Time is an argument, so the tests never wait."""
 
 from itertools import pairwise
 
@@ -34,7 +34,7 @@ def test_guard_takes_the_largest_of_floor_fraction_queueing_and_overtaking():
     rtt.sample(4000)
     assert guard.ns(0) == 2000
     rtt.sample(2504)
-    # The smoothed RTT is 4000 - 1496/8 = 3813, the least 2504.
+    # The smoothed RTT is 4000 - 1496/8 = 3813, and the smallest is 2504.
     assert guard.ns(0) == 2 * (3813 - 2504)
     guard.on_overtaken(0, 2200)
     assert guard.ns(0) == 3300
@@ -131,7 +131,7 @@ def test_no_tail_probe_comes_before_the_guard_has_passed():
 
 
 class Hand:
-    """A sender driven by hand: frames are taken and answered one by one, at times of our choosing."""
+    """A sender and a peer between which a test carries frames one by one, at chosen times."""
 
     def __init__(self, **options):
         shape = {key: options.pop(key) for key in ("planes", "paths") if key in options}
@@ -149,7 +149,7 @@ class Hand:
         return self.a.frames_to_send(now, None, limit)
 
     def answer(self, frames, now):
-        """Let the peer see frames and its answers be read, all at once."""
+        """Give frames to the peer and its answers to the sender, all at one time."""
         for port, frame in frames:
             self.b.receive(port, frame, now)
         for port, frame in self.b.frames_to_send(now):
@@ -181,7 +181,7 @@ def test_a_stall_of_the_receiver_is_no_loss():
     hand = Hand()
     hand.post(3)
     frames = [hand.send(1_000_000 + 1000 * n)[0] for n in range(3)]
-    # Half a second later everything is answered, the oldest packet last.
+    # Half a second later everything is answered. The oldest packet is answered last.
     hand.answer(frames[1:], 500_000_000)
     hand.answer(frames[:1], 500_000_000)
     events = list(hand.a.events())
@@ -243,7 +243,7 @@ def test_a_late_original_is_recognised_and_widens_the_reordering_window():
     assert spurious.ev == frame_ev(first[0][1])
     assert spurious.reordering_window_ns == 40_000, "the floor, doubled"
     assert hand.b.qp_counters(hand.sim.qpns[1]).duplicates == 1
-    # The path is asked at once whether it is well.
+    # The path is probed at once.
     assert hand.a.next_timer() <= 1_170_000
 
 
@@ -257,7 +257,7 @@ def test_silence_ends_in_retry_counter_exceeded_with_all_flushed_in_order():
         now = max(now, due)
         hand.a.handle_timer(now)
         probes += len(hand.send(now, limit=100))
-    # Never below four smoothed RTTs, which is more than the first two of 16, 33 and 66 us.
+    # A wait is at least four smoothed RTTs, 40 us. So the first two of 16, 33 and 66 us are lengthened.
     assert now == 1_000_000 + 40_000 + 40_000 + (1024 << 6)
     events = list(hand.a.events())
     (error,) = [e for e in events if isinstance(e, QpError)]
@@ -313,7 +313,7 @@ def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_reordering_wind
     (retired,) = [e for e in sim.of(0, EvRetired) if e.t_ns > killed]
     assert retired.ev == ev_value(2, 4)
     first_lost = min(e.sent_ns for e in sim.of(0, PacketLost))
-    # The next round goes out one RTT later and its answer takes another.
+    # The packets of the next round leave one RTT later, and their answers take another RTT.
     assert retired.t_ns - first_lost < 2 * 44_000 + 50_000 + 10_000
     assert len(sim.of(0, PacketLost)) == len(sim.of(0, Retransmitted))
 
@@ -323,7 +323,7 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)
     hand.answer(second, 1_045_000)
-    # Overtaken by 5 us only, less than the guard of 20; but a probe sent now is 45 us later.
+    # The first packet was overtaken by 5 us, less than the guard of 20. A probe sent now is 45 us later.
     (probe,) = hand.send(1_045_000)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
     assert hand.events(PacketLost) == []
@@ -333,7 +333,7 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
 
 
 def test_an_overtaken_packet_is_asked_about_as_soon_as_an_answer_can_decide():
-    """What overtook it was acknowledged within the guard: the probe waits for the rest of that, no longer."""
+    """The other packet was acknowledged within the guard. The probe waits for the rest of the guard only."""
     hand = Hand(initial_rtt_ns=10_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)
@@ -365,14 +365,14 @@ def test_what_is_sent_meanwhile_takes_the_place_of_that_probe():
 
 
 def on_two_paths(**options):
-    """A sender with two paths in one plane, and what it put onto each of them at 1 ms."""
+    """Return a sender with two paths in one plane, and the packets that it sent on each path at 1 ms."""
     hand = Hand(planes=1, paths=2, initial_rtt_ns=100_000, **options)
     hand.post(2)
     return hand, *hand.send(1_000_000, limit=2)
 
 
 def test_a_tail_probe_shuns_the_path_of_what_is_still_under_way():
-    """Not that of the last packet sent, which may have arrived: then all probes went into the dead path."""
+    """The packet sent last may have arrived. When its path was avoided, all probes took the dead path."""
     hand, lost, arrived = on_two_paths(min_reorder_ns=50_000, sack_threshold_bytes=1)
     assert frame_ev(lost[1]) != frame_ev(arrived[1])
     hand.answer([arrived], 1_050_000)
@@ -398,14 +398,14 @@ def test_a_tail_probe_shuns_the_path_of_the_one_before_it():
 
 
 def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
-    """It was there before the probe; to take its age for reordering widened the guard to its ceiling."""
+    """The packet arrived before the probe. When its age counted as reordering, the guard grew too far."""
     hand = Hand(initial_rtt_ns=40_000, min_reorder_ns=20_000, sack_threshold_bytes=1 << 20)
     hand.post(2)
     sent = hand.send(1_000_000, limit=2)
     due = hand.a.next_timer()
     hand.a.handle_timer(due)
     (probe,) = hand.send(due)
-    for port, frame in sent:  # too few for a SACK of their own
+    for port, frame in sent:  # too few packets to trigger a SACK
         hand.b.receive(port, frame, due)
     hand.answer([probe], due + 40_000)
     assert len(hand.events(SendCompleted)) == 1
@@ -413,13 +413,13 @@ def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
 
 
 def test_a_probe_of_a_retired_path_proves_nothing_about_others():
-    """Nothing queues where nothing is sent: its answer is back before what was sent earlier elsewhere."""
+    """An idle path has no queue, so the probe's answer comes back before earlier packets on other paths."""
     hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)
     hand.answer(hand.send(1_100_000), 1_150_000)
     (retired,) = hand.events(EvRetired)
-    hand.answer(hand.send(1_150_000), 1_200_000)  # what was lost, again
+    hand.answer(hand.send(1_150_000), 1_200_000)  # the lost packet is sent again
     hand.post(1)
     due = hand.a.qps[hand.qpn].requester.evs.next_probe_ns()
     assert due is not None
@@ -446,7 +446,7 @@ def test_an_overtaken_packet_is_not_asked_about_while_later_packets_are_under_wa
 
 
 def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
-    """An acknowledgement sooner than an RTT after a retransmission is the original's: it dates nothing."""
+    """An acknowledgement within an RTT of a retransmission answers the original, so it proves nothing."""
     hand = Hand(
         min_reorder_ns=10_000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0, sack_threshold_bytes=1
     )
@@ -463,7 +463,7 @@ def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
 
 
 def test_timers_that_are_always_served_late_still_run_out_of_retries():
-    """A busy machine serves every timer late; a dead network must fail the request all the same."""
+    """A busy machine serves every timer late, but in a dead network the request must still fail."""
     hand = Hand(initial_rtt_ns=10_000, exponential_retries=7)
     hand.post(1)
     hand.send(1_000_000)
@@ -481,7 +481,7 @@ def test_timers_that_are_always_served_late_still_run_out_of_retries():
 
 
 def test_probes_that_nobody_answers_are_not_kept_for_ever():
-    """An hour on a fabric with faults grew by 4096 of them for each queue pair."""
+    """After an hour on a fabric with faults, each queue pair had kept 4096 unanswered probes."""
     config = MrcConfig(probe_interval_ns=1_000_000, probe_interval_max_ns=1_000_000, exponential_retries=25)
     sim = Sim(seed=3, config=config)
     region = sim.ends[1].register_memory(bytearray(1 << 18))

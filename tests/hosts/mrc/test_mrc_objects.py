@@ -1,4 +1,4 @@
-"""Packets that cross as objects do what frames do: the same run, to the nanosecond."""
+"""Packets as Python objects give the same run as frames, to the nanosecond."""
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +29,7 @@ CONFIGS = [
 
 
 def transfer(kind, seed, network, config, lengths, faults):
-    """Run a transfer both ways under some faults; return all that can be seen of it."""
+    """Run a transfer in both directions under some faults. Return everything that can be observed."""
     sim = kind(seed=seed, planes=3, paths=4, config=MrcConfig(**config), network=Network(**network), qps=2)
     ends, net = sim.ends, sim.network
     if "ports" in faults:
@@ -86,7 +86,7 @@ def test_objects_do_what_frames_do(seed, network, config, lengths, faults):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_an_object_says_what_its_frame_would(config):
-    """Length, addresses, EV, class and uSID container, of data, SACKs and probes."""
+    """Compare length, addresses, EV, class and uSID container, for data, SACKs and probes."""
     seen = []
     for kind in (Sim, ObjectSim):
         sim = kind(seed=9, config=MrcConfig(**config), network=Network(jitter_ns=0, control_loss=0.5))
@@ -95,7 +95,7 @@ def test_an_object_says_what_its_frame_would(config):
 
         def watch(source, port, packet, sim=sim, transmit=transmit, said=said):
             if isinstance(packet, bytes):
-                # Of the inner header: the flow that a receiver sees.
+                # The receiver uses the flow of the inner header.
                 flow = sim.ends[1 - source]._flows.check(packet[12:BTH_OFFSET])
                 said.append((len(packet), flow.src, flow.dst, flow.ev, flow.dscp, packet[38:54]))
             else:

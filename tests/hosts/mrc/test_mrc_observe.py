@@ -1,4 +1,4 @@
-"""Counters and logs: what a run tells about itself."""
+"""Counters and logs: what can be observed of a run."""
 
 import json
 from dataclasses import is_dataclass

@@ -1,4 +1,4 @@
-"""What lies beyond data and SACKs: transport ACKs, windows that change, refusals, endpoint operations."""
+"""Features beyond data and SACKs: transport ACKs, windows that change, refusals, endpoint operations."""
 
 import itertools
 import mmap
@@ -28,7 +28,7 @@ def frames(sim, source, opcode):
 
 
 def unequal(*options):
-    """Return a simulation whose ends have these options, each its own."""
+    """Return a simulation in which each end has its own options."""
     configs = iter([MrcConfig(**own) for own in options])
     return Sim(
         seed=2,
@@ -144,7 +144,7 @@ def test_transport_acks_nobody_agreed_on_are_ignored():
     assert (requester.bogus_received, sim.ends[0].poll_cq()) == (1, [])
 
 
-# Windows
+# Windows that change
 
 
 def test_the_receive_window_may_change_under_way():
@@ -211,7 +211,7 @@ def test_psns_beyond_the_window_are_refused_or_dropped(nack):
     assert sim.ends[1].qp_counters(sim.qpns[1]).out_of_window == 1
 
 
-# Refusals
+# Refused packets
 
 
 @pytest.mark.parametrize("reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE])
@@ -265,7 +265,7 @@ def test_cc_state_counts_what_came_out_of_order_and_echoes_the_timestamp():
         sim.ends[1].receive(port, frame, 0)
     (answer,) = sim.ends[1].frames_to_send(0)
     sack = Sack.unpack(answer[1], BTH_OFFSET + 12)
-    # 3 * (4096 + 88) B, a part of a unit beyond 49.
+    # 3 * (4096 + 88) B are a little more than 49 units.
     assert (sack.ooo_count, sack.rcvd_units, sack.tx_timestamp) == (3, 50, 77)
     assert (sack.rcv_cwnd_pen, sack.restore_cwnd) == (0, False)
 
@@ -314,7 +314,7 @@ def test_a_port_status_that_the_peer_missed_is_announced_again():
 
 
 def test_a_port_status_is_announced_though_every_ev_is_assumed_bad():
-    """Losses everywhere are when a port is likeliest to go, and an EV on trial may well reach the peer."""
+    """If losses happen everywhere, a port is probably down. An EV that is assumed bad may still work."""
     sim = Sim(seed=3, keep_frames=True)
     evs = sim.ends[0].qps[sim.qpns[0]].evs
     for plane in evs.planes:
@@ -370,7 +370,7 @@ def test_a_receiver_without_data_keeps_an_ev_for_answers_fresh():
     planes = sim.ends[1].qps[sim.qpns[1]].evs.planes
     proven = {plane.port: plane.reverse for plane in planes if plane.reverse is not None}
     assert set(proven) == {s.port for s in asked}
-    # From the first answer on, all that came in on that plane is answered on that EV until the next.
+    # Every packet on a plane is answered on the proven EV until the next one is proven.
     first = asked[0]
     until = asked[1].t_ns
     used = {
@@ -405,7 +405,7 @@ def test_a_dead_reverse_path_is_left_within_a_few_probes():
     dead = {plane.reverse.value for plane in planes if plane.reverse is not None}
     assert dead
     sim.network.dead.update(dead)
-    # Whatever the probes of other EVs find: none counts as proven for more than 0.8 ms.
+    # No EV counts as proven for more than 0.8 ms, whatever the probes of other EVs find.
     killed, left = sim.now_ns, sim.now_ns + 900_000
     sim.run(until=done(sim))
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]
@@ -417,7 +417,7 @@ def test_a_dead_reverse_path_is_left_within_a_few_probes():
     assert not dead & set(late)
 
 
-# Size
+# A very long message
 
 
 @pytest.mark.slow

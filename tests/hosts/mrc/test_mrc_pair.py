@@ -1,4 +1,4 @@
-"""Two endpoints over a network that does its worst: what must hold whatever happens."""
+"""Two endpoints over a network with all kinds of faults, and what must hold after every run."""
 
 import hashlib
 import random
@@ -50,7 +50,7 @@ from tests.support.mrc_sim import (
 
 
 def check(sim, lengths, data, region, *, source=0):
-    """What must hold after any run without a QP error."""
+    """Check what must be true after any run without a QP error."""
     sender, receiver = source, 1 - source
     assert not sim.of(0, QpError) + sim.of(1, QpError)
     done = sim.of(sender, SendCompleted)
@@ -112,7 +112,7 @@ def test_clean_network_loses_retires_and_repeats_nothing():
     data, region = stream(sim, lengths)
     finish(sim, 20)
     check(sim, lengths, data, region)
-    # With jitter longer than the delay itself it asks now and then, and believes the answers.
+    # If the jitter is larger than the delay, the sender sends a probe now and then, and uses the answers.
     assert {type(e) for e in sim.events[0]} <= {SendCompleted, ProbeSent, ProbeAnswered}
     assert len(sim.of(0, ProbeSent)) < 20 * 25 // 10
     counters = sim.ends[0].qp_counters(sim.qpns[0])
@@ -331,7 +331,7 @@ def test_every_path_dead_for_a_while_still_ends_well():
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("pause_ns", [2_000_000, 20_000_000, 100_000_000])
 def test_a_process_that_stalls_loses_nothing(who, pause_ns):
-    """The scheduler of a busy machine takes an end away for longer than any timer; no path is to blame."""
+    """A busy machine stops an end for longer than any timer. No path may be blamed for that."""
     sim = Sim(seed=12)
     lengths = [1 << 18] * 8
 
@@ -349,7 +349,7 @@ def test_a_process_that_stalls_loses_nothing(who, pause_ns):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_queues_of_unequal_paths_are_no_loss(seed):
-    """Rate limited ports, and half the paths slower still: packets overtake one another by their queues."""
+    """Ports have a limited rate, and half of the paths are slower, so packets overtake in queues."""
     network = Network(port_rate_bps=200_000_000, jitter_ns=20_000)
     for plane in range(4):
         for path in range(0, 8, 2):
@@ -365,7 +365,7 @@ def test_queues_of_unequal_paths_are_no_loss(seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("port_bps", [0, 8_000_000])
 def test_on_a_link_where_a_packet_takes_milliseconds_its_rate_must_be_given(seed, port_bps):
-    """Ports of 25 Mbit/s, half the paths of 8: a packet takes 1.4 ms and 4.2 ms."""
+    """Ports of 25 Mbit/s, and half of the paths of 8 Mbit/s: a packet takes 1.4 ms or 4.2 ms."""
     network = Network(port_rate_bps=25_000_000, jitter_ns=20_000)
     for plane in range(4):
         for path in range(0, 8, 2):

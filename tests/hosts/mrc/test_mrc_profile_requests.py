@@ -1,4 +1,4 @@
-"""Profiles from outside: requests and answers in JSON's types."""
+"""Profiles by requests and answers in JSON's types."""
 
 import json
 
@@ -21,7 +21,7 @@ from tests.support.mrc_sim import Sim, ev_value, is_data, port_addresses, remote
 
 
 class Served(Sim):
-    """Two NICs; end 0 has the profiles that a NIC starts with, and takes requests about them."""
+    """Two NICs. End 0 has the profiles with which a NIC starts, and handles requests about them."""
 
     def __init__(self, **options):
         super().__init__(seed=5, planes=3, paths=4, config=MrcConfig(**options), keep_frames=True)

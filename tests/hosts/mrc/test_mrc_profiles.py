@@ -1,4 +1,4 @@
-"""Profiles: what each transition requires, errors by name, and EVs that change while queue pairs run."""
+"""Profiles: the conditions of each transition, errors by name, and EVs that change while queue pairs run."""
 
 import pytest
 
@@ -169,7 +169,7 @@ def test_ids_are_unique_and_their_number_is_bounded():
 
 
 class Profiled(Sim):
-    """Two NICs with one queue pair each, connected with profiles at end 0."""
+    """Two NICs with one queue pair each. End 0 connects with profiles."""
 
     def __init__(self, ev_profile=None, cc_profile=None, **options):
         super().__init__(seed=3, planes=4, paths=4, config=MrcConfig(**options), keep_frames=True)
@@ -198,7 +198,7 @@ def auto_profile(sim, **online):
 
 
 def test_a_plane_is_drained_by_denying_its_evs_and_comes_back():
-    """An operator's change while a queue pair streams: no packet is lost, and the plane is used again."""
+    """An operator drains a plane while a queue pair streams. No packet is lost, and the plane comes back."""
     sim = Profiled()
     auto_profile(sim)
     sim.join(ev_profile=5)

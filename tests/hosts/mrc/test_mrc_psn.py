@@ -28,7 +28,7 @@ def test_trailing_ones(bits):
 @given(st.integers(0), st.integers(1, 300))
 def test_bitmap_equals_a_plain_set(seed, count):
     rng = random.Random(seed)
-    first = (1 << 24) - 100  # crosses the wrap of the wire space
+    first = (1 << 24) - 100  # the PSNs wrap in this run
     bitmap = ReceiverBitmap(first, 1024)
     have: set[int] = set()
     reported: set[int] = set()

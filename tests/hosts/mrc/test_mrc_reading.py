@@ -1,4 +1,4 @@
-"""Readings of the specification: each option does what it says, and the documentation lists them all."""
+"""Readings of the specification: each option has its effect, and the documentation lists all options."""
 
 import random
 import re
@@ -66,7 +66,7 @@ def test_ends_with_different_udp_ports_understand_each_other():
     assert sim.ends[0].drops.not_mrc == sim.ends[1].drops.not_mrc == 0
 
 
-# The halves of the EV
+# The two halves of the EV
 
 
 @pytest.mark.parametrize("low", [True, False])
@@ -213,7 +213,7 @@ def test_a_trimmed_packet_beyond_the_window_is_answered_like_a_whole_one(nack):
     assert [frame[BTH_OFFSET + 14] for frame in answers] == [NackReason.PSN_OOR_WINDOW] * nack
 
 
-# SKIP
+# The state SKIP
 
 
 def make(planes, paths, seed=1):
@@ -270,7 +270,7 @@ def test_planes_keep_equal_shares_while_one_of_them_is_congested():
 
 
 def too_many(syndrome=0x61, **options):
-    """Return a pair whose sender exceeds the limit of two, after the receiver's answers are taken in."""
+    """Return a pair whose sender exceeded the limit of two, after the sender got the receiver's answers."""
     reading = SpecReading(max_wimm_syndrome=syndrome)
     pair = Pair(max_wimm=2, reading=reading, **options)
     pair.a.qps[pair.qpn_a].requester.queue.max_imms = 5
@@ -342,7 +342,7 @@ def test_all_immediates_agreed_on_may_wait_for_an_earlier_write():
     assert [done.imm for done in pair.b.poll_cq()] == [1, 2]
 
 
-# Marks
+# ECN marks
 
 
 def test_a_marked_probe_answer_says_skip_once():

@@ -1,4 +1,4 @@
-"""Posted receives for writes with immediate, and what messages and limits are accepted."""
+"""Posted receives for writes with immediate, and the limits of messages."""
 
 import mmap
 
@@ -43,7 +43,7 @@ def test_each_immediate_consumes_the_oldest_receive(waits):
 @pytest.mark.parametrize("transport_ack", [True, False])
 def test_an_immediate_without_a_receive_ends_both_ends(waits, transport_ack):
     sim = receiving(2, 4, imm_waits_for_earlier=waits, transport_ack=transport_ack)
-    # Write 5 has the third immediate.
+    # The third immediate is that of write 5.
     statuses = [e.status for e in sim.of(0, SendCompleted)]
     assert statuses == [Status.SUCCESS] * 5 + [Status.REMOTE_OPERATION_ERROR] + [Status.FLUSHED] * 2
     assert [e.wr_id for e in sim.of(1, ReceiveCompleted)] == [100, 101]
@@ -103,7 +103,7 @@ def test_windows_and_immediates_up_to_their_fields_sizes_are_accepted():
 def test_messages_from_one_byte_to_the_longest_that_the_field_has():
     sim = Sim(seed=1)
     end, qpn = sim.ends[0], sim.qpns[0]
-    # Pages that nobody touches take no memory.
+    # Pages that are never read or written take no memory.
     view = memoryview(mmap.mmap(-1, 1 << 32))
     with allowed():
         end.post_write(qpn, 1, view[:-1], 0, 0)

@@ -1,4 +1,4 @@
-"""What a receiver does with data: it places every byte once, and answers with SACKs and NACKs."""
+"""A receiver places every byte of data once, and answers with SACKs and NACKs."""
 
 import random
 
@@ -135,7 +135,7 @@ def test_access_errors_are_fatal_and_flush(offset, rkey_change, access):
 
 @pytest.mark.parametrize("transport_ack", [False, True])
 def test_writes_before_one_that_is_not_allowed_end_with_success(transport_ack):
-    """Though all arrive in one batch: its NACK leaves after the answers that what is before it calls for."""
+    """All writes arrive in one batch. The NACK must leave after the answers to the earlier writes."""
     sim = Sim(seed=2, config=MrcConfig(transport_ack=transport_ack), network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(100))
     for wr_id, rkey in ((1, region.rkey), (2, region.rkey ^ 1), (3, region.rkey)):
@@ -197,7 +197,7 @@ def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
             sim.ends[1].receive(port, frame, sim.now_ns)
         return len(sim.ends[1].frames_to_send(sim.now_ns, None, 100))
 
-    # 64 packets of 4096 B are 32 triggers of 8192.
+    # 64 packets of 4096 B trigger 32 SACKs, one for each 8192 B.
     assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
 
 

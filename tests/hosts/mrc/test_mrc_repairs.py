@@ -1,4 +1,4 @@
-"""What was lost or refused goes out again: in which order, on which EVs, and when."""
+"""Lost or refused packets are sent again: in which order, on which EVs, and when."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.mrc_sim import Network, Sim, frame_psn, is_data, trim
 
 
 def refusals(pair, frames, now):
-    """Trim packets and return the NACKs that come of them."""
+    """Trim packets and return the NACKs that the receiver sends for them."""
     for port, frame in frames:
         pair.b.receive(port, trim(frame), now)
     return pair.b.frames_to_send(now, None, 1000)
@@ -31,7 +31,7 @@ def test_the_oldest_gap_is_sent_again_first():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_packet_that_was_refused_goes_on_another_ev(seed):
-    """However the turns fall: with two paths every second one would be the same again."""
+    """With two paths, the rotation alone would choose the same EV again every second time."""
     sim = Sim(seed=seed, planes=1, paths=2, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(1 << 16))
     set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)
@@ -44,7 +44,7 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
 
 @pytest.mark.parametrize("silent", [0, 1], ids=["all refused", "one unanswered"])
 def test_refusals_without_end_take_bounded_memory(silent):
-    """Nothing but NACKs comes back: no SACK ever says what need not be remembered."""
+    """Only NACKs come back. Without a SACK, the sender never learns what it may forget."""
     pair = Pair(mpr=128)
     pair.post(8 * 4096)
     frames = pair.send()[silent:]
@@ -152,14 +152,14 @@ def test_while_a_packet_is_missing_each_later_one_is_answered_if_asked_for(at_ga
 
 
 def test_a_false_timeout_does_not_widen_the_reordering_window():
-    """Only a loss that the window decided on shows anything about it: here the peer stood still."""
+    """Only a loss that the window decided may widen it. Here the peer was stopped."""
     pair = Pair(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
     pair.post(1)
     ((port, frame),) = pair.a.frames_to_send(T_SENT, None, 1)
     pair.b.receive(port, frame, T_SENT + 10_000)
     answers = pair.b.frames_to_send(T_SENT + 10_000, None, 1000)
     requester = pair.a.qps[pair.qpn_a].requester
-    requester.hear(T_SENT + 64_000)  # another packet of the peer, while this answer waits
+    requester.hear(T_SENT + 64_000)  # another packet of the peer arrives while this answer waits
     requester.recovery.tail.since_ns = 1 << 50
     pair.a.handle_timer(T_SENT + (1024 << 6))
     for answered, sack in answers:

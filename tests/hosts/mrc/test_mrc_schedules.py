@@ -1,7 +1,7 @@
-"""Everything at once: random traffic under random faults, and after it every byte in its place, once.
+"""Random traffic under random faults. Afterwards every byte must be in its place, written once.
 
-MRC_SCHEDULES=10000 asks for a long run of each kind. A schedule that fails is printed, shrunk; paste it into
-`test_a_schedule_of_everything` to run it alone.
+MRC_SCHEDULES=10000 makes a long run of each kind. A failing schedule is printed in its smallest form. To run
+it alone, paste it into `test_a_schedule_of_everything`.
 """
 
 import os
@@ -36,7 +36,7 @@ def test_everything_arrives_once_and_in_order(schedule: Schedule) -> None:
 @settings(max_examples=COUNT, deadline=None, print_blob=True)
 @given(schedule=DEPLOYED_SCHEDULES)
 def test_mrc_as_deployed_places_every_byte_once(schedule: Schedule) -> None:
-    """With NSCC, 128 EVs in use, 32 backups, timestamps, transport ACKs, and answers on EVs of its own."""
+    """With NSCC, 128 EVs in use, 32 backups, timestamps, transport ACKs, and separate EVs for answers."""
     run(schedule)
 
 
@@ -63,7 +63,7 @@ EVERYTHING = Schedule(
 
 
 def test_a_schedule_of_everything() -> None:
-    """Each thing that a schedule can hold does happen in one."""
+    """In this schedule every possible event and action happens at least once."""
     sim = run(EVERYTHING)
     seen = Counter(type(event).__name__ for events in sim.events for event in events)
     for kind in (

@@ -15,7 +15,7 @@ PLANES, PATHS = 2, 3
 
 
 def nic(node, *, answers=True, **options):
-    """Return a NIC without queue pairs; it knows the way back to all others."""
+    """Return a NIC without queue pairs that knows the way back to all others."""
     made = Endpoint(port_addresses(node, PLANES), MrcConfig(**options))
 
     def way_back(address, port, ev):
@@ -36,7 +36,7 @@ def ask(end, node, peer, plane, path, now_ns=0, op=EndpointOp.EV_PROBE, **option
 
 
 def carry(source, target, now_ns):
-    """Carry all frames of one NIC to another; return them."""
+    """Carry all frames of one NIC to another NIC, and return the frames."""
     frames = source.frames_to_send(now_ns)
     for port, frame in frames:
         target.receive(port, frame, now_ns)
@@ -107,7 +107,7 @@ def test_only_the_nic_that_was_asked_may_answer():
     a, b, other = nic(0), nic(1), nic(2)
     request = ask(a, 0, 1, 0, 0)
     a.frames_to_send(0)
-    # Another NIC answers a request of its own making, with the same id.
+    # NIC 2 answers a request that was sent to it, but that has the id of the request to NIC 1.
     ask(a, 0, 2, 0, 0)
     ((port, frame),) = a.frames_to_send(0)
     at = BTH_OFFSET + 9

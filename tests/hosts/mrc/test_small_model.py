@@ -1,4 +1,4 @@
-"""The small model: no schedule of the adversary breaks a property, under any reading of the specification."""
+"""Two NICs in a small model: no order of events breaks a property, for any reading of the specification."""
 
 import pytest
 
@@ -21,7 +21,7 @@ READINGS = {
     "NSCC": {"congestion": "nscc", "timestamps": True},
     "NSCC as UEC has it": {"congestion": "nscc", "timestamps": True, "nscc": UEC},
 }
-"""By name: options that change what the cores do."""
+"""Options that change the behaviour of the cores, by name."""
 
 
 @pytest.mark.parametrize("name", READINGS)

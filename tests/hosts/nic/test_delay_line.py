@@ -1,4 +1,4 @@
-"""Frames leave a long wire after its delay, whole and in order."""
+"""Frames leave a long wire after its delay, unchanged and in order."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def test_what_comes_in_is_through_after_the_delay_and_not_before() -> None:
     assert line.next_ns() is None
     buffer = bytearray(b"one")
     line.put([(0, memoryview(buffer))], 1000)
-    buffer[:] = b"xxx"  # the socket's buffer is used again
+    buffer[:] = b"xxx"  # the socket reuses its buffer
     line.put([(3, memoryview(b"two"))], 1040)
     assert line.next_ns() == 1100
     assert list(line.arrived(1099)) == []

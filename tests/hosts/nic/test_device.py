@@ -1,4 +1,4 @@
-"""Two NICs wired back to back, plane by plane, in namespaces of their own: real sockets, no switch."""
+"""Two NICs connected directly, plane by plane, in separate namespaces: real sockets, no switch."""
 
 import itertools
 import os
@@ -70,7 +70,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     try:
         for name in names:
             ip("netns", "add", name)
-            with inside(name):  # or the kernel's own frames, sent at moments of its choice, come between
+            with inside(name):  # without IPv6, no frames of the kernel come in between
                 pathlib.Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         for plane in range(PLANES):
             ip("-n", names[0], "link", "add", f"eth{plane}", "mtu", "4500", "type", "veth")
@@ -207,7 +207,7 @@ def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
 
 
 def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doorbell reads what arrives meanwhile. Where nothing came after that, a turn waited for good."""
+    """A doorbell also reads frames. If no frame came after that, the next turn once waited for ever."""
     memory = bytearray(16 * 4096)
     region = pair.receiver.endpoint.register_memory(memory)
 
@@ -248,7 +248,7 @@ def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
     assert receiver.received == sender.posted >= 100
     up = {plane.plane: plane.local_up for plane in pair.sender.endpoint.plane_counters(pair.qpn)}
     assert up == {0: True, 1: False}
-    # Its peer of a veth pair has no link either, and knows it by itself.
+    # The other end of the veth pair has no carrier either, and the peer notices that itself.
     (qpn,) = pair.receiver.endpoint.qps
     up = {plane.plane: plane.local_up for plane in pair.receiver.endpoint.plane_counters(qpn)}
     assert up == {0: True, 1: False}

@@ -21,7 +21,7 @@ from tests.support.command import up
 
 
 class Handing:
-    """Hands the events of a NIC to a context."""
+    """Passes the events of a NIC to a context."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Handing:
 
 
 def contexts(options: dict[str, Any]) -> tuple[VirtualFabric, Context]:
-    """A NIC at each host of `tiny`, none of them with a queue pair; return h0's context."""
+    """Make a NIC without a queue pair at each host of `tiny`. Return the fabric and h0's context."""
     fabric = load_fabric("tiny")
     running = VirtualFabric(fabric, TRANSPORTS["mrc"], 1, 0, USUAL_VIRTUAL)
     made = []
@@ -79,7 +79,7 @@ def test_agents_without_queue_pairs_probe_each_other() -> None:
                 topology="tiny",
                 topology_yaml=fabric_text(network.fabric),
                 host=host,
-                config={"endpoint_timeout_ns": 10**10},  # However busy the machine is.
+                config={"endpoint_timeout_ns": 10**10},  # large enough for any busy machine
                 seed=1,
                 cpu=None,
                 realtime=False,

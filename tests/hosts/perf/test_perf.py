@@ -41,7 +41,7 @@ def test_latency_columns_by_hand() -> None:
 
 
 def test_bandwidth_columns_by_hand() -> None:
-    # 20 messages of 1 MiB, one each ms, but for two (a tenth) that took half as long.
+    # 20 messages of 1 MiB: one each ms, except two (a tenth of all) that took half as long.
     times = [n * 1_000_000 for n in range(1, 19)]
     times += [18_500_000, 19_000_000]
     result = bandwidth_result(MIB, [times])

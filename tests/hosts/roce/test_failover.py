@@ -1,4 +1,4 @@
-"""RoCEv2 with NCCL's rules: ports that fail and come back, and every byte once."""
+"""RoCEv2 with NCCL's failover: ports fail and come back, and every byte arrives once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.mrc_sim import Network, Sim, opcode, port_addresses, remote_p
 
 MS = 1_000_000
 FAST: dict[str, Any] = {"timeout_exponent": 8}
-"""An ACK timeout of 1 ms: a path is given up after 8.4 ms."""
+"""An ACK timeout of 1 ms. A path is given up after 8.4 ms."""
 
 
 def failing(seed: int = 1, network: Network | None = None, planes: int = 4, **options: Any) -> Sim:
@@ -64,7 +64,7 @@ def test_a_dead_plane_costs_the_timeouts_and_the_delay_of_the_probe() -> None:
     began = sim.now_ns
     sim.run(until=lambda: sim.completed[0] == 3)
     whole(sim, lengths, data, region)
-    # Eight timeouts of 1.05 ms, then 10 ms, then less than a millisecond.
+    # Eight timeouts of 1.05 ms, then 10 ms, then less than 1 ms.
     assert 18.3 * MS < sim.now_ns - began < 19.5 * MS
     assert sim.ends[0].failovers == 1
     later = sim.now_ns
@@ -77,7 +77,7 @@ def test_only_messages_that_did_not_arrive_are_sent_again() -> None:
     sim = failing(recovery=False)
     lengths = [16_384] * 4
     data, region = stream(sim, lengths)
-    # All data arrive on plane 2, and no answer comes back.
+    # All data arrives on plane 2, but no answer comes back.
     sim.unpredictable = lambda source, port, _frame: source == 1 and port == 2
     sim.run(until=lambda: sim.completed[0] == 4)
     whole(sim, lengths, data, region)
@@ -117,7 +117,7 @@ def test_a_port_that_is_back_is_used_again() -> None:
     stream(sim, [100_000])
     sim.run(until=lambda: sim.completed[0] == 2)
     assert ports_used(sim, later) == {0, 1, 2, 3}
-    # And it may fail again.
+    # The port may fail again.
     sim.network.dead_planes.add(1)
     stream(sim, [100_000])
     sim.run(until=lambda: sim.completed[0] == 3)
@@ -131,7 +131,7 @@ def test_a_port_that_stays_away_is_given_up() -> None:
     stream(sim, [100_000])
     sim.run(60_000 * MS)
     batches = {s.t_ns for s in sim.sightings if s.source == 0 and opcode(s.frame) == ALIVE}
-    # Five attempts of 4 s, a batch each 500 ms.
+    # Five attempts of 4 s, with a batch every 500 ms.
     assert len(batches) == 5 * 8
     assert sim.ends[0].next_timer() is None
     assert sim.completed[0] == 1

@@ -1,4 +1,4 @@
-"""DCQCN against steps worked out by hand from the paper's equations."""
+"""DCQCN, compared with steps computed by hand from the paper's equations."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_alpha_shrinks_by_g_in_every_interval_without_a_cnp():
 
 
 def test_alpha_is_the_same_bits_on_every_system() -> None:
-    """C's pow() need not be: glibc's differs from these products in the last bit."""
+    """C's pow() may differ between systems: glibc's differs from these products in the last bit."""
     x = 255 / 256
     x8 = ((x * x) * (x * x)) * ((x * x) * (x * x))
     assert power(x, 24) == x8 * (x8 * x8) != x**24
@@ -59,7 +59,7 @@ def test_alpha_is_the_same_bits_on_every_system() -> None:
 def test_the_second_cnp_cuts_by_half_of_alpha():
     point = ReactionPoint(PAPER)
     point.on_cnp(0)
-    point.on_cnp(10 * US)  # no step of any timer in between
+    point.on_cnp(10 * US)  # no timer step happens in between
     assert point.target_bps == 20e9
     assert point.rate_bps == 10e9
 
@@ -73,7 +73,7 @@ def test_fast_recovery_halves_the_way_back_for_f_less_one_steps_then_the_target_
     for step, rate in enumerate(expected, 1):
         assert point.advance(start + step * 55 * US) == rate
         assert point.target_bps == 20e9
-    # i_T = 5: max(i_T, i_B) is not below F any more, min is not above F.
+    # i_T = 5: now max(i_T, i_B) is not below F, and min(i_T, i_B) is not above F.
     assert point.advance(start + 5 * 55 * US) == (20.04e9 + 19.375e9) / 2
     assert point.target_bps == 20.04e9
     assert point.advance(start + 6 * 55 * US) == (20.08e9 + 19.7075e9) / 2
@@ -96,7 +96,7 @@ def test_hyper_increase_when_both_counters_are_past_f():
     for _ in range(6):
         point.on_sent(2, 10_000_000)  # i_B = 6: four halvings, two additive steps
     assert point.target_bps == 20.08e9
-    point.advance(1 + 5 * 55 * US)  # i_T = 1..5, i_B = 6: additive still
+    point.advance(1 + 5 * 55 * US)  # i_T = 1..5, i_B = 6: still additive
     assert point.target_bps == pytest.approx(20.28e9)
     point.advance(1 + 6 * 55 * US)  # i_T = 6: min(6, 6) > 5
     assert point.target_bps == pytest.approx(20.48e9)
@@ -157,7 +157,7 @@ def test_parameters_that_make_no_sense_are_refused(options, words):
 
 
 def test_the_limiter_fills_at_the_rate_of_each_moment():
-    """A deep cut must not hold a packet back for as long as it would take at the rate of the cut."""
+    """After a deep cut, a packet must not wait as long as it would at the lowest rate."""
     point = ReactionPoint(DcqcnConfig(line_rate_bps=1_000_000_000, minimum_rate_bps=1_000_000))
     for _ in range(50):
         point.on_cnp(0)

@@ -1,4 +1,4 @@
-"""Two RoCEv2 endpoints over a network that does its worst: what must hold whatever happens."""
+"""Two RoCEv2 endpoints over a network with all kinds of faults, and what must hold after every run."""
 
 import hashlib
 import itertools
@@ -37,7 +37,7 @@ from tests.support.mrc_sim import (
 )
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "40"))
-"""Random fault schedules to try; a long run asks for 10,000."""
+"""The number of random fault schedules. A long run sets MRC_SCHEDULES to 10,000."""
 LENGTHS = st.lists(
     st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000]), min_size=1, max_size=12
 )
@@ -68,7 +68,7 @@ def test_a_turn_lasts_over_several_calls():
 
 
 def check(sim, lengths, data, region):
-    """What must hold after any run without a QP error."""
+    """Check what must be true after any run without a QP error."""
     assert not sim.of(0, QpError) + sim.of(1, QpError)
     assert [(e.wr_id, e.status, e.length_bytes, e.qpn) for e in sim.of(0, SendCompleted)] == [
         (n, Status.SUCCESS, length, sim.qpns[0]) for n, length in enumerate(lengths)
@@ -90,7 +90,7 @@ def check(sim, lengths, data, region):
 @pytest.mark.slow
 @settings(max_examples=SCHEDULES, deadline=None)
 @example(
-    # The peer's timer, and not its own, brings the endpoint to the moment at which its rate lets it go on.
+    # Here the peer's timer ends the step at which the endpoint's rate allows the next packet.
     seed=0,
     lengths=[0, 0, 0, 0, 100, 4097, 20_000, 20_000],
     loss=0.02,
@@ -139,7 +139,7 @@ def test_everything_arrives_once_and_in_order(
     data, region = stream(sim, lengths)
     finish(sim, len(lengths))
     if sim.of(0, QpError):
-        # Go-back-N may well run out of retries on such a network; what must not happen is anything else.
+        # On such a network go-back-N may run out of retries. No other error may happen.
         assert {e.status for e in sim.of(0, QpError)} == {Status.RETRY_EXCEEDED}
         assert loss or duplicate or corrupt or control_loss or jitter_ns
         assert len(sim.of(0, SendCompleted)) == len(lengths)
@@ -193,7 +193,7 @@ def test_both_ends_of_a_connection_choose_the_same_plane_and_hashes_spread():
 
 
 def drop_once(sim, wanted):
-    """Drop the first data packet of an offset (in packets) from the first PSN."""
+    """Drop the first data packet with an offset (in packets) from the first PSN."""
     first = sim.ends[0].local_attributes(sim.qpns[0]).psn
     dropped = []
 
@@ -371,7 +371,7 @@ def test_marks_slow_a_sender_down_and_silence_lets_it_go():
 
 
 def test_a_limited_sender_that_is_asked_late_still_goes_on():
-    """A driver may ask for frames at any time; a moment to send at that passed meanwhile must not be lost."""
+    """A driver may ask for frames at any time. If a time to send passes in between, it must not be lost."""
     config = DcqcnConfig(line_rate_bps=1_000_000, rate_timer_ns=1_000_000_000, burst_bytes=0)
     options = {"timeout_exponent": 0, "mtu_bytes": 1024, "window_bytes": 4096, "ack_interval": 1}
     sim = roce(network=Network(ce=1.0, jitter_ns=0), dcqcn=config, **options)
@@ -398,7 +398,7 @@ def test_a_limited_sender_that_is_asked_late_still_goes_on():
 def test_marks_of_a_bottleneck_hold_senders_to_its_rate():
     """A marking queue of half the line rate in each direction stays busy.
 
-    The first marks cut deep (alpha starts at 1), and what they cost is won back at R_AI per step: some 30 ms.
+    The first marks cause deep cuts, because alpha starts at 1. The rate grows back by R_AI a step, in 30 ms.
     """
     config = DcqcnConfig(line_rate_bps=1_000_000_000)
     network = Network(jitter_ns=0, delay_ns=10_000)
@@ -464,7 +464,7 @@ def test_busy_ports_hold_back_their_own_queue_pairs_only():
 
 
 def test_a_packet_that_may_have_been_sent_twice_gives_no_rtt_sample():
-    """Karn's rule: the answer may be the first transmission's."""
+    """Karn's rule: the answer may belong to the first transmission."""
     sim = roce(seed=3, network=Network(delay_ns=20_000, jitter_ns=0))
     rtt = sim.ends[0].qps[sim.qpns[0]].requester.rtt
     unknown_ns = rtt.srtt_ns

@@ -1,4 +1,4 @@
-"""RoCEv2 frames to the byte: against layouts done by hand and against scapy's own dissector."""
+"""RoCEv2 frames to the byte, compared with layouts by hand and with scapy's dissector."""
 
 import random
 import struct
@@ -28,12 +28,12 @@ from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, 
 
 @pytest.fixture(autouse=True)
 def _scapy_takes_port_4791_for_roce(monkeypatch):
-    """MRC has the same port: whichever was bound first in this process would have it."""
+    """MRC uses the same port. In scapy, the layer that this process bound first would get the packets."""
     monkeypatch.setattr(UDP, "payload_guess", [({"dport": 4791}, BTH), *UDP.payload_guess])
 
 
 def run(encapsulation="plain", lengths=(10_000,), **options):
-    """A finished transfer and all its frames."""
+    """Run a transfer to its end and return it with all its frames."""
     config = RoceConfig(encapsulation=encapsulation, **options)
     sim = Sim(config=config, endpoint_class=Endpoint, keep_frames=True, network=Network(jitter_ns=0))
     data, region = stream(sim, list(lengths))
@@ -67,7 +67,7 @@ def test_syndromes_and_timers_are_the_specifications():
 
 
 def test_labels_and_ports_are_those_of_linux():
-    # Worked out with the kernel's two functions: 0x11 * 0x22 = 0x242; folding changes nothing below 2^20.
+    # Computed with the kernel's two functions: 0x11 * 0x22 = 0x242; folding changes nothing below 2^20.
     assert flow_label(0x11, 0x22) == 0x242
     assert udp_source(0x242) == 0xC242
     # 0x123456 * 0xabcdef = 0xC379AAA0CCA (44 bits): ^ >> 20, ^ >> 40, low 20 bits.
@@ -127,7 +127,7 @@ def test_scapy_reads_every_frame_and_finds_the_same_icrc(encapsulation):
         assert (bth.dqpn, bth.padcount, bth.ackreq) == (ours.dest_qpn, ours.pad_count, ours.ack_request)
         if bth.opcode == Opcode.ACKNOWLEDGE:
             assert bth[AETH].syndrome == 0x1F
-        # Built anew from its fields, scapy reckons the ICRC itself.
+        # If a packet is built again from its fields, scapy computes the ICRC itself.
         again = IPv6(bytes(inner))
         again[BTH].icrc = None
         assert bytes(again) == bytes(inner) == frame[at - 48 :]
@@ -154,7 +154,7 @@ def test_a_cnp_is_as_scapy_has_it():
 
 @given(st.data())
 def test_whatever_comes_in_is_dropped_and_counted_or_handled(data):
-    """Frames of noise, and real frames cut and damaged, with and without a right ICRC."""
+    """Random frames, and real frames cut and damaged, with and without a correct ICRC."""
     sim = Sim(config=RoceConfig(encapsulation=data.draw(st.sampled_from(["plain", "srv6"]))),
               endpoint_class=Endpoint, keep_frames=True)  # fmt: skip
     stream(sim, [9000, 5])

@@ -1,4 +1,4 @@
-"""Path policies and congestion controls of one's own: found by name, obeyed, and harmless to delivery."""
+"""A user's own path policies and congestion controls: found by name, used, and harmless to delivery."""
 
 import random
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ POLICIES = [PathPolicy, TwoChoices, Reps]
 
 
 class Pinned(PathPolicy):
-    """Always the lowest EV; notes what it is offered and told."""
+    """Always takes the lowest EV. Records the EVs that it is offered, and its calls."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
@@ -46,7 +46,7 @@ class Pinned(PathPolicy):
 
 
 def sim_of(policy: type[PathPolicy], seed: int = 1, network: Network | None = None, **options: Any) -> Sim:
-    # A function, since nothing can be derived from a compiled class.
+    # with_policy is a function, because no class can be derived from a compiled class.
     def with_policy(ports: Any, config: MrcConfig, rng: random.Random) -> Endpoint:
         return Endpoint(ports, config, rng, None, policy)
 

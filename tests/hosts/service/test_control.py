@@ -1,4 +1,4 @@
-"""The control API in the service: steps of profiles, entries, refusals, events and probes."""
+"""The control API in the service: transitions of profiles, entries, refusals, events and probes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BITS = 3
 
 
 class Controller:
-    """A program that calls the control API with structures in this process's memory."""
+    """A program that calls the control API, with structures in this process's memory."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -102,7 +102,7 @@ def test_an_explicit_profile_goes_all_its_steps(controller: Controller) -> None:
     c.evs(shape, fields=FIELDS, **offline)
     online = {"state": State.ONLINE, "least": 1, "events": ASSUMED_BAD}
     last = EvsMask.STATE | EvsMask.MIN_ACTIVE | EvsMask.EVENTS
-    _fails(errno.EINVAL, c.evs, last, **online)  # nothing is populated
+    _fails(errno.EINVAL, c.evs, last, **online)  # the profile has no EVs yet
     replacing = _entry(0, 0, 0b101, 1) + _entry(0, 0, 0b010, 2)
     c.evs(EvsMask.EV_OP, op=EvOp.REPLACE, entries=replacing)
     _fails(errno.EINVAL, c.evs, EvsMask.STATE, state=State.ONLINE)
@@ -168,7 +168,7 @@ def test_the_nic_s_own_profile_shows_the_evs_of_queue_pairs_and_their_events(
     assert {(number, array, port) for number, array, port, *_ in events} == {(0, found[0][0], found[0][1])}
     wire.a.control.observe(EvRetired(0, program.qpn, ev, 0, RetireReason.LOSS, None))
     assert c.call("POLL_EVS", cq, room, 8)[0] == 1
-    assert abi.EVENT.unpack(ctypes.string_at(room, abi.EVENT.size))[3] == 2  # were dropped before
+    assert abi.EVENT.unpack(ctypes.string_at(room, abi.EVENT.size))[3] == 2  # events dropped before
 
 
 def test_congestion_control_is_chosen_by_name(controller: Controller) -> None:

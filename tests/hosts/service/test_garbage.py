@@ -22,6 +22,6 @@ print(len(full))
 
 
 def test_what_was_frozen_does_not_delay_the_collection_of_what_came_later() -> None:
-    """The collector waits until there is a quarter more than it counted last, frozen or not."""
+    """The collector waits until the objects, frozen or not, are a quarter more than at its last run."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 0

@@ -1,4 +1,4 @@
-"""A program's memory through its own descriptors; here the program is this process."""
+"""Access to a program's memory by the program's own descriptors. Here the program is this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ours.send(b"x")
 os.waitpid(program, 0)
 print("taken")
 """
-"""A service and its program below a chroot, the program in a mount namespace of its own."""
+"""A service and its program below a chroot. The program has a separate mount namespace."""
 PAGE = mmap.PAGESIZE
 
 

@@ -1,4 +1,4 @@
-"""How long a NIC service waits: for a peer that is silent for a while, and for switches that are slow."""
+"""How long a NIC service waits for a peer that is silent for a while, and for slow switches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _connected(wire: Wire) -> tuple[Program, Program]:
 
 
 def _transfer(wire: Wire, a: Program, b: Program, areas: tuple[Area, Area], most_s: int) -> float:
-    """Write all messages and check them; return the time that it took, in s."""
+    """Write all messages and check them. Return how long that took, in s."""
     here, there = areas
     data = random.Random(5).randbytes(DEPTH * SIZE)
     here.fill(data)
@@ -91,7 +91,7 @@ def test_a_dead_peer_is_reported_after_some_seconds(target: str, areas: tuple[Ar
 
 @pytest.mark.parametrize("cost_ns", [MS // 2, MS, 2 * MS])
 def test_no_path_is_retired_because_switches_are_slow(cost_ns: int, areas: tuple[Area, Area]) -> None:
-    """With the options of the other target ten paths were retired, and all was sent two times."""
+    """With the options of the other target, ten paths were retired, and all data was sent twice."""
     wire = SlowWire("bmv2", cost_ns, turn_ns=4 * MS)
     a, b = _connected(wire)
     took_s = _transfer(wire, a, b, areas, most_s=10)

@@ -1,4 +1,4 @@
-"""Shared memory between the NIC service and a program: layout, counters that lie, sealed size."""
+"""Memory shared by the NIC service and a program: its layout, wrong counters, and its sealed size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _post(rings: WorkRings, number: int, wr_id: int) -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler (apt install gcc)")
 def test_records_have_one_layout_in_c_and_python(tmp_path: Path) -> None:
-    """The compiler's offset of every field is that of Python's struct."""
+    """The C compiler and Python's struct must give every field the same offset."""
     lines = [header(), "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
     wanted = []
     for name, fields in RECORDS.items():

@@ -1,4 +1,4 @@
-"""Sessions of programs on the NIC service: work end to end, refusals, errors, and programs that lie."""
+"""Sessions of programs on the NIC service: complete transfers, refusals, errors, and programs that lie."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERR = 6
 
 
 class Area:
-    """Memory of this process that can be unmapped."""
+    """Memory of this process that a test can unmap."""
 
     def __init__(self, length: int) -> None:
         self._libc = ctypes.CDLL(None)
@@ -83,7 +83,7 @@ def test_bytes_arrive_and_the_immediate_consumes_a_receive(
     data = random.Random(1).randbytes(SIZE)
     here.fill(data)
     lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
-    b.post_receive(77, doorbell=False)  # as if it were posted just before the last packet comes
+    b.post_receive(77, doorbell=False)  # as if it were posted just before the last packet arrives
     a.post(5, here.address, SIZE, lkey, there.address + 100, rkey, imm=0xABCD)
     wire.run()
     assert a.poll() == [(5, 0, 0)]
@@ -94,7 +94,7 @@ def test_bytes_arrive_and_the_immediate_consumes_a_receive(
 def test_a_queue_pair_copies_a_mebibyte_ahead_and_no_more(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
-    """Copies beyond that would only leave the CPU's cache before they are sent."""
+    """Data that is copied earlier would leave the CPU's cache before it is sent."""
     (a, b), (here, there) = programs, areas
     lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
     count = QP_HELD_BYTES // here.length + 4
@@ -149,7 +149,7 @@ def test_an_error_flushes_receives_in_the_order_of_posting(wire: Wire, connected
 def test_a_false_count_of_receives_ends_its_own_session_alone(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
-    """The NIC meets it first while a frame arrives; the session ends at its next turn."""
+    """The NIC finds the error while a frame arrives, and the session ends at its next turn."""
     (a, b), (here, there) = programs, areas
     lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
     b.rings.set_word(WORDS["QP_RQ_PROD"], 1 << 20)
@@ -171,7 +171,7 @@ def test_an_overrun_queue_is_told_once_and_after_its_queue_pair_has_failed(
         tell(kind, number)
 
     a.session.qps[a.qpn]._raise_event = note
-    for number in range(80):  # the queue has 64 entries
+    for number in range(80):  # more than the 64 entries of the queue
         a.post(number, here.address, 8, lkey, there.address, rkey)
         if number % 8 == 7:
             wire.run()

@@ -7,7 +7,7 @@ MS = 1_000_000
 
 def test_a_beat_returns_its_gaps_once() -> None:
     beat = Beat(1, 1)
-    beat.note(5 * MS)  # before the first turn there is none
+    beat.note(5 * MS)  # there is no beat before the first turn
     beat.last_ns = 10 * MS
     beat.note(13 * MS)
     assert beat.take() == [(10 * MS, 13 * MS)]

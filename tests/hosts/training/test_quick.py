@@ -1,4 +1,4 @@
-"""`mrclab run training --quick`: fewer repetitions, transports and steps, and all faults before the end."""
+"""`mrclab run training --quick`: fewer repetitions, transports and steps, with all faults in time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_accelerator_may_take_longer_where_others_want_the_cpus() -> None:
 
 
 def test_a_load_that_comes_during_the_wait_counts() -> None:
-    """The limit is that of the present load: it grows and falls while one waits."""
+    """The limit follows the present load, which changes during the wait."""
     now_s = 0.0
 
     def never(within_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Training: in whatever order puts arrive, every rank comes to the bits of one process."""
+"""Training: whatever the order in which puts arrive, every rank gets the same bits as one process."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def three() -> Iterator[list[Patient]]:
 
 @pytest.fixture(scope="module")
 def alone() -> np.ndarray[Any, Any]:
-    """The digests of one process."""
+    """Return the expected hashes of the parameters, computed by one process."""
     argv = [sys.executable, "-m", "mrclab.hosts.training.alone", json.dumps(asdict(SETTINGS)), str(STEPS)]
     found = json.loads(subprocess.run(argv, check=True, capture_output=True, cwd=ROOT).stdout)
     return np.frombuffer(bytes.fromhex("".join(found)), np.int64)
@@ -115,7 +115,7 @@ def test_a_replica_learns(three: list[Patient]) -> None:
         replica.begin(step)
         assert replica.done()
         losses.append(replica.loss)
-        replica.vector *= 3  # as if all three ranks had found the same
+        replica.vector *= 3  # as if all three ranks had the same gradient
     assert losses[0] == pytest.approx(np.log(len(Text.shipped().alphabet)), rel=0.02)
     assert np.mean(losses[-20:]) < losses[0] - 0.5
 

@@ -1,4 +1,4 @@
-"""Chakra traces: written and read back, read from files, and anything else refused in one line."""
+"""Chakra traces: written and read back, read from files, and invalid files refused in one line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_written_trace_is_read_back() -> None:
         found = read_rank(data, "x")
         assert found.version == "1.0.0"
         ops = tuple(ops_of(found, GRAPH.size, KNOWN, "x"))
-        # Chakra's durations are whole microseconds.
+        # Chakra's durations are in whole microseconds.
         wanted = tuple(replace(op, duration_ns=-(-op.duration_ns // 1000) * 1000) for op in GRAPH.ranks[rank])
         assert ops == wanted
 
@@ -69,7 +69,7 @@ def test_a_directory_is_a_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [7, 9, 11, 13, 15, 17])
 def test_sizes_may_be_of_any_type_of_integer(number: int) -> None:
-    value = 64 if number < 15 else 128  # zigzag
+    value = 64 if number < 15 else 128  # zigzag encoding
     node = put_int(3, 7) + attribute("comm_type", 9, 6) + attribute("comm_size", number, value)
     (op,) = ops_of(read_rank(trace(node), "x"), 4, {}, "x")
     assert (op.size_bytes, op.collective, op.group) == (64, "all-to-all", (0, 1, 2, 3))
@@ -165,7 +165,7 @@ def test_missing_and_strange_files_are_refused(tmp_path: Path) -> None:
 
 
 def play(data: bytes) -> None:
-    """Read a rank's file; nothing but one line of bad input may come out."""
+    """Read a rank's file. It must be read completely or be refused with one line."""
     problem = ""
     try:
         for op in ops_of(read_rank(data, "f"), 8, KNOWN, "f"):

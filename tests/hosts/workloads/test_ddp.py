@@ -1,4 +1,4 @@
-"""The data-parallel step: sizes of a real model, buckets by DDP's rule, and what overlap hides."""
+"""The data-parallel step: sizes of a real model, buckets by DDP's rule, and the effect of overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL = DdpStep(ranks=3, layers=2, width=16, vocabulary=100, context=32, first_b
 
 
 def test_the_model_has_the_size_that_nanogpt_prints() -> None:
-    """123.59 million without the positions."""
+    """nanoGPT prints 123.59 million, without the positions."""
     assert NANO.parameters == 124_373_760
     assert NANO.parameters - NANO.context * NANO.width == 123_587_328
 
@@ -31,7 +31,7 @@ def test_a_bucket_is_closed_as_soon_as_it_has_reached_its_limit() -> None:
         assert sum(bucket) >= limit
         assert sum(bucket[:-1]) < limit
     assert len(sizes) == 13
-    assert sizes[-1][-1] == NANO.embedding * 4  # the embedding's is last, and larger than all others
+    assert sizes[-1][-1] == NANO.embedding * 4  # the embedding's is last and the largest
 
 
 @pytest.mark.parametrize("step", [NANO, SMALL])

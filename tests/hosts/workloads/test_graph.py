@@ -1,4 +1,4 @@
-"""Graphs are matched, or refused in one line that names rank and operation."""
+"""Graphs are matched, or refused in one line that names the rank and the operation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_bytes_of_a_generated_step_follow_from_the_model() -> None:
     activations = 128 * 64 * 2
     # 8 groups of tensor-parallel ranks, 2 layers each, 3 microbatches, 2 directions, 2 parts of a layer
     assert rows["all-reduce", 2]["bytes"] == 8 * 2 * 3 * 2 * 2 * activations
-    # each stage boundary: 8 pairs of ranks, there and back
+    # at the stage boundary: 8 pairs of ranks, in both directions
     assert rows["message", 2]["bytes"] == 8 * 3 * 2 * activations // 2
     weights = 4 * 64 * 64 + 3 * 64 * 192
     assert rows["all-reduce", 4]["bytes"] == 4 * 2 * weights * 2 // 2
@@ -89,7 +89,7 @@ def test_the_bytes_of_a_generated_step_follow_from_the_model() -> None:
 def test_a_pipeline_idles_at_its_ends() -> None:
     one = step_ns(matched(llm_graph(LlmStep(data=2, layers=4, microbatches=4))))
     four = step_ns(matched(llm_graph(LlmStep(data=2, layers=4, microbatches=4, pipeline=4))))
-    # A pipeline of p stages takes (m + p - 1) / m of its share, without the optimizer.
+    # Without the optimizer, a pipeline of p stages takes (m + p - 1) / m times its share.
     assert four / (one / 4) == pytest.approx((4 + 3) / 4, rel=0.01)
 
 

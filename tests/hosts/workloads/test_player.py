@@ -1,4 +1,4 @@
-"""Graphs played by all ranks over a network in memory."""
+"""Graphs of operations, executed by all ranks over a network in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded requests: what they read as, what they wait for, and files of strangers."""
+"""Recorded requests: how they are read, what they wait for, and invalid files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ops(text: str, pauses: float = 1.0, most: int = 0) -> list[dict[int, Op]]:
 
 
 def test_a_window_is_kept_and_so_is_the_time_before_a_request() -> None:
-    """Two requests at a time: the third waits for the first, and begins 20 ns after that."""
+    """Two requests are open at a time. The third waits for the first, and begins 20 ns later."""
     text = header(LAB, "h0") + sent(1000, 1500) + sent(1001, 1600) + sent(1520, 2000, 300)
     src, dst = ops(text)
     assert src[1].after == ()
@@ -51,7 +51,7 @@ def test_without_pauses_only_the_order_is_left() -> None:
 
 
 def test_an_answer_waits_for_the_immediate_that_it_answers() -> None:
-    """The reply of h6 was posted 7 ns after its program was told of the second request."""
+    """h6 posted its reply 7 ns after its program received the second request."""
     there = header(LAB, "h6") + received(1200) + received(1300)
     there += sent(1307, 1400, peer="h0", qpn=2, peer_qpn=1)
     here = header(LAB, "h0") + sent(1000, 1250, imm=1) + sent(1100, 1350, imm=1)
@@ -126,6 +126,6 @@ def test_any_text_is_a_graph_that_ends_or_is_refused(lines: list[str]) -> None:
     except InputError:
         return
     graph = recorded_graph("x", recorded)
-    matched(graph)  # every operation comes to its turn
+    matched(graph)  # every operation is carried out
     total = sum(op.size_bytes for listed in graph.ranks for op in listed if op.kind == "send")
     assert total == sum(request.size_bytes for request in recorded.requests)

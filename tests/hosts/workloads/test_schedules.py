@@ -1,4 +1,4 @@
-"""Every schedule, executed with sets of contributions in place of numbers."""
+"""Every schedule is executed with sets of contributions instead of numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = [
 
 
 def execute(schedules: list[Schedule], buffers: Buffers, sources: Buffers | None = None) -> Buffers:
-    """Play all ranks' rounds; a message carries sets. ``sources``: the buffers that are sent."""
+    """Execute all ranks' rounds; a message carries sets. ``sources`` are the buffers that are sent."""
     n = len(schedules)
     flying: dict[tuple[int, int, int], list[frozenset[int]]] = {}
     rounds = [deque(s.rounds) for s in schedules]

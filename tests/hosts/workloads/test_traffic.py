@@ -1,4 +1,4 @@
-"""Traffic matrices of htsim, random arrivals, and bad input of both."""
+"""Traffic matrices of htsim, random arrivals, and invalid input for both."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ WATCH = [sys.executable, "-S", "-m", "mrclab.linux.life.after_death"]
 
 
 def watch(process: Process, file: Path) -> subprocess.Popen[bytes]:
-    """A watch that makes a file once the process has ended."""
+    """Start a watch that creates a file when the process has ended."""
     touch = [sys.executable, "-c", "import sys; open(sys.argv[1], 'w')", str(file)]
     return subprocess.Popen([*WATCH, str(process.pid), str(process.start), *touch], env=environment())
 

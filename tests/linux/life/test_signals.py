@@ -1,4 +1,4 @@
-"""Signals that end a program: raised, deferred or passed on, and never lost or doubled."""
+"""Signals that end a program are raised, deferred or passed on, and never lost or doubled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDING = [signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture(autouse=True)
 def _defaults() -> None:
-    """The handlers with which a program starts."""
+    """Set the handlers with which a program starts."""
     before = {number: signal.getsignal(number) for number in signals.SIGNALS}
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
@@ -75,7 +75,7 @@ def test_a_signal_that_is_passed_on_does_not_end_the_program() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
 def test_only_the_first_signal_ends_what_saves_its_work(number: signal.Signals) -> None:
-    """A second one, microseconds later, used to cost the result."""
+    """A second signal, microseconds later, used to destroy the result."""
     saved = []
     with pytest.raises((signals.Ended, KeyboardInterrupt)), signals.first_only():  # noqa: PT012
         try:

@@ -1,4 +1,4 @@
-"""A process that stands still is noticed, whoever stopped it."""
+"""A stopped process is noticed, whoever stopped it."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def test_a_process_in_a_frozen_cgroup_stands_still(tmp_path: Path, monkeypatch: 
     assert process_watch.frozen("6:freezer:/box\n0::/\n")
     assert process_watch.frozen("6:freezer:/free\n0::/box\n")
     assert not process_watch.frozen("6:freezer:/free\n1:cpu:/box\n0::/free\n")
-    assert not process_watch.frozen("6:freezer:/\n0::/\n")  # the root has no such files
+    assert not process_watch.frozen("6:freezer:/\n0::/\n")  # the root cgroup has no such files
     process_watch._mounted.cache_clear()

@@ -1,4 +1,4 @@
-"""Who may see the page and who may break things."""
+"""Who may see the live page, and who may make faults."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_the_token_comes_by_address_header_or_cookie_in_this_order() -> None:
     assert token_of({}, cookies, "Bearer h") == "h"
     assert token_of({}, cookies, None) == "c"
     assert token_of({}, {}, "Basic x") is None
-    assert token_of({}, {cookie_name(8047): "c"}, None, 8048) is None  # another page of this machine
+    assert token_of({}, {cookie_name(8047): "c"}, None, 8048) is None  # the cookie of another page
     assert token_of({}, {cookie_name(8047): "c"}, None, 8047) == "c"
 
 

@@ -1,4 +1,4 @@
-"""Switches that die while the page is open are noticed; a switch that a fault switched off is not dead."""
+"""Switches that die while the page is open are noticed. A switch that a fault switched off is not dead."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_a_switch_that_a_fault_has_switched_off_is_not_dead() -> None:
     check = SwitchCheck(TINY, testbed)
     check.check(["p0-t1-0"])
     assert testbed.asked == []
-    testbed.faults = {"p0-t1-0": {}}  # made by another program
+    testbed.faults = {"p0-t1-0": {}}  # another program made this fault
     check.check(())
     assert testbed.asked == ["counters", "status"]

@@ -1,4 +1,4 @@
-"""What a session keeps of the past stays within its bounds, however long it runs."""
+"""The history that a session keeps has a limited size, however long it runs."""
 
 import random
 from typing import Any
@@ -15,7 +15,7 @@ S = 1_000_000_000
 
 
 def picture(rng: random.Random) -> dict[str, Any]:
-    """The packets around a fault, as many as there may be, hard to compress."""
+    """Return a picture of a fault with as many packets as possible, which is hard to compress."""
     rows = [[rng.uniform(0, 1e6), rng.randrange(64), rng.randrange(1 << 24)] for _ in range(MOST_PACKETS)]
     return {"paths": ["plane 0, T1 1"] * 64, "broken": [], "rows": rows}
 

@@ -1,4 +1,4 @@
-"""Packets sent again without a fault are counted apart from packets lost to a fault."""
+"""Packets that are sent again without a fault are counted separately from packets lost to a fault."""
 
 from mrclab.live.health import GRACE_NS, LatePackets
 

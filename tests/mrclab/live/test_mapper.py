@@ -1,4 +1,4 @@
-"""Clustermapper's verdicts are set against the faults that are there."""
+"""Clustermapper's verdicts are compared with the present faults."""
 
 from typing import Any
 

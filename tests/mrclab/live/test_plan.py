@@ -1,4 +1,4 @@
-"""What a viewer may ask for."""
+"""The requests that a viewer may make."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A replay is one file that needs nothing else, and shows what was seen."""
+"""A replay is one file that needs no other file, and shows what the viewer saw."""
 
 import base64
 import gzip

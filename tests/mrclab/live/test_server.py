@@ -1,4 +1,4 @@
-"""What the page's server answers, and to whom; the session behind it is a recorder of what is asked."""
+"""The answers of the page's server to each kind of client. A fake session records the requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ OWNER, WATCHER = {"Authorization": "Bearer own"}, {"Authorization": "Bearer watc
 
 
 class Asked:
-    """Stands in for the session: it notes what is asked of it and does it at once."""
+    """A fake session that records each request and carries it out at once."""
 
     def __init__(self) -> None:
         self.fabric = load_fabric("tiny")
@@ -105,7 +105,7 @@ def test_the_printed_address_leads_to_the_page_and_leaves_a_cookie(ask: Ask) -> 
     first = ask("GET", "/?token=own")
     assert first.status_code == 303
     cookie = first.headers["set-cookie"]
-    assert cookie.startswith("mrclab-token-8047=")  # another page of this machine keeps its own
+    assert cookie.startswith("mrclab-token-8047=")  # so another page of this machine can keep its own cookie
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "token" not in first.headers["location"]
@@ -168,7 +168,7 @@ def test_a_page_that_is_loaded_again_gets_what_its_charts_show() -> None:
 
     frames = asyncio.run(story()).json()["frames"]
     assert [frame["t_ms"] for frame in frames] == list(range(7, SHOWN_FRAMES + 7))
-    assert [frame for frame in frames if "shown" in frame] == frames[:1]  # then what has changed
+    assert [frame for frame in frames if "shown" in frame] == frames[:1]  # later frames have only the changes
 
 
 def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Asked) -> None:

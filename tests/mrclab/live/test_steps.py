@@ -1,4 +1,4 @@
-"""A step of an all-reduce is over when its last rank is, whoever reports first."""
+"""A step of an all-reduce ends with its last rank, whatever the order of the ranks' reports."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Clients of the live page that vanish or do not read: no task outlives them, and the end is quiet."""
+"""If clients of the live page vanish or do not read, their tasks end, and the server ends quietly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAME = {"t_ms": 1, "text": "x" * 300_000, "cards": []}
 
 @dataclass
 class Page:
-    """A page that is served, with the session's part left out."""
+    """A running page server without a session."""
 
     hub: Hub
     server: Server
@@ -42,7 +42,7 @@ class Page:
             self.clients.append(client)
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Send frames until something is so."""
+        """Send frames until a condition is true."""
         deadline = time.monotonic() + LIMIT_S
         while not until():
             assert time.monotonic() < deadline
@@ -51,7 +51,7 @@ class Page:
 
     @property
     def requests(self) -> int:
-        """Requests that are being answered."""
+        """The number of requests that are being answered."""
         return len(self.server.server_state.tasks)
 
     def end(self) -> None:

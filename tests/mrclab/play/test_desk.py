@@ -1,4 +1,4 @@
-"""Labs as a page's worker calls them: the same checks in one process, with JSON in and out."""
+"""Labs as a page's worker calls them: the same checks in one process, with JSON as input and output."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_skeleton_gets_hints_and_a_solution_passes(desk: Desk, number: int) ->
 
 def test_a_run_again_is_left_to_the_command_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "emscripten")
-    monkeypatch.delenv(CACHE, raising=False)  # tests of grading keep runs, which would stand in for it
+    monkeypatch.delenv(CACHE, raising=False)  # otherwise a run that tests of grading have kept would be used
     found = outcomes(desk, 6, solved(6))
     left = [one for one in found if not one["passed"]]
     assert [(one["check"], one["tried"]) for one in left] == [

@@ -1,4 +1,4 @@
-"""The simulation as a page's worker calls it: JSON in and out, and the address that shows it again."""
+"""The simulation as a page's worker calls it: JSON as input and output, and an address that repeats it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated page's frames: the effects of a cut, the same every time, and bad requests."""
+"""The frames of the simulated page: the same effects of a cut every time, and invalid requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_cut_of_both_paths_stops_rocev2_and_mrc_recovers_within_some_round_tri
     assert mrc["first_loss_us"] < mrc["detected_us"] <= mrc["recovered_us"] < 15 * mrc["rtt_us"]
     assert rocev2["felt"]
     assert rocev2["recovered_us"] is None
-    assert rocev2["rerouted_us"] is None  # it stays on its path: it reroutes nothing
+    assert rocev2["rerouted_us"] is None  # RoCEv2 never reroutes
     assert rate(seen[-1], "rocev2") == 0
     assert rate(seen[-1], "mrc") > 0.9 * play.scene.rate_bps
     again = [m for f in seen for m in f["sim"]["moves"]["mrc"] if m[4] == AGAIN]
@@ -117,7 +117,7 @@ def test_rocev2_with_failover_moves_to_another_port_and_is_whole_again() -> None
     result = seen[-1]["cards"][0]["results"]["rocev2-failover"]
     assert (
         8 * 262 < result["recovered_us"] < 3_000
-    )  # eight timeouts until the queue pair fails, then the probe
+    )  # eight timeouts until the queue pair fails, and the probe
     assert "another port" in result["detected_why"]
     assert rate(seen[-1], "rocev2-failover") > 0.8 * play.scene.rate_bps
 
@@ -225,7 +225,7 @@ def test_events_of_an_address_that_make_no_sense_are_refused(events: object) -> 
 
 
 def test_the_core_needs_neither_numpy_nor_pydantic() -> None:
-    """A browser's Python has neither."""
+    """Python in a browser has neither of them."""
     code = (
         "import sys\n"
         "for name in ('numpy', 'pydantic', 'grpc', 'pyroute2', 'starlette'): sys.modules[name] = None\n"

@@ -1,4 +1,4 @@
-"""A sweep over a Dask scheduler and three workers, each a process of its own, one of which is killed."""
+"""A sweep over a Dask scheduler and three worker processes, one of which is killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "OPENBLAS_NUM_THREADS": "1",
-        # A worker that was killed is missed when its connection breaks; its memory is not watched.
+        # A killed worker is noticed by its broken connection. Its memory is not watched.
         "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
     }
     command = [sys.executable, "-m", "distributed.cli." + words[0], *words[1:]]

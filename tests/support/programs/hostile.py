@@ -1,10 +1,10 @@
-"""A program that fills its rings with nonsense: python hostile.py COUNT SEED PEER.
+"""A program that fills its rings with random entries: python hostile.py COUNT SEED PEER.
 
-It attaches to its host's NIC service again and again until the service has taken COUNT random entries. Each
-queue pair is connected to a number that PEER may not have, gets some batches of entries, random or nearly
-right, with random words in its memory, its completion queue and its page; in the end a counter is false, for
-which the service has to end the session. A line of JSON says how many sessions, queue pairs and entries
-there were, and how many sessions were ended.
+It attaches to its host's NIC service again and again until the service has accepted COUNT random entries.
+Each queue pair is connected to a number that PEER may not have. It gets batches of random or nearly correct
+entries, and random words in its memory, its completion queue and its page. In the end it writes a wrong
+counter, so that the service has to end the session. A line of JSON has the numbers of sessions, queue pairs,
+entries and ended sessions.
 """
 
 import ctypes
@@ -30,14 +30,14 @@ QUEUE_PAIRS = 12
 BATCHES = 3
 PATIENCE_S = 60.0
 TAKEN_S = 0.1
-"""How long a batch may wait: entries that nobody acknowledges are not taken further."""
+"""How long a batch may wait. If nobody acknowledges its entries, the service accepts no more."""
 REGION = 1 << 20
 _WORK, _SGE = record("work"), record("sge")
 _RING = WORDS["QP_RING_OFFSET"]
 
 
 class Hostile:
-    """The nonsense of one seed."""
+    """The random entries of one seed."""
 
     def __init__(self, seed: int, peer: str) -> None:
         self.rng = random.Random(seed)
@@ -48,14 +48,14 @@ class Hostile:
         self.sessions = self.ended = self.queue_pairs = self.entries = 0
 
     def session(self, wanted: int) -> None:
-        """Attach, post up to ``wanted`` entries, and break a rule at the end, if not before."""
+        """Attach and post up to ``wanted`` entries. Break a rule at the latest at the end."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(os.environ["MRCLAB_NIC"])
             client = Client(connection)
             self.sessions += 1
             self.over = select.poll()
             self.over.register(connection, select.POLLRDHUP)
-            with suppress(ConnectionError, struct.error):  # it has ended
+            with suppress(ConnectionError, struct.error):  # the service has ended the session
                 self.lie(client, self.entries + wanted)
             self.ended += bool(self.over.poll(PATIENCE_S * 1000))
             for fd in (client.doorbell, client.events):
@@ -83,13 +83,13 @@ class Hostile:
             if self.entries >= until:
                 break
         false = (client.posted + SLOTS + 1, client.posted - SLOTS - 1, rng.getrandbits(32) | 1 << 20)
-        if rng.random() < 0.5:  # the NIC finds out when it needs a receive
+        if rng.random() < 0.5:  # the NIC notices this counter when it needs a receive
             client.rings.set_word(WORDS["QP_RQ_PROD"], rng.choice(false) & 0xFFFFFFFF)
         client.rings.set_word(WORDS["QP_SQ_PROD"], rng.choice(false) & 0xFFFFFFFF)
         self.ring(client)
 
     def batch(self, client: Client, receives: int) -> None:
-        """Post some entries and change some words; wait until the service has taken them."""
+        """Post some entries and change some words. Wait until the service has accepted them."""
         rng = self.rng
         before = client.rings.word(WORDS["QP_SQ_CONS"])
         room = SLOTS - (client.posted - before)
@@ -110,7 +110,7 @@ class Hostile:
         self.entries += client.rings.word(WORDS["QP_SQ_CONS"]) - before
 
     def entry(self) -> bytes:
-        """Return a work request: random bytes, or fields of which some are right."""
+        """Return a work request: random bytes, or fields of which some are correct."""
         rng = self.rng
         if rng.random() < 0.3:
             return rng.randbytes(_WORK.size)
@@ -135,13 +135,13 @@ class Hostile:
         )
 
     def ring(self, client: Client) -> None:
-        """Wake the service, asleep or not."""
+        """Wake the service, whether it sleeps or not."""
         client.ring()
         os.eventfd_write(client.doorbell, self.rng.choice((1, 1, 1 << 40)))
 
 
 def main() -> None:
-    """Post entries until there were enough."""
+    """Attach and post until there were enough entries."""
     count, seed, peer = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     hostile = Hostile(seed, peer)
     while hostile.entries < count:

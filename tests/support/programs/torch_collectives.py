@@ -1,4 +1,4 @@
-"""All collectives and messages of torch.distributed over the backend mrclab, checked on each rank of four."""
+"""Check all collectives and messages of torch.distributed over the backend mrclab, on each of four ranks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch.distributed as dist
 import mrclab.testbed.programs.process_group
 
 RANKS = 4
-LARGE = 1_100_000  # elements: more than the group's memory, and some pieces of a message
+LARGE = 1_100_000  # the number of elements: more than the group's memory, and several pieces of a message
 
 
 def equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Compare bits: numbers that are equal need not be, and a NaN equals nothing."""
+    """Compare bits. Numbers may be equal with different bits (0 and -0), and a NaN is not equal to itself."""
     assert found.dtype == wanted.dtype
     assert found.shape == wanted.shape
     bits = [t.contiguous().reshape(-1).view(torch.uint8) for t in (found, wanted)]
@@ -24,7 +24,7 @@ def equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 def reductions(rank: int) -> None:
-    """Every type and reduction, to all and to one."""
+    """Check every type and reduction, with the result at all ranks or at one."""
     operation = dist.ReduceOp
     numbers = {
         operation.SUM: [10, 20],
@@ -57,12 +57,12 @@ def reductions(rank: int) -> None:
 
 
 def copies(rank: int) -> None:
-    """What moves bytes: to all, from all, from each to each."""
+    """Check the operations that copy bytes: to all, from all, from each to each."""
     bits = torch.tensor([0x7FC00001, -0x80000000, -0x800000, 1], dtype=torch.int32)
     numbers = (
         (bits if rank == 1 else torch.arange(4, dtype=torch.int32)).view(torch.float32).reshape(2, 2).t()
     )
-    dist.broadcast(numbers, 1)  # a NaN with a payload, -0, -infinity, a subnormal; not contiguous
+    dist.broadcast(numbers, 1)  # the bits: a NaN with a payload, -0, -infinity, a subnormal; not contiguous
     equal(numbers, bits.view(torch.float32).reshape(2, 2).t())
     mine = torch.arange(2) + 10 * rank
     all_of_it = torch.cat([torch.arange(2) + 10 * other for other in range(RANKS)])
@@ -101,7 +101,7 @@ def copies(rank: int) -> None:
 
 
 def messages(rank: int) -> None:
-    """Send and receive: blocking, around a ring at once, with tags in another order, from any rank."""
+    """Check messages: blocking, around a ring at the same time, with tags in another order, from any rank."""
     after, before = (rank + 1) % RANKS, (rank - 1) % RANKS
     large = torch.arange(LARGE, dtype=torch.float32) * (rank + 1)
     place = torch.zeros(LARGE)
@@ -130,7 +130,7 @@ def messages(rank: int) -> None:
         assert senders == {1: 1, 2: 4, 3: 9}, senders
     else:
         dist.send(torch.tensor([rank**2]), 0, tag=9)
-    # Messages and collectives at the same time, and a group of two ranks with its own NIC.
+    # Messages and collectives run at the same time. Then a group of two ranks gets its own NICs.
     receiving = dist.irecv(place, before)
     total = torch.ones(10)
     dist.all_reduce(total)
@@ -156,7 +156,7 @@ def messages(rank: int) -> None:
 
 
 def main() -> None:
-    """Do all of it. Each rank prints a line at its end."""
+    """Run all checks. Each rank prints a line at its end."""
     torch.set_num_threads(1)
     dist.init_process_group(mrclab.testbed.programs.process_group.BACKEND)
     rank = dist.get_rank()
@@ -164,7 +164,7 @@ def main() -> None:
     reductions(rank)
     copies(rank)
     messages(rank)
-    # All ranks write into the same pipe. With PYTHONUNBUFFERED, print() would write the line in two parts.
+    # All ranks write into one pipe. With PYTHONUNBUFFERED, print() would write the line in two parts.
     sys.stdout.write(f"rank {rank} of {dist.get_backend()}: all right\n")
     sys.stdout.flush()
     dist.destroy_process_group()

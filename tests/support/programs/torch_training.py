@@ -1,9 +1,9 @@
 """A DistributedDataParallel training over the backend mrclab, and the same training by one process.
 
-    torch_training.py STEPS [pause]     prints a hash of the parameters, and that of the training alone
+    torch_training.py STEPS [pause]     prints a hash of the parameters of each training
 
-With ``pause`` rank 0 prints ``half`` in the middle and waits for a line, so that a test can break something.
-Every parameter is a bucket of its own from the first step on, so a process alone knows the order of sums.
+With ``pause``, rank 0 prints ``half`` in the middle and waits for a line, so that a test can cause a fault.
+From the first step on, each parameter is in a separate bucket, so one process can add in the same order.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def hash_of(model: torch.nn.Module) -> str:
 
 
 def together(steps: int, pause: bool) -> str:
-    """Train as one of the ranks."""
+    """Train as one of the ranks, and return the hash."""
     rank = dist.get_rank()
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1
-    # Otherwise PyTorch makes other buckets after the first step.
+    # Without find_unused_parameters, PyTorch makes other buckets after the first step.
     model = DistributedDataParallel(network(), bucket_cap_mb=1e-6, find_unused_parameters=True)
     optimizer = optimizer_of(model)
     for step in range(steps):
@@ -67,7 +67,7 @@ def together(steps: int, pause: bool) -> str:
 
 
 def alone(steps: int, ranks: int) -> str:
-    """Train as all ranks, one after the other."""
+    """Train as all ranks, one after the other, and return the hash."""
     model = network()
     optimizer = optimizer_of(model)
     for step in range(steps):
@@ -83,7 +83,7 @@ def alone(steps: int, ranks: int) -> str:
 
 
 def main() -> None:
-    """Train, and compare with the training alone."""
+    """Train, and compare with the training by one process."""
     torch.set_num_threads(1)
     steps, pause = int(sys.argv[1]), sys.argv[2:] == ["pause"]
     dist.init_process_group(mrclab.testbed.programs.process_group.BACKEND)

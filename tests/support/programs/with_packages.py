@@ -1,8 +1,8 @@
-"""Run a program with a Python of its own, and behind its packages those of a virtual environment.
+"""Run a program with the system's Python, and add the packages of a virtual environment after its own.
 
     python3 with_packages.py .venv/lib/python3.11/site-packages train.py ...
 
-So a program has Debian's PyTorch with the NumPy that it was built with, and mrclab's packages all the same.
+So a program has Debian's PyTorch, the NumPy with which that was built, and mrclab's packages.
 """
 
 import runpy

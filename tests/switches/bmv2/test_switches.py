@@ -1,4 +1,4 @@
-"""What only a target of many processes can do: lose one, start it again, say how it ended."""
+"""A target with one process for each switch: a switch dies, restarts, and its end is reported."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def test_each_switch_has_a_log_and_captures_if_asked_for(
 
 
 def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path) -> None:
-    """In a thread of its own: a lab moves its thread into the switches' namespace for good."""
+    """In a separate thread, because a lab moves its thread into the switches' namespace permanently."""
 
     def body() -> None:
         names = Names.of_prefix(f"t{os.urandom(3).hex()}")
@@ -100,7 +100,7 @@ def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path)
 
 
 def _least_rtt_ns(lab: Lab) -> int:
-    """Return the least time, of some, that a probe takes over the link p0-t0-0:p0-t1-0 and back."""
+    """Return the shortest time of several probes over the link p0-t0-0:p0-t1-0 and back."""
     path = next(p for p in probed_paths(lab.fabric, "h0", "h2") if p.switches[:2] == ("p0-t0-0", "p0-t1-0"))
     with namespaces.inside(lab.network.names.host("h0")):
         prober = PathProber(lab.fabric, "h0")

@@ -1,4 +1,4 @@
-"""What the tests of language constructs share: a hand-made program's frame, its model and its bench."""
+"""Shared parts of the tests of language constructs: a hand-made program's frame, its model and its bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ root = pytest.mark.root
 SOME = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 OUT = assign(field("standard_metadata", "egress_spec"), number(2))
 PROBLEM = assign(field("key", "problem"), field("standard_metadata", "parser_error"))
-# The kernel takes no short frames: every one begins with this much.
+# The kernel accepts no short frames, so every frame begins with these fields.
 KEY = (("what", 8), ("n", 8), ("problem", 8), ("m", 8), ("pad", 160))
 
 

@@ -1,4 +1,4 @@
-"""assert and assume: who comes through. BMv2 ends itself where one fails, so it cannot be compared."""
+"""assert and assume: which frames pass. BMv2 ends if one fails, so there is no comparison with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_who_comes_through() -> None:
     assert model.run(1, frame(0, 7, 1)) == []
     assert model.run(1, frame(0, 6, 200)) == []
     assert model.run(1, frame(0, 9, 1)) == []
-    # In egress every copy stands for itself.
+    # In egress every copy is checked separately.
     assert model.run(1, frame(1, 9, 1)) == [(3, bytes([1, 9, 2, 2]) + bytes(60))]
 
 
@@ -52,7 +52,7 @@ def test_copies_that_fail_an_assertion_are_lost(bench: Bench) -> None:
     bench.model.groups[1] = copies
     sockets = {i: bench.ns.packet_socket(f"h{i}") for i in (2, 3)}
     for a in (6, 7, 9):
-        # Copies are sent for real, and the frame itself goes nowhere.
+        # Copies are really sent, and the frame itself goes nowhere.
         sent = frame(1, a, 1)
         expected = bench.model.run(1, sent)
         bench.model.groups, kept = {}, bench.model.groups

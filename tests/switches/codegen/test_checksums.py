@@ -1,4 +1,4 @@
-"""Checksums: what RFC 1071 says of a frame worked out by hand, and random frames against the interpreter."""
+"""Checksums: a frame computed by hand by RFC 1071, and random frames compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.switch_kit import (
 pytestmark = pytest.mark.parallel
 
 PROGRAM = DATA / "checksums.json"
-# The header that is the usual example of an IPv4 checksum, b861, and the same one hop on, with b961.
+# A common example of an IPv4 checksum, b861, and the same header one hop later, with b961.
 IPV4 = bytes.fromhex("45000073000040004011b861c0a80001c0a800c7")
 IPV4_ONE_HOP_ON = bytes.fromhex("45000073000040003f11b961c0a80001c0a800c7")
 
@@ -37,7 +37,7 @@ def key(kind: int, note: int = 0, cut: int = 0, fixed: int = 0) -> bytes:
 
 
 def frame(kind: int, wrong: int, note: int, cut: int, payload: bytes) -> bytes:
-    """A frame whose checksums are right but for `wrong`: 1 stands for IPv4, 2 for UDP, 4 for the key."""
+    """Return a frame with correct checksums. ``wrong`` spoils some: 1 for IPv4, 2 for UDP, 4 for the key."""
     ipv4 = bytearray(IPV4)
     ipv4[10] ^= wrong & 1
     odd = b"\xa5\x5a\x77"
@@ -61,7 +61,7 @@ def test_an_ipv4_header_is_verified_and_updated_as_the_rfc_says() -> None:
     assert (port, out[1], out[7:]) == (2, 0, IPV4_ONE_HOP_ON + b"rest")
     ((_, out),) = model.run(1, key(1) + IPV4[:-1] + b"\x00")
     assert out[1] == 1
-    # Over a payload of odd length; and what is cut off is not in the sum.
+    # The payload has an odd length, and removed bytes are not in the sum.
     for cut in (0, 3):
         sent = frame(2, 0, 0, cut, b"\x12\x34\x56\x78\x9a")
         ((_, out),) = model.run(1, sent)
@@ -87,7 +87,7 @@ def test_checksums_are_those_of_the_interpreter(
 ) -> None:
     whole = frame(kind, wrong, note, cut, payload)
     whole = whole[: max(len(whole) - short, 0)]
-    if len(whole) >= 14:  # the kernel takes no shorter one for a test
+    if len(whole) >= 14:  # the kernel accepts no shorter frame for a test run
         bench.compare(whole)
 
 

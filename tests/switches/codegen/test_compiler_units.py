@@ -1,4 +1,4 @@
-"""The compiler's parts on their own: no kernel needed."""
+"""The parts of the compiler, each alone. These tests need no kernel."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], f
 def test_device_configs_with_and_without_the_old_wrapper() -> None:
     text = b'{"a": 1}' + b" " * 300
     assert json_of(text) == text
-    # field 1 varint, field 3 with the JSON
+    # field 1 is a varint, field 3 has the JSON
     wrapped = b"\x08\x01\x1a" + bytes([len(text) & 0x7F | 0x80, len(text) >> 7]) + text
     assert json_of(wrapped) == text
     for junk in (b"", b"\xff\xff", b"\x08", b"\x1a\x03abc"):

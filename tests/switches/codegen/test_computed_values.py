@@ -1,4 +1,4 @@
-"""Wide and signed arithmetic, and computed indices of stacks, against the model."""
+"""Wide and signed arithmetic, and computed indices of stacks, compared with the model."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def wide_keys() -> Iterator[Bench]:
     cell=st.integers(0, 5),
 )
 def test_wide_keys_parameters_and_registers(wide_keys: Bench, what: int, a: int, b: int, cell: int) -> None:
-    """A frame with 7 for `a` fails an assertion under the lock of registers, and is lost; the lock is not."""
+    """With 7 for `a`, an assertion fails while registers are locked. The frame is lost, the lock is not."""
     frame = bytes([what]) + a.to_bytes(20, "big") + b.to_bytes(32, "big") + bytes([cell]) + bytes(40)
     assert bool(wide_keys.compare(frame)) == (a != 7)
 
@@ -197,7 +197,7 @@ def test_elements_by_computed_indices(
 
 @root
 def test_what_is_left_by_a_division_is_an_index() -> None:
-    """The kernel's verifier does not know how large it can be."""
+    """The kernel's verifier does not know the largest possible index."""
     rest = op("%", field("key", "pad"), number(13))
     text = program(
         {"k": (*KEY[:4], ("pad", 64), ("more", 96)), "meta_t": (("at", 16),)},

@@ -1,4 +1,4 @@
-"""The table of constructs in docs/ebpf-target.md: each row has the test that supports it, or the refusal."""
+"""The table of constructs in docs/ebpf-target.md: each row names its test, or the refusal."""
 
 from __future__ import annotations
 

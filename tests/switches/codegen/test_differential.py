@@ -1,4 +1,4 @@
-"""The compiled program against the interpreter, on random frames and entries, by BPF_PROG_TEST_RUN."""
+"""The compiled program, compared with the interpreter on random frames and entries (BPF_PROG_TEST_RUN)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_headers_come_and_go(
         last = ends and i == len(labels) - 1
         frame += (label << 12 | last << 8 | 64 - i).to_bytes(4, "big")
     frame += bytes(i * 11 & 0xFF for i in range(payload))
-    if len(frame) >= 18:  # the kernel takes no shorter ones here
+    if len(frame) >= 18:  # the kernel accepts no shorter frames here
         stacks.compare(frame)
 
 
@@ -154,7 +154,7 @@ def test_tables_match_as_in_bmv2(match: Bench, data: st.DataObject) -> None:
     }
     for name, (keys, actions) in tables.items():
         match.remove_all(name)
-        # Priorities all differ: which of two equal ones wins is nobody's promise.
+        # All priorities differ, because the order of equal ones is undefined.
         entries = data.draw(st.lists(st.tuples(keys, actions), max_size=8))
         order = data.draw(st.permutations(range(1, len(entries) + 1)))
         prioritised = name in ("I.scan", "I.span")
@@ -168,7 +168,7 @@ def test_tables_match_as_in_bmv2(match: Bench, data: st.DataObject) -> None:
         for value, width in zip(values, KEY, strict=True):
             number = number << width | value
         match.compare(number.to_bytes(sum(KEY) // 8, "big") + b"payload")
-    # Counters too: those of the array that is larger than one map value, and those of entries.
+    # The counters must be equal, too: those of an array larger than one map value, and those of entries.
     layout = match.path.compiled.plan.counters["I.seen"]
     cells = match.path.cells(layout.map, layout.size)
     want = {at: (c.packets, c.bytes) for (name, at), c in match.model.counters.items() if name == "I.seen"}
@@ -201,12 +201,12 @@ def test_registers_keep_what_frames_wrote(registers: Bench, frames: list[tuple[i
         number = 0
         for value, width in zip(values, REGISTER, strict=True):
             number = number << width | value
-        # Long enough for the kernel to take it even where it looks like IP.
+        # The frame is long enough for the kernel, even if it looks like IP.
         registers.compare((number << 4).to_bytes((sum(REGISTER) + 4) // 8, "big") + bytes(60))
 
 
 def test_two_cpus_lose_no_register_update(registers: Bench) -> None:
-    """Both CPUs add to one cell at the same time; without the lock about half of it would be lost."""
+    """Both CPUs add to one cell at the same time. Without the lock, about half of the sum would be lost."""
     path, index, n = registers.path, registers.index, 20_000
     frame = bytes([1]) + (63).to_bytes(4, "big") + (1).to_bytes(8, "big") + bytes(20)
     layout = path.compiled.plan.registers["I.sums"]
@@ -222,7 +222,7 @@ def test_two_cpus_lose_no_register_update(registers: Bench) -> None:
         pytest.skip("one CPU only")
 
     def add(cpu: int) -> None:
-        os.sched_setaffinity(0, {cpu})  # of this thread
+        os.sched_setaffinity(0, {cpu})  # only this thread
         for _ in range(20):
             bpf.run_once(path.fd, frame, index, n // 20)
 

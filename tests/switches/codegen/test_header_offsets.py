@@ -1,4 +1,4 @@
-"""Where headers can lie, and when nothing can be said about it."""
+"""The possible offsets of headers, and the cases in which they are unknown."""
 
 from __future__ import annotations
 

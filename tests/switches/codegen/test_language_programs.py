@@ -23,7 +23,7 @@ Frames = Callable[[random.Random], bytes]
 
 
 def ipv4(rng: random.Random, words: int, protocol: int) -> bytes:
-    """A header with so many words of options, its checksum right three times in four."""
+    """Return a header with this many words of options. Three of four have a correct checksum."""
     fixed = struct.pack(
         "!BBHHHBB", 0x40 | 5 + words, 0, 999, rng.randrange(65536), 0, rng.randrange(3), protocol
     )
@@ -104,7 +104,7 @@ def test_they_do_it_on_real_ports(name: str, choice: str, namespace: Namespace, 
     with three_ports(choice, namespace, tmp_path) as client:
         client.become_primary()
         client.set_pipeline((DATA / f"{name}.json").read_bytes(), info)
-        if name == "valuesets" and choice == "ebpf":  # P4Runtime over BMv2 writes none yet
+        if name == "valuesets" and choice == "ebpf":  # BMv2 cannot write value sets over P4Runtime yet
             update = p4r.Update(type=p4r.Update.MODIFY)
             entry = update.entity.value_set_entry
             entry.value_set_id = next(v.preamble.id for v in info.value_sets if v.preamble.name == "P.types")
@@ -112,6 +112,6 @@ def test_they_do_it_on_real_ports(name: str, choice: str, namespace: Namespace, 
             client.write(update)
             model.value_sets["P.types"] = [(Exact(0x0801),)]
         frames = [PROGRAMS[name](rng) for _ in range(60)]
-        if name == "indices":  # what a header that is not valid holds is undefined, and differs
+        if name == "indices":  # the content of an invalid header is undefined, and differs
             frames = [f for f in frames if len(f) == 83]
         compare_frames(namespace, model, frames)

@@ -51,7 +51,7 @@ def test_what_is_undone_was_not() -> None:
     assert space is not None
     before = space.encode_tuples()
     later = Transaction()
-    state.insert(entry(state, (1, 1), 9), later)  # the same key, above
+    state.insert(entry(state, (1, 1), 9), later)  # the same key with a higher priority
     state.insert(entry(state, (2, 3), 4), later)  # another mask
     state.delete((entry(state, (1, 1), 5).match, 5), later)
     maps: dict[tuple[int, bytes], bytes | None] = {}
@@ -65,7 +65,7 @@ def test_what_is_undone_was_not() -> None:
     assert value is not None
     assert value[8:16] == (5).to_bytes(8, "little")
     assert len([v for v in maps.values() if v is not None]) == 2
-    # A priority once seen is still the bound of its mask: too high a bound is only slower.
+    # The highest priority of a mask is never lowered. If it is too high, the search is only slower.
     assert len(space.encode_tuples()) == len(before)
 
 
@@ -75,7 +75,7 @@ def test_there_is_an_end_to_masks() -> None:
         state.insert(entry(state, (0, i + 1), 1), tx)
     with pytest.raises(TableFullError, match=f"{TUPLES + 1} different masks, and {TUPLES} at most"):
         state.insert(entry(state, (0, TUPLES + 1), 1), tx)
-    state.insert(entry(state, (1, 1), 1), tx)  # of a mask that is there already
+    state.insert(entry(state, (1, 1), 1), tx)  # its mask is there already
 
 
 @pytest.fixture(scope="module")

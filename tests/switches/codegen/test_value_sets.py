@@ -1,4 +1,4 @@
-"""Parser value sets, against the model and by P4Runtime."""
+"""Parser value sets, compared with the model, and written by P4Runtime."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ INFO = text_format.Parse(
 
 
 def members(number: int, *matches: str) -> p4r.Entity:
-    """A value set, its members in the text form of their matches."""
+    """Return a value set. Its members are given in the text form of their matches."""
     out = p4r.Entity()
     out.value_set_entry.value_set_id = number
     for text in matches:

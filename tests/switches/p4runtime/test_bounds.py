@@ -1,4 +1,4 @@
-"""What a client can make the server take or keep is bounded."""
+"""A client can make the server read and keep only a limited amount."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASON = P4RuntimeError(Code.INVALID_ARGUMENT, "x" * 900)
 
 @pytest.mark.timeout(20)
 def test_a_number_without_an_end_is_refused_at_once() -> None:
-    """It used to be read to its end in quadratic time: 22 s for one megabyte."""
+    """The number used to be read completely, in quadratic time: 22 s for one megabyte."""
     with pytest.raises(BadInputError, match="is not BMv2 JSON"):
         json_of(b"\xff" * (8 << 20))
 
@@ -54,7 +54,7 @@ def test_a_number_without_an_end_is_refused_at_once() -> None:
     ids=["zeros", "numbers", "empty-fields", "too-large"],
 )
 def test_a_device_config_of_many_fields_is_refused_at_once(config: bytes) -> None:
-    """Each of its fields was walked in Python while all other clients waited: 0.9 s for 4 MiB of zeros."""
+    """Each field of a config was once read in Python while other clients waited: 0.9 s for 4 MiB of zeros."""
     began = time.process_time()
     with pytest.raises(BadInputError, match="device config"):
         json_of(config)
@@ -96,7 +96,7 @@ def entity_of(size: int) -> p4r.Entity:
 
 
 def device() -> Any:
-    """A switch whose pipeline has no table: what is written to or read of it is refused for that at last."""
+    """Return a switch whose pipeline has no table, so every write and read is refused in the end."""
     found: Any = Device(SwitchSpec("s1", 1, {1: "s1"}), cast(Any, None))
     found.config = found.running = object()
     return found
@@ -120,12 +120,12 @@ def test_an_entity_that_is_too_large_is_refused(refused: Callable[[p4r.Entity], 
 
 
 def test_others_are_served_while_a_client_reads_many_wildcards() -> None:
-    """Each of 400 asks for all of a table: no more than one answer is kept, and between two others go on."""
+    """400 wildcards ask for a whole table each. One answer is kept at a time; others are served between."""
     wanted, each = 400, 600
     asked: list[p4r.Entity] = []
 
     class Full:
-        """Stands in for a switch with one full table."""
+        """A fake switch with one full table."""
 
         def ready(self) -> None:
             pass
@@ -161,7 +161,7 @@ def test_others_are_served_while_a_client_reads_many_wildcards() -> None:
 
 
 def test_programs_that_no_switch_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each different one used to be kept for ever, with its maps."""
+    """Each different program used to be kept for ever, with its maps."""
     made = []
 
     def compile_one(data: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Batches that frames see as a whole or not at all (P4Runtime specification, section 12.2)."""
+"""Batches take effect for frames as a whole or not at all (P4Runtime specification, section 12.2)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.switch_kit import (
 pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Code = grpc.StatusCode
 FRAME = bytes([2]) + bytes(8) + bytes(7) + b"\1" + bytes(43)
-RESULT = 20  # the last byte of the result
+RESULT = 20  # the offset of the result's last byte
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_no_frame_sees_a_part_of_a_batch(client: Client, namespace: Namespace, i
         t.join()
     sender.close()
     taker.close()
-    assert seen == {0x11, 0x22}  # without an entry it would have been 1
+    assert seen == {0x11, 0x22}  # without an entry the result would be 1
 
 
 def test_one_update_is_always_a_whole(client: Client, info: p4i.P4Info) -> None:

@@ -1,4 +1,4 @@
-"""Digests: a requested digest is sent to the primary once, until it is acknowledged."""
+"""Digests: a requested digest is sent once to the primary, until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MS = 1_000_000
 
 def test_lists_are_of_different_messages_and_wait_no_longer_than_they_may() -> None:
     queue = DigestQueue()
-    assert queue.offer(1, (5,), 0) == []  # nobody has asked for it
+    assert queue.offer(1, (5,), 0) == []  # no client has asked for it
     queue.configure(1, DigestConfig(10, 3, 100))
     assert queue.offer(1, (5,), 0) == queue.offer(1, (5,), 1) == queue.offer(1, (6,), 2) == []
     assert queue.due(9) == []
     (first,) = queue.due(10)
     assert (first.digest, first.messages) == (1, ((5,), (6,)))
-    assert queue.offer(1, (5,), 11) == []  # not acknowledged yet
+    assert queue.offer(1, (5,), 11) == []  # it is not acknowledged yet
     assert queue.due(50) == []
     queue.acknowledge(1, first.number)
     assert queue.offer(1, (5,), 51) == queue.offer(1, (7,), 52) == []
@@ -48,7 +48,7 @@ def test_lists_are_of_different_messages_and_wait_no_longer_than_they_may() -> N
     assert second.messages == ((5,), (7,), (8,))
     assert second.number != first.number
     assert queue.offer(1, (5,), 152) == []
-    assert queue.offer(1, (5,), 153) == []  # an acknowledgement is waited for no longer, so it may come again
+    assert queue.offer(1, (5,), 153) == []  # the wait for an acknowledgement is over, so it may be sent again
     (third,) = queue.due(163)
     assert third.messages == ((5,),)
     queue.configure(1, DigestConfig(0, 0, 0))
@@ -99,11 +99,11 @@ def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Na
     names = {number: name for name, number in IDS.items()}
     expected = list(dict.fromkeys((name, values) for name, values in model.learned))
     assert [(names[digest], tuple(*data)) for digest, _, data in received] == expected
-    # Once acknowledged, it is sent again; the others are not.
+    # After its acknowledgement, a digest is sent again; the others are not.
     ack = p4r.StreamMessageRequest()
     ack.digest_ack.digest_id, ack.digest_ack.list_id = received[0][:2]
     client.send(ack)
-    client.read(want("learn_t"))  # behind the acknowledgement on the same connection
+    client.read(want("learn_t"))  # this read comes after the acknowledgement on the same connection
     compare_frames(namespace, model, [frame(1, mac=(1 << 48) - 1), frame(1)])
     assert contents(client)[2] == [[7, 1]]
 

@@ -1,4 +1,4 @@
-"""Registers, multicast groups and clone sessions as P4Runtime writes and reads them."""
+"""Registers, multicast groups and clone sessions, written and read by P4Runtime."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_registers_are_shared_with_the_program(client: Client, namespace: Namesp
     wide = (1 << 99 | 5).to_bytes(13, "big")
     client.write(change(register("I.sums", 3, b"\x07")), change(register("I.wide", None, wide)))
     out, back = namespace.packet_socket("h1"), namespace.packet_socket("h2")
-    out.send(bytes([1]) + (3).to_bytes(4, "big") + bytes(60))  # adds one to I.sums[3]
+    out.send(bytes([1]) + (3).to_bytes(4, "big") + bytes(60))  # this adds 1 to I.sums[3]
     assert len(receive(back, 1)) == 1
     assert client.read(register("I.sums", 3)) == [register("I.sums", 3, b"\x08")]
     assert client.read(register("I.wide", 63)) == [register("I.wide", 63, wide)]
@@ -124,7 +124,7 @@ def test_groups_and_sessions_read_back_and_break_rules(client: Client) -> None:
     replicas = stand_in.packet_replication_engine_entry.multicast_group_entry.replicas
     replicas[0].backup_replicas.add(port=b"\x01", instance=2)
     urgent = session(3, (1, 0))
-    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 8  # of 0 to 7
+    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 8  # allowed are 0 to 7
     updates = [
         (change(group(1, (1, 1)), insert), Code.ALREADY_EXISTS),
         (change(group(0, (1, 1)), insert), Code.INVALID_ARGUMENT),
@@ -161,7 +161,7 @@ def test_copies_go_by_instance_and_backups_stand_in() -> None:
 
     assert copies() == [(9, 1), (1, 2), (3, 2)]
     down |= {9, 8, 3}
-    assert copies() == [(7, 1), (1, 2), (3, 2)]  # without backups a copy goes to its port all the same
+    assert copies() == [(7, 1), (1, 2), (3, 2)]  # without backups a copy still goes to its port
     down.add(7)
     assert copies() == [(1, 2), (3, 2)]
     state, tx = ReplicationState(5, lambda port: port not in down), Transaction()

@@ -1,6 +1,6 @@
-"""Random requests, valid and broken, and random frames: the server answers, and nothing leaks.
+"""Random requests, valid and invalid, and random frames: the server answers, and nothing leaks.
 
-MRCLAB_FUZZ_S says for how many seconds (a few by default), MRCLAB_FUZZ_SEED where to begin.
+MRCLAB_FUZZ_S is the duration in seconds (a few by default), MRCLAB_FUZZ_SEED the first seed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QDISCS = (
 
 
 class Messages:
-    """Random messages about a program: numbers are often ids and sizes that it has."""
+    """Random messages about a program. Many numbers are ids and sizes of the program."""
 
     def __init__(self, rng: random.Random, info: p4i.P4Info) -> None:
         self.rng = rng
@@ -115,7 +115,7 @@ class Messages:
         return message
 
     def entry(self) -> p4r.Entity:
-        """A table entry that is nearly right."""
+        """Return a table entry that is almost valid."""
         rng, table = self.rng, self.rng.choice(self.info.tables)
         out = p4r.Entity()
         entry = out.table_entry
@@ -159,7 +159,7 @@ class Messages:
             to.params.add(param_id=p.id, value=b"\x05")
 
     def replication(self) -> p4r.Entity:
-        """A clone session or a multicast group that is nearly right."""
+        """Return a clone session or a multicast group that is almost valid."""
         rng, out = self.rng, p4r.Entity()
         entry = out.packet_replication_engine_entry
         to: p4r.CloneSessionEntry | p4r.MulticastGroupEntry
@@ -178,7 +178,7 @@ class Messages:
         return out
 
     def packet_out(self) -> p4r.StreamMessageRequest:
-        """A frame for the CPU port with the metadata that the program wants, or nearly so."""
+        """Return a frame for the CPU port, with the metadata of the program, complete or almost complete."""
         rng, out = self.rng, p4r.StreamMessageRequest()
         out.packet.payload = rng.choice([rng.randbytes(rng.randrange(300)), rng.randbytes(9300), b""])
         for header in self.info.controller_packet_metadata:
@@ -194,7 +194,7 @@ class Messages:
             rng.choice(out.packet.metadata).value = self.octets()
         elif what < 0.3:
             out.packet.metadata.add(metadata_id=self.number() & 0xFFFFFFFF, value=self.octets())
-        elif what < 0.5:  # what the program itself makes of a frame
+        elif what < 0.5:  # messages that the program itself makes for a frame
             out.packet.payload = asking(rng)
         return out
 
@@ -220,7 +220,7 @@ class Messages:
 
 
 def asking(rng: random.Random) -> bytes:
-    """A frame that asks `again` or `multicast` for copies, resubmission or recirculation."""
+    """Return a frame that makes `again` or `multicast` copy, resubmit or recirculate it."""
     size = rng.choice([0, 1, 40, 40, 1400])
     if rng.random() < 0.5:
         return frame_multicast(rng.randrange(9), rng.randrange(8), size + 8)
@@ -229,7 +229,7 @@ def asking(rng: random.Random) -> bytes:
 
 
 def copies() -> list[p4r.Update]:
-    """Clone sessions and multicast groups that lead to the CPU port too."""
+    """Return clone sessions and multicast groups that also lead to the CPU port."""
     out = [session_update(number, CloneSession([(2, 1), (CPU, 2)])) for number in (1, 2)]
     for number in (1, 6):
         update = p4r.Update(type=p4r.Update.INSERT)
@@ -242,7 +242,7 @@ def copies() -> list[p4r.Update]:
 
 
 def listen(client: Client) -> Counter[str | None]:
-    """Counts the messages of the server to a client as they arrive."""
+    """Count the server's messages to a client as they arrive."""
     counts: Counter[str | None] = Counter()
 
     def body() -> None:
@@ -255,7 +255,7 @@ def listen(client: Client) -> Counter[str | None]:
 
 
 def held(pid: int) -> Counter[str]:
-    """The descriptors that a process has open, by kind."""
+    """Return how many descriptors of each kind a process has open."""
     links: list[str] = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -266,13 +266,13 @@ def held(pid: int) -> Counter[str]:
 
 
 def resident(pid: int) -> int:
-    """Resident memory of a process in kB."""
+    """Return the resident memory of a process in kB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0])
 
 
 def only(name: str, count: int, timeout: float = 10.0) -> bool:
-    """Whether so many programs of that name are loaded: the kernel frees others a moment later."""
+    """Return whether ``count`` programs of that name are loaded. Others are freed a moment later."""
     deadline = time.monotonic() + timeout
     while len(programs(name)) != count:
         if time.monotonic() > deadline:
@@ -283,7 +283,7 @@ def only(name: str, count: int, timeout: float = 10.0) -> bool:
 
 @pytest.fixture
 def kernel() -> Iterator[KernelLog]:
-    """The kernel's log, and at the end the certainty that nothing in it was a warning."""
+    """Yield the kernel's log. At the end, check that it has no warning."""
     tainted, kmsg = taint(), KernelLog()
     try:
         yield kmsg
@@ -316,7 +316,7 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
     sources = {
         n: (read_p4info(DATA / f"{n}.p4info.txtpb"), (DATA / f"{n}.json").read_bytes()) for n in PROGRAMS
     }
-    # The only one that says what a packet-out has to carry; to its P4 program that is a header like others.
+    # Only this P4Info describes the metadata of a packet-out. For the P4 program it is an ordinary header.
     sources["multicast"] = (multicast_p4info(), sources["multicast"][1])
     wire = namespace.packet_socket("h1")
     try:
@@ -346,7 +346,7 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
                 try:
                     wire.send(sent)
                 except OSError as exc:
-                    # The kernel's backlog is full of copies that one of the last frames has asked for.
+                    # The kernel's backlog is full of copies that one of the last frames has caused.
                     if exc.errno != errno.ENOBUFS:
                         raise
                     full += 1
@@ -394,12 +394,12 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
             assert target.alive()
             assert len(client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 0
             after = held(pid)
-            # Connections that are just ending, or that grpc keeps for a while.
+            # Some connections are just ending, or grpc keeps them for a while.
             del after["socket:"], before["socket:"]
             assert after == before
             assert locked_memory(pid) == locked
             assert only(name, 1)
-            # A run of minutes takes no more memory than one of seconds.
+            # A run of minutes must take no more memory than a run of seconds.
             assert resident(pid) < memory + 60_000
             seen = "watched" if kernel.readable else "not readable"
             print(

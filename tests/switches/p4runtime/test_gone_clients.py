@@ -1,4 +1,4 @@
-"""Clients that end in the middle of a stream."""
+"""P4Runtime clients that end in the middle of a stream."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Packet-in and packet-out: frames for the CPU port go to primaries, and their packets are injected there."""
+"""Packet-in and packet-out: primaries get the frames for the CPU port, and can inject frames there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def packet_out(payload: bytes, **values: int) -> p4r.StreamMessageRequest:
 
 
 def payload_of(message: p4r.StreamMessageResponse) -> bytes:
-    """The frame of a packet-in."""
+    """Return the frame of a packet-in."""
     assert message.WhichOneof("update") == "packet", message
     values = [int.from_bytes(m.value, "big") for m in message.packet.metadata]
     assert [m.metadata_id for m in message.packet.metadata] == [1, 2, 3, 4, 5, 6]
@@ -89,7 +89,7 @@ def test_metadata_is_the_fields_of_a_header_in_a_row() -> None:
     assert packet.payload == b"payload"
     assert header.read(b"abc") is None  # the program sent less than the header
     same = p4r.PacketOut(payload=b"payload", metadata=reversed(packet.metadata))
-    with pytest.raises(P4RuntimeError):  # eleven bytes
+    with pytest.raises(P4RuntimeError):  # a frame of eleven bytes
         header.write(same)
     same.payload += b"..."
     assert header.write(same) == bytes([0b10000001, 0b1_0000011, 0x00, 0x2A]) + b"payload..."
@@ -127,7 +127,7 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
     for sent in (frame(6), frame(6, 1, 1400), frame(6, 2, 8_000), frame(7, 1)):
         sockets[1].send(sent)
         out = model.run(1, sent)
-        wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no order
+        wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no fixed order
         assert sorted(payload_of(client.hear()) for _ in wanted) == wanted
         assert receive(sockets[2], 1, 0.2 if sent[1] == 7 else 5) == [f for p, f in out if p == 2]
     for size, values in ((60, {"op": 0}), (1400, {"op": 2}), (8_000, {"group": 6, "op": 4})):
@@ -136,7 +136,7 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
         head = KEY.pack(*(values.get(name, 0) for name, _ in FIELDS))
         out = model.run(CPU, head + payload)
         assert receive(sockets[2], 1) == [f for p, f in out if p == 2]
-        wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no order
+        wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no fixed order
         assert sorted(payload_of(client.hear()) for _ in wanted) == wanted
     for s in sockets.values():
         s.close()
@@ -144,7 +144,7 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
 
 @pytest.mark.root
 def test_a_packet_out_that_does_not_fit_is_refused_and_not_sent(namespace: Namespace, tmp_path: Path) -> None:
-    """BMv2 reports nothing unless it is configured to."""
+    """BMv2 reports such an error only if it is configured to."""
     with three_ports("ebpf", namespace, tmp_path, CPU) as client:
         client.become_primary()
         client.set_pipeline(PROGRAM.read_bytes(), p4info())
@@ -157,7 +157,7 @@ def test_a_packet_out_that_does_not_fit_is_refused_and_not_sent(namespace: Names
         assert error.WhichOneof("details") == "packet_out"
         backup = Client(client.address, 4, election=0)
         backup.send(p4r.StreamMessageRequest())
-        with pytest.raises(grpc.RpcError):  # a stream begins with arbitration
+        with pytest.raises(grpc.RpcError):  # a stream must begin with arbitration
             backup.hear()
         backup.close()
         assert receive(listener, 1, 0.2) == []
@@ -186,7 +186,7 @@ def test_primaries_only_send_and_hear(namespace: Namespace, tmp_path: Path, mode
         (want,) = (f for p, f in model.run(1, frame(6)) if p == CPU)
         assert payload_of(client.hear()) == payload_of(other.hear()) == want
         backup.send(p4r.StreamMessageRequest(packet=p4r.PacketOut()))
-        assert backup.hear().WhichOneof("update") == "error"  # and no packet before it
+        assert backup.hear().WhichOneof("update") == "error"  # there is no packet before the error
         sender.close()
         for c in (backup, other):
             c.close()
@@ -280,7 +280,7 @@ def test_the_shell_sends_and_receives(client: Client, model: Interpreter, tmp_pa
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    # A group that no one had before: a new pipeline leaves BMv2 the groups of the old one.
+    # This group did not exist before, because BMv2 keeps the groups of the old pipeline.
     model.groups[9] = [(CPU, 3)]
     ((_, want),) = model.run(CPU, KEY.pack(9, 0, 0, 0, 0, 0) + bytes(range(80)))
     values = [f"{value:0{2 + 2 * (value > 255)}x}" for value in KEY.unpack_from(want)]

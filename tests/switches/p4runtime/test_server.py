@@ -1,4 +1,4 @@
-"""The P4Runtime server as a client sees it, with real maps behind it."""
+"""The P4Runtime server as a client sees it, with real BPF maps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ARITH_JSON = (DATA / "arith.json").read_bytes()
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two switches of one server: devices 1 and 2, one port each."""
+    """Start one server with two switches: devices 1 and 2 with one port each. Yield its address."""
     ns = Namespace()
     target = EbpfTarget()
     try:
@@ -60,7 +60,7 @@ def names(info: p4i.P4Info) -> Names:
 
 @pytest.fixture
 def client(address: str, info: p4i.P4Info) -> Iterator[Client]:
-    """The primary of device 1, on a fresh pipeline."""
+    """Yield the primary of device 1, with a new pipeline."""
     client = Client(address, 1)
     client.become_primary()
     client.set_pipeline(MATCH_JSON, info)
@@ -111,7 +111,7 @@ def test_writes_are_for_the_primary_only(
         with pytest.raises(grpc.RpcError) as caught:
             act()
         assert code_of(caught) is Code.PERMISSION_DENIED
-    assert own(backup, names, "I.pair") == []  # anyone may read
+    assert own(backup, names, "I.pair") == []  # every client may read
     backup.close()
 
 
@@ -199,17 +199,17 @@ def test_verify_save_commit_and_reconcile(client: Client, info: p4i.P4Info, name
     client.set_pipeline(ARITH_JSON, other, Config.VERIFY, 2)
     client.set_pipeline(MATCH_JSON, info, Config.RECONCILE_AND_COMMIT, 3)
     assert own(client, names, "I.pair") == [entry]
-    with pytest.raises(grpc.RpcError) as caught:  # arith has no table I.pair
+    with pytest.raises(grpc.RpcError) as caught:  # the program arith has no table I.pair
         client.set_pipeline(ARITH_JSON, other, Config.RECONCILE_AND_COMMIT)
     assert code_of(caught) is Code.INVALID_ARGUMENT
     assert own(client, names, "I.pair") == [entry]
-    client.set_pipeline(MATCH_JSON + b"\n", info, Config.RECONCILE_AND_COMMIT, 3)  # loaded anew
+    client.set_pipeline(MATCH_JSON + b"\n", info, Config.RECONCILE_AND_COMMIT, 3)
     assert own(client, names, "I.pair") == [entry]
     client.set_pipeline(MATCH_JSON, info, Config.VERIFY_AND_SAVE, 4)
     cookie_only = p4r.GetForwardingPipelineConfigRequest(device_id=1, response_type=1)
     assert client.stub.GetForwardingPipelineConfig(cookie_only).config.cookie.cookie == 3
     later = names.entry("I.pair", {"hdr.key.a": 2, "hdr.key.d": 2}, "I.note")
-    client.write(insert(later))  # to the saved one, whose tables are empty
+    client.write(insert(later))  # this goes to the saved pipeline, whose tables are empty
     assert own(client, names, "I.pair") == [later]
     commit = Config(device_id=1, action=Config.COMMIT)
     commit.election_id.low = 1
@@ -334,7 +334,7 @@ def test_reads_with_wildcards(client: Client, names: Names) -> None:
     client.write(insert(pair), insert(low), insert(high))
     found = entries_of(client)
     assert [e for e in found if e.table_id == pair.table_id] == [pair]
-    assert len(found) == 3 + 3  # and the constant ones
+    assert len(found) == 3 + 3  # three written entries and three constant ones
     only = p4r.Entity(table_entry=p4r.TableEntry(table_id=low.table_id, priority=2))
     assert [e.table_entry for e in client.read(only)] == [high]
     exact = p4r.TableEntry(table_id=low.table_id, match=low.match, priority=1)
@@ -369,7 +369,7 @@ def test_what_the_target_has_not_got(client: Client) -> None:
     register = p4r.Entity(register_entry=p4r.RegisterEntry(register_id=1))
     with pytest.raises(grpc.RpcError) as caught:
         client.read(register)
-    assert codes_of(caught) == [Code.NOT_FOUND.value[0]]  # this program has none
+    assert codes_of(caught) == [Code.NOT_FOUND.value[0]]  # this program has no such entry
     with pytest.raises(grpc.RpcError) as caught:
         client.write(p4r.Update(type=p4r.Update.MODIFY, entity=register))
     assert codes_of(caught) == [Code.NOT_FOUND.value[0]]

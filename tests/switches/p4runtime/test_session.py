@@ -1,4 +1,4 @@
-"""A client that sends what is refused and never reads the answers costs the server no more than a few."""
+"""If a client's messages are refused and it never reads the answers, the server keeps only a few of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P4Runtime's rules on their own: byte strings, elections, entries. No kernel needed."""
+"""P4Runtime's rules for byte strings, elections and entries. These tests need no kernel."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_primary_that_bids_lower_steps_down() -> None:
 
 
 def test_a_named_role_is_forgotten_with_its_last_client() -> None:
-    """A client could leave as many names behind as it liked."""
+    """A client could once leave any number of names behind."""
     arbiter = Arbiter(1)
     for number in range(100):
         stranger, bidding = Heard(), bid(1)
@@ -123,7 +123,7 @@ def test_a_named_role_is_forgotten_with_its_last_client() -> None:
     arbiter.update(keeper.client, bid(5))
     arbiter.leave(keeper.client)
     arbiter.update(keeper.client, bid(4))
-    assert keeper.status() is Code.NOT_FOUND  # the highest id of the role without a name is kept
+    assert keeper.status() is Code.NOT_FOUND  # the highest election id of the role without a name is kept
 
 
 def entry_of(table: TableSchema, message: p4r.TableEntry) -> Entry:

@@ -1,4 +1,4 @@
-"""An interface is a port of one switch server at a time."""
+"""An interface can be a port of only one switch server at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mrclab.switches.ebpf.runtime.interfaces import Claims
 
 
 def test_a_second_claim_is_refused_and_free_again_after_the_first() -> None:
-    """A second server used to take the interfaces without a word."""
+    """A second server used to take the interfaces silently."""
     with Claims(["lo"]):
         with pytest.raises(BadInputError, match="interface lo is a port of another simple_switch_ebpf"):
             Claims(["lo"])

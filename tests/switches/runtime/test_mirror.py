@@ -1,4 +1,4 @@
-"""A program that clones and knows of no multicast, as those that mirror frames to a monitor."""
+"""A program that clones frames but has no multicast, as programs that mirror frames to a monitor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Namespace, read_p4info, receive, three_ports
 
 pytestmark = [pytest.mark.root, pytest.mark.parallel]
-INGRESS_CLONE = 1  # PKT_INSTANCE_TYPE_INGRESS_CLONE of v1model
+INGRESS_CLONE = 1  # the value of PKT_INSTANCE_TYPE_INGRESS_CLONE in v1model
 
 
 @pytest.mark.parametrize("target", TARGETS)

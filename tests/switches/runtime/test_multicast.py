@@ -1,4 +1,4 @@
-"""Multicast: which ports get a copy, and what egress makes of each."""
+"""Multicast: which ports get a copy, and how egress changes each copy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.support.switch_kit import (
 pytestmark = pytest.mark.parallel
 
 PROGRAM = DATA / "multicast.json"
-# A copy for each of four instances, on two ports: each port gets them by instance.
+# Each copy is (port, instance). A port gets its copies in the order of their instances.
 GROUPS = {
     1: [(2, 0), (3, 0)],
     2: [(2, 1), (3, 2)],
     3: [(2, rid) for rid in range(1, 5)] + [(3, rid) for rid in range(1, 5)],
-    4: [(2, 0), (77, 1), (3, 3)],  # there is no port 77
+    4: [(2, 0), (77, 1), (3, 3)],  # port 77 does not exist
     5: [],
 }
 
@@ -75,13 +75,13 @@ def test_a_group_gets_copies_by_instance_and_port() -> None:
     model = Interpreter(read_program(PROGRAM.read_bytes()))
     model.groups = {7: [(3, 2), (2, 1)]}
     out = model.run(1, frame(7, 1, b"payload"))
-    # Instance 1 has one header more, in front of that which came; instance 2 has lost that one. The length
-    # is that of ingress, the instance type that of a copy.
+    # Instance 1 adds a header in front of the received one. Instance 2 removes the received one. The length
+    # is that of ingress, and the instance type is that of a copy.
     assert [port for port, _ in out] == [2, 3]
     assert out[0][1][:9] == struct.pack("!HBBHHB", 7, 1, 1, 2, 9 + 6 + 7, 5)
     assert (out[0][1][9:13], out[0][1][15:]) == (struct.pack("!I", 8), struct.pack("!IH", 9, 0) + b"payload")
     assert out[1][1] == struct.pack("!HBBHHB", 7, 1, 2, 3, 9 + 6 + 7, 5) + b"payload"
-    # A group goes before egress_spec, even where that says to drop; mark_to_drop() takes the group back.
+    # A group takes precedence over egress_spec, even if that says to drop. mark_to_drop() removes the group.
     assert len(model.run(1, frame(7, 4, b""))) == 2
     assert model.run(1, frame(7, 3, b"")) == []
     assert [port for port, _ in model.run(1, frame(0, 0, b""))] == [2]
@@ -109,11 +109,11 @@ def test_frames_are_copied_alike(switch: Switch, namespace: Namespace) -> None:
 
 @pytest.mark.root
 def test_a_group_of_256_copies(ebpf: Switch, namespace: Namespace) -> None:
-    """More than the program makes without calling itself, and as many as a group can have."""
+    """More copies than the program makes without calling itself, and the most that a group can have."""
     ebpf.group(9, [(2, rid) for rid in range(256)])
     names = Names(ebpf.info)
     compare_copies(namespace, ebpf.model, [frame(9, 1, bytes(range(200)))])
     (read,) = ebpf.client.read(names.counter("E.copies", 1))
     assert (read.counter_entry.data.packet_count, read.counter_entry.data.byte_count) == (1, 9 + 6 + 200)
-    # The next frame on the same CPU is one that came in, not another copy.
+    # The next frame on the same CPU must count as a new frame, not as another copy.
     compare_copies(namespace, ebpf.model, [frame(0, 0, bytes(64))] * 4)

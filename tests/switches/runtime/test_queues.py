@@ -1,4 +1,4 @@
-"""The metadata of queues, compared with the queue of the kernel itself."""
+"""The queue metadata of frames, compared with the kernel's queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT = struct.Struct("!BBIIII6s6s")
 
 
 class Report:
-    """The queue metadata that a frame carries; times in microseconds."""
+    """The queue metadata that a frame carries. Times are in microseconds."""
 
     def __init__(self, frame: bytes) -> None:
         _, self.rid, self.enq, self.enq_depth, self.waited, self.deq_depth, *times = REPORT.unpack_from(frame)
@@ -37,7 +37,7 @@ class Report:
 
 
 def since(later: int, earlier: int) -> int:
-    """Microseconds between two times of which either may have 32 bits: those wrap every 71 minutes."""
+    """Return the microseconds between two times. Times of 32 bits wrap every 71 minutes."""
     return (later - earlier) % (1 << 32)
 
 
@@ -65,7 +65,7 @@ class Switch:
         return [Report(f) for f in receive(self.sockets[port], count, timeout)]
 
     def backlog(self, interface: str = "s2") -> int:
-        """Frames in the kernel's queue."""
+        """Return the number of frames in the kernel's queue."""
         said = tc(self.ns, "-s", "-j", "qdisc", "show", "dev", interface, "root")
         return int(next(q["qlen"] for q in json.loads(said)))
 
@@ -101,19 +101,19 @@ def test_a_port_without_a_queue_lets_nothing_wait(switch: Switch) -> None:
         switch.send(1)
         (report,) = switch.reports(1)
         assert (report.enq_depth, report.deq_depth) == (0, 0)
-        assert report.waited < 100_000  # BMv2 takes its time
+        assert report.waited < 100_000  # BMv2 is slow
         assert since(report.enq, report.ingress) < 100_000
         assert since(report.egress, report.enq) < 100_000
 
 
-# 1,000 bytes a second: half a second for a frame, so that nothing leaves while a test looks. 2,000 bytes,
-# which is four frames, go at once.
+# 1,000 bytes a second: a frame takes half a second, so nothing leaves while a test looks. The first 2,000
+# bytes, which are four frames, leave at once.
 SLOW = ("tbf", "rate", "8kbit", "burst", "2000", "limit", "100000")
 BURST_NS = 2 * 10**9
 
 
 def let_go(switch: Switch) -> None:
-    """Have the kernel send what waits."""
+    """Raise the rate, so that the kernel sends the waiting frames."""
     tc(switch.ns, "qdisc", "change", "dev", "s2", "root", "tbf", "rate", "80mbit", "burst", "20000",
        "limit", "100000")  # fmt: skip
 
@@ -129,7 +129,7 @@ def test_depth_and_wait_are_those_of_the_kernels_token_bucket(ebpf: Switch) -> N
     assert waiting == 26
     assert [r.enq_depth for r in reports] == [0] * 4 + list(range(27))
     assert [r.deq_depth for r in reports] == [r.enq_depth for r in reports]
-    # The fifth finds an empty bucket; each waits half a second longer than the one before.
+    # The fifth frame finds an empty bucket. Each frame waits half a second longer than the one before.
     began = reports[0].enq
     for i, r in enumerate(reports):
         passed = since(r.enq, began) if i > 3 else 0
@@ -146,12 +146,12 @@ def test_frames_arrive_at_the_predicted_time(ebpf: Switch) -> None:
     for _ in range(40):
         (report,) = ebpf.reports(1)
         late.append(time.monotonic_ns() // 1000 - report.egress)
-    # The kernel's timer, and then this process, have their time; nothing comes early, and not all comes late.
+    # The kernel's timer and this process add delays. No frame may come early, and not all may come late.
     assert -1000 < min(late) < 20_000
 
 
 def expect_shape(switch: Switch, expected: Shape | None, port: int = 2) -> None:
-    """Wait until the program knows of a queue."""
+    """Wait until the program has this shape of a queue."""
 
     def shape() -> Shape | None:
         with TrafficControl() as control:
@@ -172,7 +172,7 @@ def test_a_class_of_htb_is_a_queue_as_mininet_sets_it(ebpf: Switch) -> None:
     tc(ebpf.ns, "class", "add", "dev", "s2", "parent", "5:0", *slow)
     expect_shape(ebpf, Shape(1_000, 10**9))
     ebpf.send(30)
-    # Other than tbf, htb sends while it has any tokens at all, and so one frame more.
+    # htb differs from tbf: it sends while it has any token, so one frame more.
     waiting = ebpf.backlog()
     tc(ebpf.ns, "class", "change", "dev", "s2", "classid", "5:1", "htb", "rate", "80mbit")
     depths = [r.enq_depth for r in ebpf.reports(30)]
@@ -241,7 +241,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
             one.send(frame(2))
         reports = [Report(f) for f in receive(two, 30, 1)]
         assert time.monotonic() - began > 0.16
-        # One goes, eight wait, the others are lost; 50 a second, whatever their size.
+        # One frame leaves at once, eight wait, and the others are lost: 50 frames a second of any size.
         assert [r.enq_depth for r in reports] == [0, *range(8)]
         assert reports[8].waited + since(reports[8].enq, reports[0].enq) == pytest.approx(160_000, abs=5_000)
         for s in (one, two):

@@ -1,4 +1,4 @@
-"""Clones, resubmit and recirculate: which frames enter again, their metadata, and what becomes of them."""
+"""Clones, resubmit and recirculate: which frames enter again, their metadata, and their results."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tests.support.switch_kit import (
 pytestmark = pytest.mark.parallel
 
 PROGRAM = DATA / "again.json"
-# The fields of key_t and way_t. What `op` asks for is in its last three bits; 8 drops, 16 multicasts, 32 cuts
-# to 40 bytes in ingress, and with 64 there is another header.
+# The fields of key_t and way_t. The last three bits of `op` are the request. 8 drops, 16 multicasts, and 32
+# cuts the frame to 40 bytes in ingress. With 64 there is another header.
 CLONE, RESUBMIT, CLONE_OF_EGRESS, RECIRCULATE, CUT_A_COPY = range(1, 6)
 DROP, MULTICAST, CUT, MORE = 8, 16, 32, 64
 SESSIONS = {
@@ -77,7 +77,7 @@ class Switch:
         self.model.sessions[number] = session
 
     def counted(self, name: str) -> list[tuple[int, int]]:
-        """Packets and bytes by instance type."""
+        """Return packets and bytes by instance type."""
         entities = self.client.read(Names(self.info).counter(name))
         entries = sorted((e.counter_entry for e in entities), key=lambda c: c.index.index)
         return [(c.data.packet_count, c.data.byte_count) for c in entries]
@@ -106,37 +106,38 @@ def model() -> Interpreter:
 def test_a_clone_of_ingress_is_the_frame_that_came_in(model: Interpreter) -> None:
     sent = frame(CLONE, 1, 5, fields=2)
     (to, original), (port, clone) = model.run(1, sent)
-    # The original has gone through ingress: third is 77, first 1005 and one more.
+    # The original has gone through ingress: third is 77, and first is 1005 plus 1.
     assert (to, way(original)["first"], way(original)["rounds"]) == (2, 1006 + 77, 1)
     assert (way(original)["type"], way(original)["from"], way(original)["length"]) == (0, 1, len(sent))
-    # The clone has not, but for the fields of the list at the end of ingress: first, second, rounds.
+    # The clone has not gone through ingress. It has only the fields of the list: first, second, rounds.
     seen = way(clone)
     assert (port, seen["rid"], seen["type"], seen["first"], seen["rounds"]) == (3, 2, 1, 1006, 0)
     assert (seen["second_high"], seen["second_low"]) == (10, 1)
     assert (seen["from"], seen["length"]) == (0, len(sent))
-    # Without a list it has none of them; of several clones the last counts; what is dropped is cloned too.
+    # Without a list, a clone has no such fields. Of several clones, the last counts. Dropped frames are
+    # cloned.
     _, (_, bare) = model.run(1, frame(CLONE, 1, 5))
     assert (way(bare)["first"], way(bare)["second_low"]) == (0, 0)
     assert [port for port, _ in model.run(1, frame(CLONE | DROP, 2))] == [2, 3]
-    assert [port for port, _ in model.run(1, frame(CLONE, 7))] == [2]  # there is no such session
+    assert [port for port, _ in model.run(1, frame(CLONE, 7))] == [2]  # this session does not exist
 
 
 def test_a_clone_of_egress_has_what_egress_left(model: Interpreter) -> None:
     (_, original), (port, clone) = model.run(1, frame(CLONE_OF_EGRESS, 1, 3, fields=0))
-    assert way(original)["rounds"] == way(clone)["rounds"] == 2  # its own, not that of before egress
+    assert way(original)["rounds"] == way(clone)["rounds"] == 2  # its own value, not that from before egress
     assert (port, way(clone)["type"], way(clone)["port"]) == (3, 2, 3)
     assert clone[WAY.size : WAY.size + 4] == original[WAY.size : WAY.size + 4] == struct.pack("!I", 1003)
-    # A clone can be cloned: with `rounds` preserved as often as asked for. A frame that is dropped can, too.
+    # A clone can be cloned again, as often as the preserved `rounds` allows. So can a dropped frame.
     out = model.run(1, frame(CLONE_OF_EGRESS, 1, 2, fields=1))
     assert [(p, way(f)["type"]) for p, f in out] == [(2, 0), (3, 2), (3, 2)]
     assert model.run(1, frame(CLONE_OF_EGRESS, 1, 4, fields=1)) == []
 
 
 def test_a_frame_that_begins_anew_does_so_with_its_list(model: Interpreter) -> None:
-    """Resubmit takes the frame as it came in, its type is 6; recirculate takes the deparsed one, type 4."""
+    """Resubmit uses the frame as it came in (type 6), and recirculate the deparsed frame (type 4)."""
     ((port, out),) = model.run(1, frame(RESUBMIT, count=3, fields=2))
     assert (port, way(out)["parsed_type"], way(out)["rounds"], way(out)["first"]) == (2, 6, 1, 1003 + 77)
-    assert (way(out)["type"], way(out)["from"]) == (0, 0)  # in egress it is like any other
+    assert (way(out)["type"], way(out)["from"]) == (0, 0)  # in egress it is like any other frame
     assert out.count(struct.pack("!I", 5)) == 1  # one header was added, in the last round
     ((_, out),) = model.run(1, frame(RECIRCULATE, count=3, fields=4))
     assert (way(out)["parsed_type"], way(out)["rounds"], way(out)["first"]) == (4, 4, 77)
@@ -148,10 +149,10 @@ def frames(rng: random.Random, op: int) -> Iterator[bytes]:
         for session in (1, 2, 3, 7):
             count, fields = rng.randrange(5), rng.choice((0, 1, 2, 4))
             if session != 1 or more & MULTICAST:
-                count = min(count, 1)  # each makes several
+                count = min(count, 1)  # each request makes several frames
             out = bytearray(frame(op | more, session, count, fields, rng.randbytes(rng.randrange(40, 1400))))
             if rng.random() < 0.2:
-                out[12:14] = b"\x81\x00"  # to the kernel this is a tagged frame
+                out[12:14] = b"\x81\x00"  # the kernel sees a tagged frame
             yield bytes(out)
     yield frame(op, 1, 1, 2, rng.randbytes(8_900))
 
@@ -177,7 +178,7 @@ def test_frames_enter_again_alike(switch: Switch, namespace: Namespace) -> None:
 def test_sessions_are_read_back_and_cut_clones(ebpf: Switch, namespace: Namespace) -> None:
     rng = random.Random(5)
     ebpf.session(4, CloneSession([(3, 7), (2, 8)], 60, 3))
-    ebpf.session(5, CloneSession([(3, 7)], 4))  # less than its headers, which stay
+    ebpf.session(5, CloneSession([(3, 7)], 4))  # shorter than the headers, which stay
     wanted = p4r.Entity()
     wanted.packet_replication_engine_entry.clone_session_entry.session_id = 4
     (read,) = ebpf.client.read(wanted)

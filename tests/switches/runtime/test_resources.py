@@ -1,4 +1,4 @@
-"""Meters and counters, of arrays and of entries, and idle timeouts."""
+"""Meters and counters, of arrays and of table entries, and idle timeouts."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def frame(kind: int, a: int) -> bytes:
 @pytest.mark.parametrize(
     ("sizes", "colours"),
     [
-        # RFC 2698, section 3: a packet is red when the peak bucket has too little, and then takes nothing;
-        # yellow when the committed one has, and then takes from the peak bucket alone.
+        # RFC 2698, section 3. If the peak bucket has too little, a packet is red and takes nothing. If the
+        # committed bucket has too little, it is yellow and takes from the peak bucket only.
         ([100, 100, 100, 100], [GREEN, GREEN, YELLOW, RED]),
         ([250, 100, 50], [YELLOW, RED, GREEN]),
         ([301, 300, 1], [RED, YELLOW, RED]),
@@ -59,8 +59,8 @@ def test_colours_are_those_of_rfc_2698(sizes: list[int], colours: list[int]) -> 
 def test_buckets_fill_at_their_rates_up_to_their_bursts() -> None:
     meter = Meter(1_000, 100, 2_000, 200)
     assert [meter.colour(100, 0) for _ in range(3)] == [GREEN, YELLOW, RED]
-    assert meter.colour(100, 49_000) == RED  # 98 in the peak bucket
-    assert meter.colour(100, 50_000) == YELLOW  # 100, and 50
+    assert meter.colour(100, 49_000) == RED  # the peak bucket has 98
+    assert meter.colour(100, 50_000) == YELLOW  # the buckets have 100 and 50
     assert meter.colour(100, 10_000_000) == GREEN
     assert meter.tokens == [100, 0]
 
@@ -106,7 +106,7 @@ def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
         yield Switch(client)
 
 
-# So slow that nothing comes back within a test: a token takes more than eleven days.
+# A token takes more than eleven days, so no token comes back during a test.
 SLOW = 1
 
 
@@ -127,7 +127,7 @@ def test_bursts_are_marked_alike(switch: Switch, namespace: Namespace) -> None:
         if rates is not None:
             s.model.direct_meters["I.limited", rule] = Meter(*rates)
     compare_frames(namespace, s.model, [frame(rng.randrange(4), rng.randrange(4)) for _ in range(40)])
-    # Configured anew, buckets are full again; without a configuration everything is green.
+    # After a new configuration, buckets are full again. Without a configuration, every packet is green.
     s.client.write(s.meter("I.by_packets", 1, (0, 1, 0, 2)), s.meter("I.by_bytes", 1, None))
     s.model.meters["I.by_packets", 1] = Meter(0, 1, 0, 2)
     del s.model.meters["I.by_bytes", 1]
@@ -175,7 +175,7 @@ def test_meters_read_back_and_break_rules(ebpf: Switch) -> None:
     s.client.write(direct)
     (again,) = s.client.read(p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry()))
     assert again.direct_meter_entry.config.pburst == 1
-    # MODIFY without a configuration brings back the default (specification, section 9.1.7).
+    # MODIFY without a configuration restores the default (specification, section 9.1.7).
     s.client.write(modify(s.entry(1, action="I.note")))
     (again,) = s.client.read(p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry()))
     assert not again.direct_meter_entry.HasField("config")
@@ -236,7 +236,7 @@ def test_colours_are_counted(ebpf: Switch, namespace: Namespace) -> None:
     s.client.write(writing)
     (read,) = s.client.read(direct)
     assert counts(read.direct_meter_entry.counter_data.green) == (0, 8)
-    # A configuration leaves them as they are; what is written, they go on from.
+    # A configuration does not change the counters. If they are written, they continue from the new value.
     s.client.write(s.meter("I.by_packets", 1, (0, 1, 0, 3)))
     again = s.meter("I.by_packets", 1, (0, 9, 0, 9))
     again.entity.meter_entry.counter_data.red.packet_count = 40
@@ -256,7 +256,7 @@ def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Name
     s = ebpf
     s.client.write(insert(s.entry(1)))
     s.model.rules["I.limited"] = [Rule((Exact(1),), "I.mark", (7,))]
-    # Not configured, it leaves the colour as the program had set it, as in BMv2.
+    # A meter without a configuration leaves the colour that the program had set, as in BMv2.
     compare_frames(namespace, s.model, [frame(1, 1), frame(1, 9), frame(1, 9)])
     default = s.names.entry("I.limited", {})
     default.is_default_action = True
@@ -288,7 +288,7 @@ def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Name
     assert counts(entry.counter_data) == (103, 3 * SIZE)
     assert entry.meter_config.pburst == 2 * SIZE
     assert counts(entry.meter_counter_data.yellow) == (1, SIZE)
-    # Entries are counted for themselves.
+    # Each entry has its own counter.
     (hit,) = s.client.read(p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry()))
     assert counts(hit.direct_counter_entry.data) == (1, SIZE)
 
@@ -319,7 +319,7 @@ def locked() -> Iterator[Bench]:
 
 
 def test_counting_under_the_lock_of_registers(locked: Bench) -> None:
-    """Counting goes on behind the lock: only where it was asked for, with the index of that moment."""
+    """A frame counts after the lock is released: only if the program asks, at the index of that time."""
     frames = [bytes([op, cell]) + bytes(60) for op in (0, 1, 1, 2) for cell in (0, 3, 9)]
     seen: set[int] = set()
     for f in frames:

@@ -52,7 +52,7 @@ def test_hashes_have_the_check_values_of_their_catalogue() -> None:
     assert HASHES["crcCCITT"](text) == 0x29B1
     assert HASHES["identity"](text) == int.from_bytes(text[:8], "big")
     assert HASHES["xor16"](b"\x12\x34\xff") == 0x1234 ^ 0xFF00
-    # RFC 1071, section 3: the sum of these is ddf2.
+    # RFC 1071, section 3: the sum of these bytes is ddf2.
     assert HASHES["csum16"](bytes.fromhex("0001f203f4f5f6f7")) == ~0xDDF2 & 0xFFFF
 
 
@@ -83,19 +83,19 @@ DOWN: set[int] = set()
 
 def test_places_go_by_the_handles_that_bmv2_gives(state: ProfileState) -> None:
     tx = Transaction()
-    for member in (7, 3, 5):  # handles 0, 1, 2
+    for member in (7, 3, 5):  # they get the handles 0, 1, 2
         state.insert_member(member, action(member), tx)
     state.insert_group(1, {3: Share(1), 5: Share(1), 7: Share(1)}, 0, tx)
     assert numbers(state, 1) == [7, 3, 5]
-    # The second place of 5 gets handle 3, the second and third of 7 handles 4 and 5: members go by id.
+    # Members get handles in the order of their ids: 5's second place gets 3, and 7's others 4 and 5.
     state.modify_group(1, {7: Share(3), 5: Share(2)}, tx)
     assert numbers(state, 1) == [7, 5, 5, 7, 7]
-    state.delete_member(3, tx)  # frees handle 1, which the third place of 5 then takes
+    state.delete_member(3, tx)  # this frees handle 1 for the third place of 5
     state.modify_group(1, {7: Share(3), 5: Share(3)}, tx)
     assert numbers(state, 1) == [7, 5, 5, 5, 7, 7]
-    # Another group needs only one place of each; the handles of the first stay.
+    # Another group needs only one place of each member. The handles of the first group stay.
     state.insert_group(2, {5: Share(1), 7: Share(1)}, 0, tx)
-    state.delete_group(1, tx)  # now handles 1 to 5 but 2 are free again
+    state.delete_group(1, tx)  # now the handles 1, 3, 4 and 5 are free again
     state.insert_member(9, action(9), tx)
     state.modify_group(2, {5: Share(1), 7: Share(1), 9: Share(2)}, tx)
     assert numbers(state, 2) == [7, 9, 5, 9]
@@ -141,7 +141,7 @@ def test_a_member_whose_port_has_no_link_is_left_out(state: ProfileState) -> Non
         state.link_changed(2, change)
         assert len(change.changes) == 1
         assert numbers(state, 1) == [1, 3]
-        state.link_changed(4, change)  # nobody watches that one
+        state.link_changed(4, change)  # no group watches this port
         assert len(change.changes) == 1
     finally:
         DOWN.discard(2)
@@ -172,7 +172,7 @@ def bench() -> Iterator[Bench]:
 
 
 def set_up(bench: Bench, members: dict[int, int], groups: dict[int, dict[int, int]]) -> None:
-    """Members (id -> kind of action) and groups (id -> member -> weight) in all three selectors."""
+    """Write members (id -> kind of action) and groups (id -> member -> weight) into all three selectors."""
     for name, profile in bench.running.profiles.items():
         for table in bench.tables.values():
             if table.layout.profile == name:
@@ -269,10 +269,10 @@ def frames(rng: random.Random, count: int) -> list[bytes]:
 
 @pytest.mark.root
 def test_groups_choose_as_bmv2_does(switch: Switch, namespace: Namespace) -> None:
-    """Members, weights and groups changed in between; the places are in the order of BMv2's handles."""
+    """Members, weights and groups change in between. The places are in the order of BMv2's handles."""
     s, rng = switch, random.Random(3)
     for profile in ("I.by_crc16", "I.by_crc32", "I.by_identity"):
-        # Handles: member 7 has 0, 3 has 1, 5 has 2.
+        # The handles: member 7 has 0, member 3 has 1, member 5 has 2.
         for number in (7, 3, 5):
             s.client.write(put_in(s.member(profile, number, "I.mark", number)))
         s.client.write(put_in(s.group(profile, 1, {3: 1, 5: 2, 7: 3}, 16 if profile == "I.by_crc16" else 0)))
@@ -288,7 +288,7 @@ def test_groups_choose_as_bmv2_does(switch: Switch, namespace: Namespace) -> Non
         s.client.write(insert(s.entry(table, match, **to)))
         s.model.rules[table] = [rule]
     compare_frames(namespace, s.model, frames(rng, 60))
-    # A member is withdrawn, another comes and takes its handle.
+    # A member is withdrawn, and another one gets its handle.
     for profile in ("I.by_crc16", "I.by_crc32"):
         size = 16 if profile == "I.by_crc16" else 0
         s.client.write(change(s.group(profile, 1, {5: 2, 7: 3}, size)))
@@ -321,7 +321,7 @@ def test_one_shots_choose_as_bmv2_does_and_read_back(switch: Switch, namespace: 
     compare_frames(namespace, s.model, frames(rng, 60))
     found = {e.table_entry.table_id: e.table_entry for e in s.client.read(p4r.Entity(table_entry={}))}
     assert (found[first.table_id], found[second.table_id]) == (first, second)
-    # The new group is made before the old one goes, so its handles are other ones.
+    # The new group is made before the old one is deleted, so it gets other handles.
     second = s.one_shot("I.again", {"hdr.key.c": 1}, (3, "I.mark", 10), (1, "I.mark", 11))
     s.client.write(modify(second))
     s.model.profiles["I.by_crc32"].groups[1] = [10, 10, 10, 11]
@@ -341,7 +341,7 @@ def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
 
 @pytest.mark.root
 def test_members_and_groups_break_rules(ebpf: Switch) -> None:
-    """Each update of one batch, with the code that the specification names; section numbers are of 1.4."""
+    """Each update of a batch, with the code that the specification (1.4) names. Comments are its sections."""
     s, size = ebpf, "I.by_crc16"
     watch = s.group(size, 5, {1: 1}, 16)
     watch.action_profile_group.members[0].watch_port = b"\x09"
@@ -358,13 +358,13 @@ def test_members_and_groups_break_rules(ebpf: Switch) -> None:
     updates = [
         (put_in(s.member(size, 1, "I.mark", 5)), Code.OK),
         (put_in(s.member(size, 2, "I.note")), Code.OK),
-        (put_in(s.member(size, 1, "I.mark", 5)), Code.ALREADY_EXISTS),  # 9.2.1
+        (put_in(s.member(size, 1, "I.mark", 5)), Code.ALREADY_EXISTS),  # section 9.2.1
         (change(s.member(size, 9, "I.mark", 5)), Code.NOT_FOUND),
         (put_in(no_action), Code.INVALID_ARGUMENT),
         (put_in(zero), Code.INVALID_ARGUMENT),
         (put_in(foreign), Code.INVALID_ARGUMENT),
         (put_in(nobody), Code.NOT_FOUND),
-        (put_in(s.group(size, 1, {1: 1, 2: 2}, 16)), Code.OK),  # 9.2.2
+        (put_in(s.group(size, 1, {1: 1, 2: 2}, 16)), Code.OK),  # section 9.2.2
         (put_in(s.group(size, 1, {1: 1}, 16)), Code.ALREADY_EXISTS),
         (put_in(s.group(size, 2, {1: 1, 7: 1}, 16)), Code.NOT_FOUND),
         (put_in(s.group(size, 2, {1: 0}, 16)), Code.INVALID_ARGUMENT),
@@ -376,7 +376,7 @@ def test_members_and_groups_break_rules(ebpf: Switch) -> None:
         (change(s.group(size, 1, {1: 1}, 15)), Code.INVALID_ARGUMENT),
         (change(s.group(size, 4, {1: 1}, 16)), Code.NOT_FOUND),
         (p4r.Update(type=gone, entity=s.member(size, 1, "I.note")), Code.FAILED_PRECONDITION),
-        (insert(s.entry("I.pick", {}, group=1)), Code.OK),  # 9.1.2
+        (insert(s.entry("I.pick", {}, group=1)), Code.OK),  # section 9.1.2
         (insert(s.entry("I.pick", {"hdr.key.b": (0, 1)}, group=7)), Code.NOT_FOUND),
         (insert(s.entry("I.pick", {"hdr.key.b": (0, 1)}, member=7)), Code.NOT_FOUND),
         (insert(s.names.entry("I.pick", {"hdr.key.b": (0, 1)}, "I.note")), Code.INVALID_ARGUMENT),
@@ -385,7 +385,7 @@ def test_members_and_groups_break_rules(ebpf: Switch) -> None:
         (p4r.Update(type=gone, entity=s.group(size, 1, {}, 0)), Code.FAILED_PRECONDITION),
         (insert(s.one_shot("I.again", {"hdr.key.c": 1}, (1025, "I.mark", 1))), Code.RESOURCE_EXHAUSTED),
         (insert(s.one_shot("I.again", {"hdr.key.c": 1}, (1, "I.mark", 1))), Code.OK),
-        (put_in(s.member("I.by_crc32", 1, "I.note")), Code.INVALID_ARGUMENT),  # 9.2.3
+        (put_in(s.member("I.by_crc32", 1, "I.note")), Code.INVALID_ARGUMENT),  # section 9.2.3
         (delete(s.entry("I.pick", {}, group=1)), Code.OK),
         (p4r.Update(type=gone, entity=s.group(size, 1, {}, 0)), Code.OK),
         (p4r.Update(type=gone, entity=s.member(size, 1, "I.note")), Code.OK),
@@ -423,12 +423,12 @@ def test_a_watched_port_that_loses_its_link(ebpf: Switch, namespace: Namespace) 
         send, hear = (namespace.packet_socket(h) for h in ("h1", "h2"))
         ((_, want),) = s.model.run(1, odd)
         deadline = time.monotonic() + 60
-        while True:  # the switch hears of the link a moment later
+        while True:  # the switch notices the link a moment later
             send.send(odd)
             if receive(hear, 1) == [want]:
                 break
             assert time.monotonic() < deadline
-            assert receive(hear, 1, 0.01) == []  # nothing more comes: frames are not sent faster than taken
+            assert receive(hear, 1, 0.01) == []  # no more frames arrive
         for each in (send, hear):
             each.close()
         compare_frames(namespace, s.model, [odd, even], ports=(1, 2))

@@ -1,4 +1,4 @@
-"""Real frames over real interfaces: the compiled switch program between veth pairs, run by P4Runtime."""
+"""The compiled switch program between veth pairs, run by P4Runtime: real frames over real interfaces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SIZES = (55, 60, 154, 1500, 4200, 8900, 9014)
 
 
 class Chain:
-    """h1 - s1 - s2 - s3 - h2, each switch with one neighbour on port 1 and one on port 2."""
+    """h1 - s1 - s2 - s3 - h2. Each switch has one neighbour on port 1 and one on port 2."""
 
     def __init__(self, ns: Namespace, log_dir: Path, info: p4i.P4Info, json: bytes) -> None:
         self.ns, self.names = ns, Names(info)
@@ -138,7 +138,7 @@ def test_both_directions(chain: Chain) -> None:
 def test_what_cannot_go_on_is_dropped_and_counted(chain: Chain, frame: bytes, reason: int) -> None:
     before = chain.count(1, "MrcIngress.drops", reason)
     chain.h1.send(frame)
-    # A frame that does pass, sent after it on the same path, says when there is no more to wait for.
+    # A valid frame follows on the same path. When it arrives, no earlier frame can still come.
     chain.h1.send(ipv6_frame(sid(1, 2, 3, 4)))
     (got,) = receive(chain.h2, 1)
     assert got[38:54] == sid(4).to_bytes(16, "big")
@@ -186,7 +186,7 @@ def test_a_loss_ratio_is_binomial(chain: Chain) -> None:
         for _ in range(n // 100):
             for _ in range(100):
                 chain.h1.send(ipv6_frame(sid(1, 2, 3, 4)))
-            # What s2 has counted as lost says how many are still to come.
+            # The drops that s2 counted tell how many frames are still to come.
             done = chain.count(2, "MrcIngress.drops", 5)[0] - lost
             got += len(receive(chain.h2, 100, 0.05))
         done = chain.count(2, "MrcIngress.drops", 5)[0] - lost
@@ -216,23 +216,23 @@ def test_corruption_flips_one_bit_that_the_icrc_covers(chain: Chain) -> None:
         assert (other.bit_count(), got[54:]) == (1, plain[54:])
     finally:
         chain.clients[2].write(delete(entry))
-    assert len(flipped) > 15  # of 24; each as likely as the next
+    assert len(flipped) > 15  # of 24 possible bits, all equally likely
 
 
 def test_a_rate_cut_lets_a_burst_through_and_loses_the_rest(chain: Chain) -> None:
-    """So slow that hardly a frame more becomes due while the test runs."""
-    byte_time = 2**32 - 1  # 64 us a byte, the slowest there is
-    entry = chain.fault(2, OUT_FAULT, 2, "limit_rate", byte_time, 1024 * 10**6)  # a second ahead
+    """The rate is so low that almost no frame becomes due during the test."""
+    byte_time = 2**32 - 1  # 64 us for a byte, the lowest rate there is
+    entry = chain.fault(2, OUT_FAULT, 2, "limit_rate", byte_time, 1024 * 10**6)  # a backlog of one second
     lost = chain.count(2, "MrcEgress.egress_drops", 6)[0]
     try:
-        for _ in range(40):  # each takes 64 ms
+        for _ in range(40):  # each frame takes 64 ms
             chain.h1.send(ipv6_frame(sid(1, 2, 3, 4), 1000))
         got = receive(chain.h2, 40, 0.5)
     finally:
         chain.clients[2].write(delete(entry))
     lost = chain.count(2, "MrcEgress.egress_drops", 6)[0] - lost
     assert len(got) + lost == 40
-    assert 16 <= len(got) <= 24  # 16 fill a second; a machine that dawdles may earn some more
+    assert 16 <= len(got) <= 24  # 16 fill a second; on a slow machine some more become due
     chain.h1.send(ipv6_frame(sid(1, 2, 3, 4)))
     assert len(receive(chain.h2, 1)) == 1
 
@@ -305,7 +305,7 @@ def test_a_failed_write_still_says_when(chain: Chain) -> None:
 
 
 def test_vlan_tags_and_labels_on_real_frames(namespace: Namespace, tmp_path: Path) -> None:
-    """Frames that grow and shrink at every size, and tags that the kernel takes out on arrival."""
+    """Frames grow and shrink at every size, and the kernel removes tags on arrival."""
     info = read_p4info(DATA / "stacks.p4info.txtpb")
     names = Names(info)
     for i in (1, 2):

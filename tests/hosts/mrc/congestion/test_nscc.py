@@ -1,4 +1,4 @@
-"""NSCC by pencil and paper: each expected figure is worked out in the comment beside it."""
+"""NSCC by hand: a comment next to each expected value shows its computation."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,12 +31,12 @@ KNOBS = {
 def nscc(cwnd=10_000, *, trim=True, **changes):
     control = Nscc(NsccConfig(**{**KNOBS, **changes}), MTU, trim=trim)
     control._set(cwnd)
-    # The first acknowledgement starts the clock; it has no RTT and so decides nothing.
+    # The first acknowledgement starts the clock. It has no RTT, so it does not change the window.
     control.on_ack(0, 0, None, False, 0)
     return control
 
 
-# What is derived
+# Derived settings
 
 
 def test_derived_knobs():
@@ -53,7 +53,7 @@ def test_derived_knobs():
 
 def test_derived_knobs_where_switches_do_not_trim():
     c = NsccConfig(base_rtt_ns=12_000, link_bps=200_000_000_000).resolve(4096, trim=False)
-    # a = 2, target = one base RTT, b = 1; and 4 targets of delay call for quick adapt.
+    # a = 2, target = one base RTT, b = 1. A delay of 4 targets triggers quick adapt.
     assert (c.target_delay_ns, c.qa_threshold_ns) == (12_000, 48_000)
     assert c.alpha == pytest.approx(4 * 2 * 4096 / 12_000)
 
@@ -64,17 +64,17 @@ def test_the_first_window_is_the_largest():
 
 def test_the_base_rtt_falls_to_a_smaller_sample_and_the_largest_window_follows():
     control = Nscc(NsccConfig(base_rtt_ns=100_000, link_bps=1_000_000_000), MTU, trim=True)
-    # 1.5 * 1 Gbit/s * 100 us = 18,750 B.
+    # The largest window is 1.5 * 1 Gbit/s * 100 us = 18,750 B.
     assert control.cwnd_bytes == 18_750
     control.on_ack(0, 0, 80_000, True, 0)
-    # 80 us: 15,000 B. The target stays at 75 us.
+    # With an RTT of 80 us the largest window is 15,000 B. The target stays at 75 us.
     assert (control.base_rtt_ns, control.max_cwnd_bytes, control.cwnd_bytes) == (80_000, 15_000, 15_000)
     assert control.config.target_delay_ns == 75_000
     for rtt_ns in (90_000, 0, None):
         control.on_ack(1, 0, rtt_ns, True, 0)
         assert control.base_rtt_ns == 80_000
     control.on_ack(2, 0, 10_000, True, 0)
-    # 1875 B, but never less than eight packets.
+    # The window would be 1875 B, but it is never less than eight packets.
     assert control.cwnd_bytes == 8 * MTU
 
 
@@ -96,7 +96,7 @@ def test_a_measured_base_rtt_takes_the_place_of_the_given_one():
     assert control.cwnd_bytes == 750_000, "2.9 ms of delay are below the new target"
 
 
-# The quadrants
+# The quadrants: delay below or above the target, with or without a mark
 
 
 def test_proportional_increase_is_gathered_until_the_bytes_suffice():
@@ -105,26 +105,26 @@ def test_proportional_increase_is_gathered_until_the_bytes_suffice():
     control.on_ack(2_000, 4000, 14_000, False, 0)
     assert control.cwnd_bytes == 10_000, "8000 bytes are not more than 8000"
     control.on_ack(3_000, 1000, 14_000, False, 0)
-    # Delay 4 us, 6 us to spare: 0.5 * 9000 * 6000 = 27,000,000; over 10,000 that is 2700.
+    # Delay 4 us, 6 us below the target: 0.5 * 9000 * 6000 = 27,000,000; divided by 10,000: 2700.
     assert control.cwnd_bytes == 12_700
 
 
 def test_fair_increase_and_eta_when_the_period_is_over():
     control = nscc()
     control.on_ack(10_000, 2000, 25_000, False, 0)
-    # Delay 15 us: 3000 * 2000 = 6,000,000; over 10,000 that is 600. And eta, 100.
+    # Delay 15 us: 3000 * 2000 = 6,000,000; divided by 10,000: 600. Plus eta, 100.
     assert control.cwnd_bytes == 10_700
     control.on_ack(15_000, 2000, 25_000, False, 0)
     assert control.cwnd_bytes == 10_700
     control.on_ack(20_000, 0, 25_000, False, 0)
-    # 6,000,000 / 10,700 = 560.7, and eta.
+    # The increase is 6,000,000 / 10,700 = 560.7, plus eta.
     assert control.cwnd_bytes == 11_360
 
 
 def test_an_increase_by_bytes_neither_brings_eta_nor_ends_the_period():
     control = nscc()
     control.on_ack(9_000, 9000, 25_000, False, 0)
-    # 3000 * 9000 / 10,000.
+    # The increase is 3000 * 9000 / 10,000.
     assert control.cwnd_bytes == 12_700
     control.on_ack(10_000, 0, 25_000, False, 0)
     assert control.cwnd_bytes == 12_800
@@ -136,7 +136,7 @@ def test_ecn_with_delay_decreases_at_most_once_per_base_rtt():
     # Average delay 20 us, target 10: 1 - 0.8 * 10/20 = 0.6.
     assert control.cwnd_bytes == 6_000
     control.on_ack(10_999, 1000, 30_000, True, 0)
-    # No second decrease yet; but a period is over, and eta comes come what may.
+    # There is no second decrease yet. But a period is over, which always adds eta.
     assert control.cwnd_bytes == 6_100
     control.on_ack(11_000, 1000, 30_000, True, 0)
     assert control.cwnd_bytes == 3_660
@@ -154,19 +154,19 @@ def test_a_smaller_base_rtt_lets_decreases_follow_sooner():
 def test_one_decrease_goes_no_further_than_max_md_jump():
     control = nscc(max_md_jump=0.75)
     control.on_ack(1_000, 1000, 49_000, True, 0)
-    # 1 - 0.8 * 29/39 = 0.405 would be less.
+    # 1 - 0.8 * 29/39 = 0.405 would be below the limit.
     assert control.cwnd_bytes == 7_500
 
 
 def test_the_average_decides_how_far_a_decrease_goes():
     control = nscc(delay_weight=0.25)
     control.on_ack(1_000, 1000, 26_000, True, 0)
-    # Average = 0.25 * 16 us = 4 us, below the target: one late packet is no reason.
+    # Average = 0.25 * 16 us = 4 us, below the target: one late packet does not decrease the window.
     assert control.cwnd_bytes == 10_000
     for _ in range(4):
         control.on_ack(1_000, 0, 50_000 - 1, True, 0)
-    # The average moves a quarter of the way each time: 12.999, 19.750, ...: past the target with the second.
-    # 4 -> 12.99975 us: 1 - 0.8 * 2.99975 / 12.99975 = 0.8154.
+    # The average moves by a quarter of the distance each time: 4, 12.99975, 19.750, ... us. The second value
+    # is above the target, so the window is multiplied by 1 - 0.8 * 2.99975 / 12.99975 = 0.8154.
     assert control.cwnd_bytes == 8_153
 
 
@@ -175,7 +175,7 @@ def test_fast_increase_after_a_whole_window_without_delay():
     control.on_ack(100, 10_000, 10_500, False, 0)
     assert control.cwnd_bytes == 10_000
     control.on_ack(200, 2_000, 10_500, False, 0)
-    # 12,000 > 10,000 in a row without delay: half of these 2000 bytes.
+    # 12,000 > 10,000 bytes in a row without delay: the window grows by half of these 2000 bytes.
     assert control.cwnd_bytes == 11_000
     control.on_ack(300, 2_000, 12_000, False, 0)
     control.on_ack(400, 2_000, 10_500, False, 0)
@@ -185,7 +185,7 @@ def test_fast_increase_after_a_whole_window_without_delay():
 def test_fast_increase_takes_the_place_of_the_proportional_one():
     control = nscc(adjust_bytes_threshold=12_000, adjust_period_ns=1 << 30)
     control.on_ack(100, 12_000, 10_000, False, 0)
-    # 12,000 > 10,000 at once: + 6000, and nothing gathered for when more than 12,000 B came.
+    # 12,000 > 10,000 at once: + 6000. No proportional increase is saved for the end of the period.
     assert control.cwnd_bytes == 16_000
     control.on_ack(200, 1, 10_500, True, 0)
     assert control.cwnd_bytes == 16_000
@@ -215,7 +215,7 @@ def test_ecn_never_changes_the_window_while_delay_is_below_target(history):
             control.on_inferred_loss(size)
             assert control.cwnd_bytes <= before
         else:
-            # What earlier acknowledgements gathered takes effect before the one that is looked at.
+            # The saved increase must take effect before the acknowledgement under test.
             control.on_ack(now, 8001, 10_000, True, 0)
             before = control.cwnd_bytes
             control.on_ack(now, size, rtt, ecn, size)
@@ -228,7 +228,7 @@ def test_a_mark_with_little_delay_changes_nothing_though_the_average_is_high():
     control = nscc(delay_weight=0.5)
     control.average_delay_ns = 20_000.0
     control.on_ack(1_000, 1_000, 14_000, True, 0)
-    # 4 us of delay; the average is 12 us, and the target 10.
+    # The delay is 4 us, the average 12 us, and the target 10 us.
     assert (control.average_delay_ns, control.cwnd_bytes) == (12_000, 10_000)
 
 
@@ -242,16 +242,16 @@ def test_an_inferred_loss_costs_its_size_and_nothing_more():
     assert control.cwnd_bytes == 48_000
     for now in (20_000, 40_000, 60_000):
         control.on_ack(now, 1_000, 15_000, True, 0)
-    # 1000 B a round trip are far below the gate: a flow with little to send. Three times eta.
+    # 1000 B a round trip are far below the gate, as the flow has little to send. The window grows by 3 eta.
     assert control.cwnd_bytes == 48_300
     control.on_inferred_loss(100_000)
     assert control.cwnd_bytes == MTU, "never below one packet"
 
 
 def trimmed():
-    """Return a control that a trim made adapt at 20 us to 9000 B, while 24,000 B were in flight."""
+    """Return a control that adapted to 9000 B at 20 us because of a trim, with 24,000 B in flight."""
     control = nscc(cwnd=50_000)
-    control.on_ack(0, 0, 10_000, True, 0)  # begins a period of base RTT + target = 20 us
+    control.on_ack(0, 0, 10_000, True, 0)  # this begins a period of base RTT + target = 20 us
     control.on_ack(10_000, 5_000, 15_000, True, 30_000)
     assert control.cwnd_bytes == 50_100, "eta"
     control.on_trim(12_000, 2_000, 28_000)
@@ -266,10 +266,10 @@ def test_after_quick_adapt_marks_and_trims_of_what_was_in_flight_are_ignored():
     control = trimmed()
     control.on_trim(21_000, 1_000, 23_000)
     control.on_ack(22_000, 22_000, 30_000, True, 1_000)
-    # 23,000 of 24,000 B.
+    # 23,000 of 24,000 B are acknowledged.
     assert control.cwnd_bytes == 9_000
     control.on_ack(23_000, 1_000, 30_000, True, 0)
-    # All of them: a delay of 20 us lowers it to 0.6, and the period that began at 10 us brings eta.
+    # All bytes are acknowledged. A delay of 20 us gives the factor 0.6, and the period since 10 us adds eta.
     assert control.cwnd_bytes == 5_500
 
 
@@ -279,7 +279,7 @@ def test_after_quick_adapt_inferred_losses_count_as_ignored_too():
     control.on_ack(21_000, 22_999, 30_000, True, 1)
     assert control.cwnd_bytes == 8_000
     control.on_ack(21_000, 1, 30_000, True, 0)
-    # 0.6 * 8000, and eta.
+    # The window is 0.6 * 8000, plus eta.
     assert control.cwnd_bytes == 4_900
 
 
@@ -287,12 +287,12 @@ def test_quick_adapt_drops_what_was_gathered():
     control = trimmed()
     control.on_ack(20_000, 0, 14_000, False, 24_000)
     assert control.cwnd_bytes == 9_100, "eta, of the period that began at 10 us"
-    control.on_ack(21_000, 7_000, 14_000, False, 17_000)  # gathers 0.5 * 7000 * 6000
+    control.on_ack(21_000, 7_000, 14_000, False, 17_000)  # saves an increase of 0.5 * 7000 * 6000
     control.on_ack(22_000, 2_000, 15_000, True, 15_000)  # a mark that is ignored
     control.on_ack(23_000, 1_500, 14_000, False, 13_500)
     assert control.cwnd_bytes == 9_100, "1500 bytes since, not 10,500"
     control.on_ack(30_000, 0, 14_000, False, 13_500)
-    # 0.5 * 1500 * 6000 / 9100 = 494.5, and eta.
+    # The increase is 0.5 * 1500 * 6000 / 9100 = 494.5, plus eta.
     assert control.cwnd_bytes == 9_694
 
 
@@ -300,7 +300,7 @@ def test_quick_adapt_drops_what_was_gathered():
 def test_gate_and_period_of_quick_adapt_follow_the_base_rtt(acked, cwnd):
     control = Nscc(NsccConfig(base_rtt_ns=100_000, link_bps=16_000_000_000), MTU, trim=True)
     control.on_ack(0, 0, 50_000, True, 0)
-    # 3 B per ns: 150,000 B at 50 us. The gate is an eighth, 18,750 B, the period 50 + 75 us.
+    # 3 B per ns: 150,000 B in 50 us. The gate is an eighth of that, 18,750 B, the period 50 + 75 us.
     control.on_ack(100_000, acked, None, False, 0)
     control.on_trim(125_000, 1_000, 0)
     assert control.cwnd_bytes == cwnd
@@ -309,7 +309,7 @@ def test_gate_and_period_of_quick_adapt_follow_the_base_rtt(acked, cwnd):
 def test_without_trims_or_delay_a_period_begins_anew():
     control = nscc(cwnd=50_000)
     control.on_ack(0, 0, 10_000, True, 0)
-    control.on_ack(20_000, 9_000, 15_000, True, 0)  # ends the period that saw 9000 B
+    control.on_ack(20_000, 9_000, 15_000, True, 0)  # this ends the period in which 9000 B were acknowledged
     control.on_ack(39_999, 3_000, 15_000, True, 0)
     control.on_trim(40_000, 1_000, 0)
     assert control.cwnd_bytes == 3_000
@@ -321,7 +321,7 @@ def test_quick_adapt_may_be_off_or_gated(changes):
     control.on_ack(0, 0, 10_000, True, 0)
     control.on_ack(10_000, 9_000, 15_000, True, 0)
     control.on_trim(20_000, 2_000, 0)
-    # Gate 4: 9000 acknowledged is not less than 100,000 / 16 = 6250. The trim costs its size; eta was added.
+    # With gate 4, 9000 is not less than 100,000 / 16 = 6250. So the trim costs only its size. Eta was added.
     assert control.cwnd_bytes == 48_100
 
 
@@ -332,7 +332,7 @@ def test_delay_alone_calls_for_quick_adapt_only_where_switches_do_not_trim(trim,
     control = nscc(cwnd=50_000, trim=trim)
     control.on_ack(0, 0, 10_000, True, 0)
     control.on_ack(20_000, 5_000, rtt_ns, False, 0)
-    # More than 4 targets of 10 us. Fair increase otherwise: 3000 * 5000 / 50,000 = 300, and eta.
+    # The delay is more than 4 targets of 10 us. Without quick adapt: 3000 * 5000 / 50,000 = 300, plus eta.
     assert control.cwnd_bytes == cwnd
 
 
@@ -350,7 +350,7 @@ def test_the_average_may_be_the_mean_of_the_last_base_rtt():
     assert control.average_delay_ns == (2_000 + 6_000) / 2
     control.on_ack(11_000, 0, None, True, 0)
     assert control.average_delay_ns == 4_000, "no sample, no change"
-    # The first sample no longer counts: it is 10,001 ns old, and a base RTT is 10 us.
+    # The first sample no longer counts: it is 10,001 ns old, more than the base RTT of 10 us.
     control.on_ack(11_001, 0, 14_000, True, 0)
     assert control.average_delay_ns == (6_000 + 4_000) / 2
     control.on_trim(11_002, 0, 0)
@@ -363,7 +363,7 @@ def test_the_average_may_be_the_mean_of_the_last_base_rtt():
         (12_000, False, True, True),  # delay below the target, no mark
         (12_000, True, True, False),
         (25_000, False, True, False),  # above the target
-        (25_000, True, True, True),  # a decrease
+        (25_000, True, True, True),  # this causes a decrease
     ],
 )
 @pytest.mark.parametrize("by_marks", [True, False])
@@ -398,7 +398,7 @@ def test_a_last_hop_trim_lowers_the_window_and_a_refusal_does_not():
 
 def test_where_queues_are_deep_their_delay_alone_does_not_quick_adapt():
     slow = MrcConfig(congestion="nscc", port_bps=25_000_000, trim=False)
-    assert slow.queue_time_ns() == 24 * 9014 * 8 * 40  # 40 ns a bit
+    assert slow.queue_time_ns() == 24 * 9014 * 8 * 40  # 40 ns for each bit
     switch = queue_setting(LinkProfile(rate_bps=25_000_000, delay_ns=0, mtu_bytes=9000), last_hop=True)
     assert slow.queue_time_ns() == pytest.approx(switch.trim_from * 1000 / TICKS_PER_US, rel=1e-5)
     assert MrcConfig(congestion="nscc").queue_time_ns() == 0
@@ -411,7 +411,7 @@ def test_where_queues_are_deep_their_delay_alone_does_not_quick_adapt():
 
 @pytest.mark.parametrize("trim", [True, False])
 def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow(trim):
-    """Four senders into one NIC, without marks: three fill the queue, the fourth has a narrow window."""
+    """Four senders into one NIC without marks. Three fill the queue, and the fourth has a small window."""
     base_ns, byte_ns = 5_600_000, 80  # 100 Mbit/s
     config = MrcConfig(
         congestion="nscc", port_bps=25_000_000, nscc=NsccConfig(link_bps=100_000_000), trim=trim
@@ -425,7 +425,7 @@ def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow(trim):
     now = 0
     for _ in range(60):
         rtt = max(base_ns, sum(flow.cwnd_bytes for flow in flows) * byte_ns)
-        for _ in range(8):  # a window is acknowledged in the course of a round trip
+        for _ in range(8):  # a window is acknowledged within one round trip
             now += rtt // 8
             for flow in flows:
                 part = flow.cwnd_bytes // 8
@@ -440,10 +440,10 @@ def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow(trim):
 def test_a_penalty_cuts_the_window_to_what_is_in_flight_and_takes_its_part():
     control = nscc()
     control.on_ack(1_000, 2_000, None, False, 8_000, penalty=64)
-    # 8000 are in flight; half of 2000.
+    # 8000 are in flight; half of 2000 is subtracted.
     assert control.cwnd_bytes == 7_000
     control.on_ack(2_000, 1_000, None, False, 20_000, penalty=127)
-    # 127 * 1000 >> 7 = 992.
+    # The cut is 127 * 1000 >> 7 = 992.
     assert control.cwnd_bytes == 6_008
     control.on_ack(3_000, 0, None, False, -300, penalty=1)
     assert control.cwnd_bytes == MTU, "never below one packet, though what is in flight may be negative"
@@ -469,7 +469,7 @@ def test_under_a_penalty_no_quadrant_increases_the_window(rtt_ns):
     control = nscc()
     for n in range(4):
         control.on_ack(2_000 * n, 12_800, rtt_ns, False, 50_000, penalty=1)
-    # Four times 12,800 / 128, though more than 8000 B came each time.
+    # The cut is four times 12,800 / 128, although more than 8000 B arrived each time.
     assert control.cwnd_bytes == 9_600
     control.on_ack(9_000, 9_000, 14_000, True, 50_000)
     assert control.cwnd_bytes == 9_600, "nothing was gathered"
@@ -478,7 +478,7 @@ def test_under_a_penalty_no_quadrant_increases_the_window(rtt_ns):
 def test_under_a_penalty_a_marked_delay_decreases_the_window():
     control = nscc()
     control.on_ack(1_000, 1_280, 30_000, True, 50_000, penalty=10)
-    # 10 * 1280 / 128 = 100, then 0.6 of it.
+    # 10 * 1280 / 128 = 100 is subtracted, then the rest is multiplied by 0.6.
     assert control.cwnd_bytes == 5_940
 
 

@@ -1,4 +1,4 @@
-"""NSCC against a model of it that was written from the description alone (`tests.support.nscc_model`)."""
+"""NSCC, compared with a model that was written only from the specification (`tests.support.nscc_model`)."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +13,14 @@ BASE_NS = 12_000
 
 
 class Model(NsccModel):
-    """The model with the two readings that UEC's text decides otherwise."""
+    """The model, with the two choices that the text of UEC decides in the other way."""
 
     FAST_REPLACES = True
-    """proportional_increase returns once fast_increase acted [UEC §3.6.13.6]."""
+    """If fast_increase acts, proportional_increase does nothing [UEC §3.6.13.6]."""
     started = False
 
     def _derive(self) -> None:
-        """Let the largest window alone follow the base RTT: UEC derives the rest from config_base_rtt."""
+        """Change only the largest window with the base RTT: UEC derives the rest from config_base_rtt."""
         if self.started:
             if self.given_max is None:
                 self.max_wnd = max(8.0 * self.mtu, 1.5 * self.link_bps * self.base_rtt / 8e9)
@@ -55,8 +55,8 @@ OTHER = st.tuples(
 )
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from([0, 100, 1_000, 9_000, BASE_NS, 21_000, 24_000]),  # time passed, ns
-        st.sampled_from([-200, 0, 4180, 20_000, 100_000, 300_000]),  # in flight, bytes
+        st.sampled_from([0, 100, 1_000, 9_000, BASE_NS, 21_000, 24_000]),  # the time since the last step, ns
+        st.sampled_from([-200, 0, 4180, 20_000, 100_000, 300_000]),  # bytes in flight
         st.one_of(ACK, ACK, ACK, OTHER),
     ),
     max_size=80,

@@ -1,4 +1,4 @@
-"""A cap on the rate: a token bucket inside a fixed window."""
+"""A limit on the rate: a token bucket in addition to a fixed window."""
 
 from dataclasses import replace
 
@@ -21,26 +21,24 @@ def test_rate_cap_lets_through_its_rate_and_no_more():
             assert due > now
             assert cap.budget_bytes(due - 1001) <= 0
             now = due
-    # 1 byte per us for 10 ms, and the burst; one packet more or less.
+    # 1 byte per us for 10 ms, plus the burst, plus or minus one packet.
     assert 11_000 - 400 <= sent <= 11_000 + 400
 
 
 def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
-    # 8 Mbit/s is a byte per us: the two packets of 400 B leave a debt of 300 B in a bucket of 500.
+    # 8 Mbit/s is a byte per us. After two packets of 400 B, the bucket of 500 B has a debt of 300 B.
     cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
     assert cap.budget_bytes(0) == 500
     for _ in range(2):
         cap.on_sent(0, 400)
     due = cap.next_send_ns(0)
-    assert (
-        700_000 <= due <= 701_001
-    )  # 300 us until it is empty, and 400 us more for another packet behind one
+    assert 700_000 <= due <= 701_001  # 300 us until the debt is paid, and 400 us more for one quantum
     assert cap.budget_bytes(due - 1001) == 0
     assert cap.budget_bytes(due) >= 401
 
 
 def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
-    # A byte per us again. After two packets of 400 B the bucket owes 300 B; at 200 us it still owes 100 B.
+    # Again a byte per us. After two packets of 400 B the debt is 300 B; at 200 us it is still 100 B.
     cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
     cap.budget_bytes(0)
     for _ in range(2):
@@ -50,7 +48,7 @@ def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
     assert cap.budget_bytes(200_000) == 400
     assert cap.next_send_ns(200_000) is None
     cap.on_sent(200_000, 400)
-    # 500 us for the debt, and the 400 more of a quantum.
+    # 500 us for the debt, and 400 us for the quantum.
     assert cap.budget_bytes(200_000) <= 0
     assert 1_100_000 <= cap.next_send_ns(200_000) <= 1_101_001
 
@@ -82,7 +80,7 @@ def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip()
 
     assert asked(100_000) == [False, False]
     assert asked(2000) == [False, True]
-    assert asked(100_000, quantum=200) == [False, True]  # at a byte per us, 200 us without anything more
+    assert asked(100_000, quantum=200) == [False, True]  # at a byte per us, 200 us without another packet
 
 
 def test_a_capped_transfer_takes_its_time_and_wakes_itself():
@@ -93,14 +91,14 @@ def test_a_capped_transfer_takes_its_time_and_wakes_itself():
     start = sim.now_ns
     sim.run(until=lambda: bool(sim.of(0, SendCompleted)))
     took = sim.of(0, SendCompleted)[0].t_ns - start
-    # (1 MiB - the burst of 64 KiB) * 8 / 400 Mbit/s = 19.66 ms, and an RTT.
+    # (1 MiB - the burst of 64 KiB) * 8 / 400 Mbit/s = 19.66 ms, plus an RTT.
     assert 19_500_000 < took < 19_900_000
     probes = [s for s in sim.sightings if s.source == 0 and not is_data(s.frame)]
     assert len(probes) <= 1, "waiting is no tail, but the first burst may leave a gap to ask about"
 
 
 def test_a_cap_before_nscc_counts_payload_alone():
-    """A full packet of 256 B counts 356 B in NSCC's window; the cap lets its payload through at the rate."""
+    """A full packet of 256 B counts as 356 B in NSCC's window. The cap limits only the payload's rate."""
     nscc = make_controller(MrcConfig(congestion="nscc", mtu_bytes=256))
     size = 256 + nscc.overhead_bytes
     config = MrcConfig(congestion="nscc", mtu_bytes=256, rate_bps=8_000_000, rate_burst_bytes=512)
@@ -114,7 +112,7 @@ def test_a_cap_before_nscc_counts_payload_alone():
             packets += 1
         else:
             now = cap.next_send_ns(now)
-    # A byte per us for 10 ms, and the burst; a packet more or less.
+    # A byte per us for 10 ms, plus the burst, plus or minus one packet.
     assert abs(packets * 256 - 10_512) <= 256
 
 
@@ -139,7 +137,7 @@ def test_a_cap_lets_through_no_more_than_the_window_before_which_it_stands():
 
 
 def capped(write_bytes=20_000):
-    """A sender whose first packet emptied the bucket of its cap, 1 Mbit/s: the next may go 32.8 ms later."""
+    """Return a sender whose first packet emptied its bucket of 1 Mbit/s: the next may go 32.8 ms later."""
     config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096, ack_timeout_exponent=16)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(write_bytes))
@@ -148,7 +146,7 @@ def capped(write_bytes=20_000):
 
 
 def test_a_capped_sender_that_is_asked_late_still_goes_on():
-    """A driver may ask for frames at any time; a moment to send at that passed meanwhile must not be lost."""
+    """A driver may ask for frames at any time. If a time to send passes in between, it must not be lost."""
     sim, sender = capped()
     start = sim.now_ns
     sim.run(5_000_000)

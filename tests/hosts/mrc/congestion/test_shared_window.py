@@ -1,4 +1,4 @@
-"""A window that all queue pairs to one destination share, and what the endpoint reports about it."""
+"""A window that all queue pairs to one destination share, and the endpoint's report about it."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def test_queue_pairs_to_one_destination_share_a_window():
     for mine, _ in qpns:
         a.post_write(mine, mine, bytes(1 << 18), region.address, region.rkey)
     burst = a.frames_to_send(sim.now_ns, None, 1000)
-    # Counted are 84 bytes a packet beyond the payload; a packet may start while the window is not full.
+    # Each packet counts 84 bytes more than its payload. A packet may start as long as the window is not full.
     assert len(burst) == -(-control.cwnd_bytes // (4096 + 84))
     for port, frame in burst:
         sim._transmit(0, port, frame)
@@ -74,7 +74,7 @@ def test_a_destroyed_qp_gives_its_share_back():
 
 
 def shared_sim(messages, **knobs):
-    """Queue pairs to one destination that share a window, and post these messages all at once."""
+    """Return a run in which queue pairs to one destination share a window and post these messages at once."""
     sim = Sim(seed=4, config=MrcConfig(sack_threshold_bytes=1, **knobs), qps=len(messages))
     region = sim.ends[1].register_memory(bytearray(1 << 17))
     for (mine, _), lengths in zip(sim.connections, messages, strict=True):
@@ -86,8 +86,9 @@ def shared_sim(messages, **knobs):
 
 @pytest.mark.parametrize("last", [0, 4096])
 def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
-    """Found by a long run of random schedules: an answer let the first go, which still counted as waiting,
-    had nothing to send when it was called, and passed nothing on.
+    """Found by random schedules: an answer let the first queue pair send.
+
+    It still counted as waiting, had nothing to send, and did not call the next queue pair.
     """
     sim = shared_sim([[4096, 8192], [last]], rate_bps=10**9, cwnd_bytes=4096)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(sim.connections[n][0] for n in (0, 0, 1))
@@ -95,10 +96,10 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
-    """One queue pair begins to wait for an acknowledgement; by then the other has emptied the bucket."""
+    """One queue pair waits for an acknowledgement. When that arrives, the other has emptied the bucket."""
     sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(mine for mine, _ in sim.connections)
-    # 8192 bytes were sent of 4097 and what 40 us earn: 1 byte per us pays the rest.
+    # There were tokens for 4097 bytes and what 40 us add, but 8192 were sent. The rest takes 1 us per byte.
     assert sim.of(0, SendCompleted)[1].t_ns > 4_000_000
 
 
@@ -133,7 +134,7 @@ def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window(
 def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     congestion, cap_bps, cwnd_bytes, rate_bps, jitter_ns, imm
 ):
-    """Answers to itself must not let a queue pair go before those that wait: turns go round."""
+    """A queue pair's own answers must not let it send before others that wait: they take turns."""
     config = MrcConfig(congestion=congestion, cwnd_bytes=cwnd_bytes, rate_bps=cap_bps, max_wimm=1)
     sim = Sim(seed=4, config=config, network=Network(port_rate_bps=rate_bps, jitter_ns=jitter_ns), qps=5)
     region = sim.ends[1].register_memory(bytearray(1 << 19))
@@ -148,14 +149,14 @@ def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     start = sim.now_ns
     sim.run(until=lambda: len(sim.of(0, SendCompleted)) == 516)
     took = {e.qpn: e.t_ns - start for e in sim.of(0, SendCompleted)}
-    # A fifth of the bytes each until the short ones are done: 320 KiB of 2.25 MiB, and what went before.
+    # Until the short writes are done, each queue pair gets a fifth: 320 KiB of 2.25 MiB, and earlier bytes.
     assert len(took) == 5
     assert max(took[mine] for mine in short) < took[long] / 2
 
 
 @pytest.mark.parametrize(("congestion", "cap_bps"), [("fixed", 10**9), ("nscc", 0), ("nscc", 10**9)])
 def test_a_closed_shared_window_holds_back_no_probe(congestion, cap_bps):
-    """What fills the window may be lost, and then only a probe opens it again."""
+    """The packets that fill the window may be lost. Then only a probe can open the window again."""
     config = MrcConfig(congestion=congestion, rate_bps=cap_bps, cwnd_bytes=4096, tail_probe_max_ns=1_000_000)
     sim = Sim(seed=4, config=config)
     lost = []

@@ -1,4 +1,4 @@
-"""What reaches congestion control: RTT samples, nominal sizes, the receiver's penalty."""
+"""The input of congestion control: RTT samples, nominal sizes, the receiver's penalty."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.mrc_pair import Pair
 from tests.support.mrc_sim import Network, Sim, mark_ce, trim
 
 NOMINAL = 8 + 12 + 4 + 16 + 4 + 40
-"""UDP, BTH, METH, RETH, ICRC, and 40: nominal size less the payload."""
+"""The nominal size of a packet without its payload: UDP, BTH, METH, RETH, ICRC, and 40."""
 
 
 # RTT samples
@@ -36,8 +36,8 @@ def transmissions(*sent):
     [
         ([(0, 1_000)], 0, 9_000),
         ([(0, 1_000), (1, 4_000)], 1, 6_000),
-        ([(0, 1_000), (1, 4_000)], 0, None),  # the first had arrived, late
-        ([(0, 1_000), (0, 4_000)], 0, None),  # either of them
+        ([(0, 1_000), (1, 4_000)], 0, None),  # the first transmission arrived late
+        ([(0, 1_000), (0, 4_000)], 0, None),  # either transmission may have arrived
         ([(0, 1_000), (1, 4_000), (2, 5_000)], 2, None),  # sent more than twice [UEC]
     ],
 )
@@ -47,7 +47,7 @@ def test_without_timestamps_a_packet_sent_again_is_dated_by_its_new_ev(sent, ans
 
 
 def test_an_echoed_timestamp_dates_either_transmission_however_long_ago():
-    wrap_ns = 128 << 16  # of the 16-bit stamp: 8.4 ms
+    wrap_ns = 128 << 16  # the 16-bit timestamp wraps after 8.4 ms
     times = (10_000, 3 * wrap_ns + 5_000)
     packet, _ = transmissions(*((0, sent_ns) for sent_ns in times))
     now_ns = 20 * wrap_ns
@@ -57,7 +57,7 @@ def test_an_echoed_timestamp_dates_either_transmission_however_long_ago():
 
 
 def retransmitted(timestamps):
-    """Return how many RTT samples the answer to a retransmission gave, and the last one."""
+    """Return the number of RTT samples from the answer to a retransmission, and the last sample."""
     sim = Sim(seed=3, config=MrcConfig(timestamps=timestamps, sack_threshold_bytes=1))
     region = sim.ends[1].register_memory(bytearray(8192))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
@@ -98,7 +98,7 @@ def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
 
 
 def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
-    """On slow links short packets would lower the base RTT, and full ones then seem to wait in queues."""
+    """On slow links short packets would lower the base RTT, and full ones would seem to wait in queues."""
 
     def base_rtt(size, byte_ns):
         knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)
@@ -111,13 +111,13 @@ def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
         sim.run(100_000_000)
         return sim.ends[0].qps[sim.qpns[0]].requester.congestion.nscc.base_rtt_ns
 
-    # The port sends a byte in 1 us: 96 bytes arrive 4 ms before 4096. A probe has 4 bytes of headers less.
+    # The port needs 1 us a byte, so 96 bytes arrive 4 ms before 4096. Headers of a probe are 4 bytes shorter.
     full = base_rtt(4096, 1000.0)
     assert base_rtt(96, 1000.0) == pytest.approx(full, abs=4_000)
     assert base_rtt(96, 0.0) <= full - 3_996_000
 
 
-# Sizes
+# Nominal sizes, which count in the window
 
 
 def test_rcvd_bytes_counts_nominal_sizes_of_packets_that_came_whole_and_once():
@@ -132,8 +132,8 @@ def test_rcvd_bytes_counts_nominal_sizes_of_packets_that_came_whole_and_once():
         sim.ends[1].receive(port, frame, 0)
         (answer,) = sim.ends[1].frames_to_send(0)
         units.append(Sack.unpack(answer[1], BTH_OFFSET + 12).rcvd_units)
-    # 4096 + 84 = 4180 B are 16.3 units; 5 B, padded to 8, with 4 of immediate data make 4276, 16.7; the
-    # duplicate nothing; and 88 more 4364, 17.05. Each is rounded up.
+    # 4096 + 84 = 4180 B are 16.3 units. 5 B, padded to 8, with 4 B of immediate data make 4276, 16.7 units.
+    # The duplicate adds nothing. 88 B more make 4364, 17.05 units. Each is rounded up.
     assert NOMINAL == 84
     assert units == [17, 17, 17, 18]
 
@@ -155,7 +155,7 @@ def test_timestamps_add_to_nominal_sizes_at_both_ends():
             units = Sack.unpack(frame, BTH_OFFSET + 12).rcvd_units
         assert control.inflight_bytes == 0
         frames += sent
-    # 61 * 4184 = 255,224 B; without the timestamp's 4 B each they would be 254,980 B, 996.02 units.
+    # 61 * 4184 = 255,224 B. Without the timestamp's 4 B each: 254,980 B, 996.02 units.
     assert units == 997 == -(-61 * 4184 // 256)
 
 
@@ -166,11 +166,11 @@ def test_a_packet_may_start_while_the_window_is_not_full(cwnd_bytes, packets):
     assert len(pair.send()) == packets
 
 
-# Losses
+# Losses, as congestion control learns of them
 
 
 class Recorder(CongestionControl):
-    """Notes what becomes of packets that do not arrive, with their nominal sizes."""
+    """Records the packets that do not arrive, with their nominal sizes."""
 
     overhead_bytes = NOMINAL
 
@@ -192,7 +192,7 @@ class Recorder(CongestionControl):
 
 
 class Reports(CongestionControl):
-    """Notes the bytes and RTTs that SACKs and NACKs of the peer report."""
+    """Records the bytes and RTTs that SACKs and NACKs of the peer report."""
 
     byte_ns = 2.0
     reads_rcvd_bytes = True
@@ -209,7 +209,7 @@ class Reports(CongestionControl):
 
 
 def reporting(*sizes):
-    """Return two ends, the frames of writes of these sizes from the first, and the notes about it."""
+    """Return two ends, the frames of writes of these sizes by the first, and the first's records."""
     notes = []
     config = MrcConfig(sack_threshold_bytes=1, transport_ack=False)
 
@@ -232,7 +232,7 @@ def test_rcvd_bytes_makes_up_for_a_lost_sack_and_counts_nothing_twice():
     late, second, third = sacks
     for sack in (second, second, late, third):
         sim.ends[0].receive(*sack, 40_000)
-    # 4180 B a packet: 8360 B are 33 units of 256 B, rounded up, and 12,540 B are 49.
+    # A packet has 4180 B. 8360 B are 33 units of 256 B, rounded up, and 12,540 B are 49 units.
     assert [n for n in notes if n] == [33 * 256, 16 * 256]
 
 
@@ -243,7 +243,7 @@ def test_the_rtt_of_a_nack_counts_as_that_of_a_full_packet():
     sim.ends[1].receive(*frames[1], 0)
     for nack in sim.ends[1].frames_to_send(0):
         sim.ends[0].receive(*nack, 40_000)
-    # 2 ns for each byte that is missing: all 4096 of the one that was trimmed, 1096 of the one refused.
+    # 2 ns for each missing byte: 4096 of the trimmed packet, and 1096 of the refused one.
     assert notes == [40_000 + 8192, 40_000 + 2192]
 
 
@@ -288,7 +288,7 @@ def test_every_nack_reaches_congestion_control_as_what_it_is():
     assert a.qps[sim.qpns[0]].requester.congestion.inflight_bytes == 0
 
 
-# Marks
+# ECN marks
 
 
 @pytest.mark.parametrize(("always_skip_after", "marks"), [(0, [0, 1, 1]), (1, [0, 2, 2]), (2, [0, 1, 2])])
@@ -342,7 +342,7 @@ def test_the_penalty_of_each_sack_acts_on_what_it_acknowledges():
     sender.receive(*answers[0], 52_000)
     assert (control.penalty, control.cwnd_bytes) == (0, first)
     sender.receive(*answers[1], 52_000)
-    # Two packets are still in flight; half of the one acknowledged comes off.
+    # Two packets are still in flight. Half of the acknowledged packet is subtracted.
     assert (control.penalty, control.cwnd_bytes) == (64, 2 * 4180 - 2090)
     sender.receive(*answers[2], 52_000)
     assert (control.penalty, control.cwnd_bytes) == (0, 2 * 4180 - 2090)

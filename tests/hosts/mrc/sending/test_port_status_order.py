@@ -1,4 +1,4 @@
-"""PORT_STATUS_UPDATEs that overtake each other: the one that was sent last holds."""
+"""If PORT_STATUS_UPDATEs overtake each other, the one that was sent last decides."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_updates_in_order_are_heeded_whatever_the_time_between():
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("up", [True, False])
 def test_ports_that_change_at_one_time_end_as_they_were_last(seed, up):
-    """Their updates have one timestamp and overtake each other: one of the first must not hold."""
+    """The updates have one timestamp and overtake each other, but an earlier one must not win."""
     sim = Sim(seed=1, planes=5, paths=2, network=Network(jitter_ns=0))
     a, b = sim.ends
     rng, now_ns = random.Random(seed), 1_000_000

@@ -1,4 +1,4 @@
-"""Who is told of a port that is down: new queue pairs and late peers, too."""
+"""Which peers learn that a port is down: also those of new queue pairs, and those that connect later."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def strangers():
 
 
 def pair(sim):
-    """Return the numbers of two new queue pairs, not yet connected."""
+    """Return the numbers of two new queue pairs, which are not connected yet."""
     return [end.create_qp() for end in sim.ends]
 
 
@@ -36,7 +36,7 @@ def connect(sim, qpns, me):
 
 
 def peer_ports(sim, qpn):
-    """Return what end 1 believes of end 0's ports."""
+    """Return the state of end 0's ports as end 1 knows it."""
     return [plane.peer_up for plane in sim.ends[1].plane_counters(qpn)]
 
 
@@ -45,7 +45,7 @@ def requests(sim):
 
 
 def write_back(sim, qpns, size):
-    """Let end 1 write to end 0, and wait until it has."""
+    """Let end 1 write to end 0, and wait until the write completes."""
     region = sim.ends[0].register_memory(bytearray(size))
     sim.ends[1].post_write(qpns[1], 1, bytes(size), region.address, region.rkey)
     sim.run(until=lambda: bool(sim.of(1, SendCompleted)))
@@ -70,7 +70,7 @@ def test_a_port_that_was_down_before_the_connection_is_announced_over_it(order, 
 
 @pytest.mark.parametrize("late_ns", [7_500_000, 60_000_000])
 def test_a_peer_that_connects_after_all_announcements_is_told_when_it_sends(late_ns):
-    """7.5 ms: the last announcement waits for its answer, though the peer never heard it."""
+    """7.5 ms: the last announcement waits for its answer, although the peer never received it."""
     sim = strangers()
     sim.ends[0].set_port_state(0, False, sim.now_ns)
     qpns = pair(sim)
@@ -148,7 +148,7 @@ def test_nics_whose_ports_were_never_down_announce_nothing():
 
 @pytest.mark.parametrize("lost", [4, 0])
 def test_an_announcement_outlives_the_queue_pair_that_carried_it(lost):
-    """All copies were lost, or the answers come when it is gone: another one to the peer takes over."""
+    """If all copies are lost, or answers come after the queue pair's end, another queue pair announces it."""
     sim = make(qps=2)
     a = sim.ends[0]
     a.set_port_state(2, False, sim.now_ns)

@@ -1,4 +1,4 @@
-"""What is in flight on an EV when a loss retires it: lost when anything overtakes it, and never a storm."""
+"""Packets in flight on a retired EV count as lost once a packet overtakes them, and cause no storm."""
 
 from collections import Counter
 
@@ -12,11 +12,11 @@ from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
 from tests.support.mrc_sim import Network, Sim, ev_value, finish, frame_psn, is_data, stream
 
 WINDOW = 64
-"""Packets in flight at most."""
+"""The largest number of packets in flight."""
 
 
 def cut(**options):
-    """Run a transfer during which one of eight paths dies without a sign."""
+    """Run a transfer during which one of eight paths fails silently."""
     options = {"timestamps": True, "sack_threshold_bytes": 1, "sack_coalesce": 1, **options}
     config = MrcConfig(rate_bps=10_000_000_000, rate_burst_bytes=4096, **options)
     network = Network(delay_ns=50_000, jitter_ns=0)
@@ -37,13 +37,13 @@ def test_what_is_in_flight_on_a_retired_ev_waits_for_no_second_window():
     assert first.reason is LossReason.GAP
     assert others
     assert {event.reason for event in others} == {LossReason.RETIRED}
-    # Sent every 3.3 us, answered after 100: each is overtaken as soon as the next packet is answered.
+    # A packet is sent every 3.3 us and answered after 100 us, so the next answer already shows an overtaking.
     for event in others:
         assert event.t_ns <= max(retired.t_ns, event.sent_ns + 100_000 + 2 * 3_400)
 
 
 def test_a_denied_ev_loses_nothing():
-    """An administrator's denylist says nothing of what is on its way."""
+    """If an administrator denies an EV, the packets on their way are not lost."""
     config = MrcConfig(sack_threshold_bytes=1)
     sim = Sim(seed=3, planes=2, paths=2, config=config, network=Network(jitter_ns=3_000))
     data, region = stream(sim, [1 << 20], imm=False)
@@ -92,7 +92,7 @@ DELAYS = st.dictionaries(
 )
 @example(seed=1, delays={(0, 0): 300_000}, jitter_ns=60_000, loss=0.01, changes=[], timestamps=False)
 def test_reordering_on_retired_evs_is_repaired_once(seed, delays, jitter_ns, loss, changes, timestamps):
-    """Slow paths look dead: what was on them is sent once more, and not over and over."""
+    """Slow paths look dead. The packets on them are sent again once, and not again and again."""
     network = Network(jitter_ns=jitter_ns, loss=loss, port_rate_bps=5_000_000_000)
     config = MrcConfig(
         timestamps=timestamps,
@@ -117,7 +117,7 @@ def test_reordering_on_retired_evs_is_repaired_once(seed, delays, jitter_ns, los
 
     retired = Counter(event.ev for event in sim.of(0, EvRetired))
     with_ev = [event for event in sim.of(0, PacketLost) if event.reason is LossReason.RETIRED]
-    # A retirement takes what was in flight on its EV, and that is counted lost once.
+    # A retirement counts the packets in flight on its EV as lost, each only once.
     assert len({(event.psn, event.sent_ns) for event in with_ev}) == len(with_ev)
     for ev, times in retired.items():
         assert sum(event.ev == ev for event in with_ev) <= times * WINDOW

@@ -1,4 +1,4 @@
-"""The rotation of EVs where a NIC's ports are not free all the time."""
+"""The rotation of EVs when a NIC's ports are busy at times."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Short packets overtake full ones on slow links: these are not lost for that."""
+"""On slow links, short packets overtake full ones. The full ones must not count as lost."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from mrclab.hosts.rdma.events import PacketLost
 from tests.support.mrc_sim import Network, Sim, stream
 
 BYTE_NS = 160
-"""Four links of 200 Mbit/s: a full packet takes 0.7 ms, a probe 25 us."""
+"""The time for a byte on four links of 200 Mbit/s: a full packet takes 0.7 ms, a probe 25 us."""
 
 
 class SlowWires(Sim):
-    """Every link of a path has to take in a whole frame before it sends it."""
+    """Every switch of a path receives a whole frame before it sends the frame on."""
 
     def _put(self, target, port, frame):
         self.network.delay_ns = 5_000 + BYTE_NS * len(frame)
@@ -22,7 +22,7 @@ class SlowWires(Sim):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("pause_ns", [0, 10_000_000])
 def test_full_packets_on_slow_links_are_not_lost_to_short_ones(seed, pause_ns):
-    """Short messages, bursts and pauses: neither short packets nor probes set the scale of losses."""
+    """With short messages, bursts and pauses, short packets and probes must not make full packets lost."""
     config = MrcConfig(congestion="nscc", max_active_evs=8, reorder_memory_ns=1_000_000)
     network = Network(jitter_ns=150_000, port_rate_bps=200_000_000)
     sim = SlowWires(seed, planes=4, paths=2, config=config, network=network)

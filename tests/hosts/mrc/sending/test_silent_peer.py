@@ -1,4 +1,4 @@
-"""A peer that answers no more: what its packets hold of a shared window, and how the queue pair ends."""
+"""A peer that no longer answers: its packets' share of a shared window, and the queue pair's end."""
 
 import pytest
 
@@ -13,7 +13,7 @@ SHARING = [{"congestion": "nscc"}, {**DEPLOYED, "max_active_evs": 12}, {"rate_bp
 
 
 def streaming(**config):
-    """Two queue pairs to one peer, which destroys its end of the first while that is sending."""
+    """Return two queue pairs to one peer. The peer destroys its end of the first while that sends."""
     sim = Sim(seed=1, config=MrcConfig(**config), qps=2, network=Network(port_rate_bps=10**9))
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     (gone, theirs), (sound, _) = sim.connections
@@ -62,7 +62,7 @@ def test_what_timed_out_counts_in_the_window_again_once_the_peer_answers():
 
 
 def test_a_peer_that_restarts_ends_the_queue_pair_with_retry_counter_exceeded():
-    """As verbs have it; with the default options, after half a minute."""
+    """Verbs define this status for a peer that is gone. With the default options it takes half a minute."""
     sim = Sim(seed=2)
     stream(sim, [100_000] * 4)
     sim.ends[1].destroy_qp(sim.qpns[1])
@@ -82,7 +82,7 @@ def test_a_silence_of_ten_seconds_ends_no_queue_pair():
 
 
 def test_a_port_that_goes_down_is_a_reason_for_silence():
-    """Packets in flight there go out on other planes at once, though the peer has not answered since."""
+    """Packets in flight there are sent again in other planes at once, without an answer of the peer."""
     sim = Sim(seed=3, planes=2, config=MrcConfig(congestion="nscc"), keep_frames=True)
     sim.network.dead_planes.update((0, 1))
     stream(sim, [20_000])

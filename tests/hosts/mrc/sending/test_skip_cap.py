@@ -1,4 +1,4 @@
-"""SKIP with a cap: at most a part of a plane's EVs sits out at once."""
+"""SKIP with a limit: only a part of a plane's EVs may be in SKIP at the same time."""
 
 import random
 
@@ -15,7 +15,7 @@ S = EvState.SKIP
 
 
 def make(planes, paths, **options):
-    """Return a set of EVs, and the list that its events come into."""
+    """Return a set of EVs, and the list to which its events are appended."""
     events = []
     remote, config = remote_paths(0, 1, planes, paths), MrcConfig(**options)
     return EvSet(7, remote, config, random.Random(1), events.append), events

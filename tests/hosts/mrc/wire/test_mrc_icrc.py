@@ -1,4 +1,4 @@
-"""The ICRC against a slow, literal reading of the RoCEv2 rule."""
+"""The ICRC, compared with a slow, literal implementation of the RoCEv2 rule."""
 
 import random
 import zlib
@@ -20,7 +20,7 @@ def literal_crc(data: bytes) -> int:
 
 
 def literal_icrc(ipv6_udp: bytes, rest: bytes) -> bytes:
-    """Eight bytes of ones, then all, with class, label, hop limit, checksum and byte 4 as ones."""
+    """Return the CRC over 8 bytes of ones and the packet, with all fields that may change set to ones."""
     data = bytearray(ipv6_udp + rest)
     data[0] |= 0x0F
     data[1:4] = b"\xff" * 3
@@ -60,7 +60,7 @@ def test_switches_may_rewrite_what_is_masked():
     sim.ends[0].post_write(sim.qpns[0], 1, b"z" * 100, region.address, region.rkey)
     ((port, frame),) = sim.ends[0].frames_to_send(sim.now_ns)
     changed = bytearray(frame)
-    changed[38:54] = bytes(16)  # outer destination: shifted at every hop
+    changed[38:54] = bytes(16)  # outer destination: switches shift it at every hop
     changed[15] |= 0x30  # CE
     changed[21] = changed[61] = 3  # hop limits
     changed[55] |= 0xF0  # inner traffic class

@@ -1,6 +1,6 @@
 """Whole control packets of an endpoint, from the BTH to before the ICRC, byte for byte.
 
-The expected bytes were written out by hand from the layouts of the specification's tables.
+The expected bytes were written by hand from the layouts in the specification's tables.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from tests.support.mrc_sim import ev_value, mark_ce, trim
 
 
 def laid_out(*fields):
-    """Join fields of hexadecimal, spaces for the eye."""
+    """Join fields of hexadecimal digits, and remove the spaces."""
     return "".join(fields).replace(" ", "")
 
 
@@ -38,14 +38,14 @@ def test_data_of_three_messages(timestamps):
 
     def expected(opcode, n, flags, second, meth, va, length, rest):
         head = bth(opcode, pair.qpn_b, pair.psn + n, flags | ts, second)
-        reth = f"{address + va:016x} {rkey} {length:08x}"  # this packet's address, the message's length
+        reth = f"{address + va:016x} {rkey} {length:08x}"  # packet's address, message's length
         return laid_out(head, meth, stamp, reth, rest)
 
     assert frames == [
         expected(0xC6, 0, 0x00, 0x00, "0000 0000", 0x10, 5000, 4096 * "00"),
         expected(0xC8, 1, 0x80, 0x00, "0000 0000", 0x10 + 4096, 5000, 904 * "00"),
         expected(0xCB, 2, 0x80, 0x00, "0000 0001", 0x2000, 100, "cafef00d" + 100 * "00"),
-        # RQMSN counts the messages with immediate alone; three bytes of padding.
+        # RQMSN counts only the messages with immediate. There are three bytes of padding.
         expected(0xCB, 3, 0x80, 0x30, "0001 0002", 0x3000, 1, "00000007" + 4 * "00"),
     ]
 
@@ -85,7 +85,7 @@ def test_sack_of_a_marked_packet():
         == laid_out(
             bth(0xDC, pair.qpn_a, pair.psn),
             "0020",  # type 0, next 0, M = 1 (SKIP_ONCE) in bits 6:5, pr 0
-            "0000",  # ack_psn_offset: the cumulative PSN is the trigger
+            "0000",  # ack_psn_offset: the cumulative PSN triggered the SACK
             f"{ev_of(data):08x}",
             pair.ids,  # low halves of the requester's and the responder's QPN
             "00",
@@ -97,7 +97,7 @@ def test_sack_of_a_marked_packet():
             "1234",  # echoed timestamp
             "0000",  # nothing out of order
             "00",  # no restore_cwnd, no rcv_cwnd_pen
-            sack[-7:-4].hex(),  # rcvd_bytes: see the tests of NSCC
+            sack[-7:-4].hex(),  # rcvd_bytes, which the tests of NSCC check
         )
     )
 
@@ -109,11 +109,11 @@ def test_sack_of_a_hole():
     (sack,) = pair.take(frames[3:4])
     assert body(sack)[:88] == laid_out(
         bth(0xDC, pair.qpn_a, pair.psn - 1),
-        "0000 0004",  # ack_psn_offset: the cumulative PSN and 4
+        "0000 0004",  # ack_psn_offset: 4 after the cumulative PSN
         f"{ev_of(frames[3][1]):08x}",
         pair.ids,
         f"00 {pair.psn - 1 & 0xFFFFFF:06x} 00 00",
-        "0001 0000000000000008",  # bit 3 from the cumulative PSN and 1
+        "0001 0000000000000008",  # bit 3, counted from 1 after the cumulative PSN
         "1234 0001",  # one packet out of order
     )
 
@@ -138,7 +138,7 @@ def test_answer_to_a_probe():
     assert body(answer)[:90] == laid_out(
         bth(0xDC, pair.qpn_a, pair.psn - 1),
         "0002",  # pr in bit 1
-        "0001",  # probe_id in the place of ack_psn_offset
+        "0001",  # probe_id, where other SACKs have ack_psn_offset
         f"{ev_of(probe):08x}",
         pair.ids,
         f"00 {pair.psn - 1 & 0xFFFFFF:06x} 00 00 0001 0000000000000000",

@@ -1,4 +1,4 @@
-"""Every header against bytes laid out by hand from the specification's tables."""
+"""Every header, compared with bytes written by hand from the specification's tables."""
 
 import pytest
 from hypothesis import given
