@@ -1,12 +1,12 @@
 """The MRC protocol core: a state machine without its own I/O, clock or randomness.
 
 Start reading at `endpoint.Endpoint`, then `queue_pair`, `sending.requester`, `sending.recovery`, `responder`
-and `evs.ev_set`. `mrclab.hosts.rdma` has the parts that RoCEv2 shares with it.
+and `evs.ev_set`. `mrclab.hosts.rdma` has the parts that MRC shares with RoCEv2.
 """
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.
+prefer(__path__, __name__)  # Must run before imports of the package's modules: finds compiled modules.
 
 from mrclab.hosts.mrc.config import DscpMap, MrcConfig, SpecReading
 from mrclab.hosts.mrc.connection import QpAttributes

@@ -15,14 +15,14 @@ The simulated network reads and changes these fields of a packet:
 
 * `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
   `outer_dst` (the uSID container; None if switches hash the EV), `dscp`. In `flow.route` the network may
-  store the number of a computed route. It must not store an object there: Python's garbage collector ignores
-  packets, so it could not free a cycle of references through a packet.
+  store the number of a computed route. The network must not store an object there: Python's garbage collector
+  ignores packets, so it could not free a cycle of references through a packet.
 * `packet.frame_bytes` is the length of the frame that the object stands for.
-* `packet.ce = True` marks it; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
+* `packet.ce = True` sets the mark CE of the packet; `packet.cut(dscp, frame_bytes)` trims a `DataPacket`.
 
-The network may deliver the same object twice, because receivers do not change packets. With `payloads` the
-receiver copies a write's data into its memory, as with frames. Without `payloads` it writes nothing, but
-still checks addresses and keys. Then all memory regions and writes of a simulation may share one buffer.
+The network may deliver the same object twice, because receivers do not change packets. If the endpoint has
+`payloads=True`, the receiver copies a write's data into its memory. Otherwise the receiver writes nothing,
+but still checks addresses and keys. Then all memory regions and writes of a simulation may share one buffer.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PacketBuilder:
         self._tc_trimmable_retx = traffic_class(dscp.trimmable_retx, ecn_capable=True)
 
     def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
-        """Return a control packet: BTH and one extension header, in the class of control packets."""
+        """Return a control packet: BTH and one extension header, with the DSCP of control packets."""
         return self.probe(ev, self.tc_control, opcode, dest_qpn, psn, extension)
 
     def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
@@ -119,7 +119,7 @@ class PacketBuilder:
         return seal(head, crc, middle)
 
     def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
-        """Return a SACK. The context ids and the number of out-of-order packets are only in frames."""
+        """Return a SACK. As an object it has no context ids and no number of out-of-order packets."""
         middle = SACK_STRUCT.pack(
             _SACK | self._pkey,
             packet.qpn,
@@ -197,7 +197,7 @@ def read_stamp(view: memoryview, flags_psn: int) -> int | None:
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
     """Return the data packet of a frame with a correct ICRC; None if the frame is too short for its headers.
 
-    `timestamps`: a TSETH is expected. If the expectation is wrong, the headers are unpacked a second time.
+    `timestamps`: whether a TSETH is expected. If this is wrong, the headers are unpacked a second time.
     """
     end = len(view) - ICRC_LEN
     if end < _DATA_END:

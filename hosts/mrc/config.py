@@ -20,10 +20,10 @@ from mrclab.p4src.contract import (
 )
 
 _REFERENCE_BDP_BYTES: Final = 150_000
-"""100 Gbit/s times 12 us: UEC chose its constants for a network with this BDP."""
+"""Bandwidth times RTT (BDP) of the network for which UEC chose its constants: 100 Gbit/s times 12 us."""
 _REFERENCE_RTT_NS: Final = 12_000
 NEVER_NS: Final = 1 << 62
-"""A delay that no packet has. As a threshold, it turns off quick adapt because of delay."""
+"""A delay that no packet reaches. With this value as its threshold, a delay never starts quick adapt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +31,38 @@ class NsccConfig:
     """The parameters of NSCC [API]. For many of them, 0 means that `resolve` computes the value."""
 
     base_rtt_ns: int = 50_000
-    """RTT of a full packet in an idle network, ns. A smaller measured RTT replaces it."""
+    """RTT of a full packet in an idle network, ns. A smaller measured RTT replaces this value."""
     link_bps: int = 1_000_000_000
     """The NIC's rate towards one destination, all planes together, bit/s."""
     byte_ns: float = 0.0
-    """Time to send one byte over all links of a path, ns. The RTT of a short packet is too small by this time
-    for each missing byte, and is corrected. 0: links are so fast that no correction is needed."""
+    """Time to send one byte over all links of a path, ns. For each byte that a packet is shorter than a full
+    one, this time is added to its RTT. 0: links are so fast that no correction is needed."""
     target_delay_ns: int = 0
     """Target of the queueing delay, ns; 0: 0.75 base RTT if switches trim, else one base RTT [UEC]."""
     max_cwnd_bytes: int = 0
     """Largest window; 0: 1.5 * link * base RTT, and at least eight packets."""
     first_cwnd_bytes: int = 0
-    """First window, at most the largest; 0: the largest window, because no source gives a first window."""
+    """Window at the start; 0: the largest window, because no source gives another value."""
     alpha: float = 0.0
     """Gain of the proportional increase, bytes per ns by which the delay is below the target.
-    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us scale UEC's reference network."""
+    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants."""
     fi: float = 0.0
     """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
     fi_scale: float = 0.0
     """Gain of the fast increase, as a part of the acknowledged bytes; 0: 0.25 * a. The fast increase is for
     idle networks. It starts after a whole window was acknowledged without delay, and ends with any delay."""
     fast_delay_ns: int = 1_000
-    """A delay below this counts as no delay."""
+    """A smaller delay than this counts as no delay, ns."""
     fast_ends_by_marks: bool = True
-    """Any sample with delay ends the fast increase. False: a sample ends it only if it has a mark or its
-    delay reaches the target; a decrease ends it, too [UEC]."""
+    """True: any sample with delay ends the fast increase. False: the fast increase ends if a sample has a
+    mark or its delay reaches the target, or if the window decreases [UEC]."""
     rcvd_bytes_clock: bool = False
-    """Count the bytes that the receiver reports as arrived (rcvd_bytes of CC_STATE) [UEC]. False: count the
-    bytes of the packets that each SACK acknowledges for the first time. The bytes in flight do not depend on
-    this option."""
+    """True: NSCC counts the bytes that the receiver reports as arrived (rcvd_bytes of CC_STATE) [UEC]. False:
+    NSCC counts the bytes of the packets that each SACK acknowledges for the first time. The bytes in flight
+    do not depend on this option."""
     nack_rtt: bool = False
-    """The RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter RTT than
-    a full one. On slow links `byte_ns` must correct this."""
+    """True: the RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter
+    RTT than a full one. On slow links `byte_ns` must correct this."""
     eta: float = 0.0
     """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a."""
     gamma: float = 0.8
@@ -73,16 +73,16 @@ class NsccConfig:
     """Weight of a new sample in the average delay. The average sets the size of a decrease. 0: the average is
     the plain mean of the samples of the last base RTT [UEC]."""
     adjust_bytes_threshold: int = 0
-    """The collected increases take effect after more acknowledged bytes than this; 0: 8 * MTU."""
+    """The collected increases take effect when more bytes than this were acknowledged; 0: 8 * MTU."""
     adjust_period_ns: int = 0
-    """The collected increases take effect at the latest after this time; 0: one base RTT."""
+    """Longest time until the collected increases take effect, ns; 0: one base RTT."""
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
-    """Quick adapt happens only if less than max_cwnd / 2^gate was acknowledged in its period."""
+    """Quick adapt happens only if less than max_cwnd / 2^qa_gate bytes were acknowledged in its period."""
     qa_threshold_ns: int = 0
-    """Delay that starts quick adapt without a trim. 0: never if switches trim, else 4 * target. That is
-    (drop threshold / BDP - 1) base RTTs for UEC's switches, which drop at 5 BDPs."""
+    """Delay that starts quick adapt without a trim, ns. 0: never if switches trim, else 4 * target. UEC's
+    switches drop packets at 5 BDPs, which cause a delay of four base RTTs."""
 
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
@@ -143,7 +143,7 @@ class SpecReading:
     swapped: S-EMU. The two ends must agree."""
     oor_nack: bool = True
     """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW (Table 7-3): S-NS3, S-DOC. False: drop the
-    packets silently (section 6.3.1). S-NOTE finds both in the text."""
+    packets silently (section 6.3.1). S-NOTE finds both rules in the text."""
     max_wimm_syndrome: int = 0x61
     """AETH syndrome if more WRITE_IMMs are in flight than agreed. 0x61, Invalid Request: S-NS3. UCCL has a
     separate code, but no source gives its value."""
@@ -159,15 +159,15 @@ class SpecReading:
     skip_ns: int = 0
     """Duration of the state SKIP, ns. 0: until the rotation reaches the EV: GLB. 5000: S-NS3."""
     port_mask_first_bit: int = 0
-    """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. No source gives it for packets. 0 is
-    inferred. 1: the masks of the API count ports from 1. The two ends must agree."""
+    """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. No source gives the bit for packets, so
+    0 is inferred. 1: as in the API's masks, which count ports from 1. The two ends must agree."""
     retransmission_timer_at_base: bool = False
     """The ACK timer of a retransmission starts again at the base interval: S-DOC. False: the interval keeps
-    doubling. With True, all retries are used up in 6 ms if packets arrive from the peer but none reach it."""
+    doubling. With True, all retries are used up in 6 ms if the peer sends packets, but receives none."""
     service_time: bool = False
     """The responder measures the time between a packet's arrival and the answer. It adds this time to the
-    timestamp that it returns (units of 128 ns), and the requester subtracts it from the RTT. Both ends need
-    this option: inferred from API and S-DOC. False: no reader finds a field for it."""
+    timestamp that it returns (units of 128 ns), and the requester subtracts the time from the RTT. Both ends
+    need this option: inferred from API and S-DOC. False: no reader finds a field for this time."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -191,10 +191,10 @@ class SpecReading:
 _NSCC = NsccConfig()
 _READING = SpecReading()
 LARGEST_MPR: Final = 255 * 128
-"""The field has 8 bits, in units of 128 PSNs [SPEC SETH]."""
+"""Largest receive window, in PSNs: its field has 8 bits and counts units of 128 PSNs [SPEC SETH]."""
 MOST_LINEAR_RETRIES: Final = 7
 ENDLESS_RETRIES: Final = 25
-"""This largest value means exponential retries without end [API]."""
+"""With this number of exponential retries, the largest one, the retries never end [API]."""
 ACK_LADDERS: Final = {
     "lab": (8, MOST_LINEAR_RETRIES, 15),
     "production": (20, MOST_LINEAR_RETRIES, 3),
@@ -202,9 +202,9 @@ ACK_LADDERS: Final = {
 }
 """Exponent, linear and exponential retries of the ACK timer by name.
 
-The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither gives a number
-of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`), so it survives a
-link that is down for seconds.
+The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither source
+gives a number of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`), so it
+survives a link that is down for seconds.
 """
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
@@ -216,7 +216,7 @@ class DscpMap:
     """DSCP code points of the traffic classes [SPEC, class names]; each deployment chooses the values."""
 
     no_trim: int = NO_TRIM_DSCP
-    """For data that switches may drop but not trim."""
+    """DSCP of data that switches may drop but not trim."""
     trimmable: int = TRIMMABLE_DSCP
     trimmable_retx: int = RETX_DSCP
     trimmed: int = TRIMMED_DSCP
@@ -224,15 +224,15 @@ class DscpMap:
     trimmed_lasthop: int = TRIMMED_LAST_HOP_DSCP
     """The last switch writes this value when it trims: the cause is an incast, and the path is good."""
     control: int = CONTROL_DSCP
-    """For SACKs, NACKs, transport ACKs and endpoint responses."""
+    """DSCP of SACKs, NACKs, transport ACKs and endpoint responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class MrcConfig:
     """Options of one endpoint and of every QP on it.
 
-    Each option has its meaning and its unit. Most exist to interwork with other implementations or for
-    experiments; some must fit the fabric's speed.
+    The text below each option gives its meaning and unit. Most options exist for experiments, or to interwork
+    with other implementations. Some must fit the fabric's speed.
     """
 
     # Frames: change these options for other implementations of MRC, or for other traffic classes.
@@ -245,12 +245,12 @@ class MrcConfig:
     `ecmp`: frames have no outer header. UDP source port and flow label carry the EV, and switches hash them.
     `structured`: the same frames, but each tier of switches on the way up reads bits of the EV."""
     ev_in_flow_label: bool = True
-    """False: EVs have 16 bits and travel in the UDP source port alone [API: UDP, SRv6]."""
+    """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone [API: UDP, SRv6]."""
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
     """Hop limit of both IPv6 headers; raise it if paths are longer."""
     pkey: int = 0xFFFF
-    """Partition key in every BTH; NICs interwork only with the key of their partition."""
+    """Partition key in every BTH; two NICs can communicate only if they have the same key."""
     timestamps: bool = False
     """Put a TSETH (units of 128 ns) into data packets; the responder returns it."""
     trim: bool = True
@@ -264,9 +264,9 @@ class MrcConfig:
     max_wimm: int = 32
     """WRITE_IMMs that a peer may have in flight to this endpoint; the specification demands 32."""
     posted_receives: bool = False
-    """True: a WRITE_IMM needs a receive that the peer's application has posted. If there is none, both fail,
-    as the specification demands. mrclab's programs turn it off, because they have agreed on a place for every
-    message. Queue pairs of the verbs API and of other programs turn it on, one by one."""
+    """True: a WRITE_IMM needs a receive that the peer's application has posted. Without one, the queue pairs
+    of both ends fail, as the specification demands. mrclab's programs need no receives, because they have
+    agreed on a place for every message. Queue pairs of the verbs API and of other programs set True."""
     transport_ack: bool = True
     """Complete writes by transport ACKs (opcode 0xD1): they confirm that the data is in memory, as the
     specification demands. False: complete writes by SACKs, which confirm only the arrival. Both ends need
@@ -283,25 +283,25 @@ class MrcConfig:
     rotation: str = "shuffled"
     """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1].
     `stratified` is an extension: each round has one EV for each uplink, so links carry equal shares and EVs
-    with the same link are far apart. It needs EVs whose uplink is known."""
+    with the same link are far apart. This order needs EVs whose uplink is known."""
     ev_sets: str = "queue-pair"
     """Who shares a set of EVs, its rotation and EV states. `queue-pair`: each queue pair has its own set.
-    `peer` is an extension: all queue pairs to one peer share a set, so a loss of one changes the EVs of all.
-    The events of the set have the number of the first queue pair."""
+    `peer` is an extension: all queue pairs to one peer share a set. If one of them loses a packet, the EVs of
+    all change. The events of the set have the number of the first queue pair."""
     cwnd_bytes: int = 64 * 4096
     """Payload bytes that the fixed window allows in flight."""
     rate_bps: int = 0
     """Limit of payload bits per second to one destination, with any congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
-    """Bytes that a rate cap lets through at once after a pause; lower it for an even flow of packets."""
+    """Bytes that the rate cap allows at once after an idle time. Lower it to send packets evenly."""
     rate_quantum_bytes: int = 1
-    """If the bucket of a rate cap is empty, wait until it holds this many bytes, to reduce wake-ups."""
+    """If the rate cap's token bucket is empty, wait until it holds this many bytes, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
     """Parameters of NSCC; base RTT and link rate must be those of the fabric."""
     window_event_interval_ns: int = 1_000_000
     """Shortest time between two WindowChanged events of a QP."""
 
-    # EVs: how many EVs to use, and when to retire one. For experiments and large fabrics.
+    # EVs: how many EVs to use, and when to retire an EV. For experiments and large fabrics.
     max_active_evs: int = 256
     """EVs that a QP uses, all planes together. If there are more paths, it uses a random subset [P1 §2.1]."""
     evs_per_window: float = 0.0
@@ -313,27 +313,27 @@ class MrcConfig:
     """False: no EV is ever skipped or retired, whatever happens to its packets (oblivious spraying). This is
     the baseline that shows the effect of EV health. Ports that are down are avoided in any case."""
     skip_cap: float = 1.0
-    """Largest part of a plane's EVs in use that is SKIP at the same time, rounded down. Further marks and
-    trims leave their EV in the rotation. 1: no limit, as in the specification. Less than 1 is an extension
-    for full links: without a limit, flows that get marks together skip the same EVs together."""
+    """Largest part of a plane's EVs in use that is SKIP at the same time, rounded down. When this limit is
+    reached, an EV with a mark or a trim stays in the rotation. 1: no limit, as in the specification. Less
+    than 1 is an extension for full links: without it, flows that get marks together skip the same EVs."""
     ev_min_active: int = 0
-    """If only so many EVs are usable, losses retire no EV [API]; 0: silent loss always retires [P1 §2.1]."""
+    """If no more EVs than this are usable, a loss retires no EV [API]. 0: every loss does [P1 §2.1]."""
     always_skip_after: int = 0
-    """A receiver asks the sender to retire an EV (ALWAYS_SKIP) after so many CE marks in a row; 0: never."""
+    """After this many CE marks in a row, a receiver asks for the EV's retirement (ALWAYS_SKIP). 0: never."""
     probe_interval_ns: int = 10_000_000
     """First wait between probes of an ASSUMED_BAD EV. Each unanswered probe doubles the wait."""
     probe_interval_max_ns: int = 160_000_000
-    """Longest wait between probes of an ASSUMED_BAD EV: a repaired path may stay unused for so long."""
+    """Longest wait between probes of an ASSUMED_BAD EV: a repaired path may stay unused for this time."""
     probe_successes: int = 2
     """Consecutive answered probes after which an ASSUMED_BAD EV is GOOD again."""
 
     # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
-    """`mirror`: an answer uses the EV of the packet that it answers. This packet has just proved the path,
-    and in mrclab's fabrics both ends give a path the same EV; elsewhere mirroring may fail [P1]. `set`: an
-    answer uses an EV of that plane that has lately worked [P1 §2.4], which costs probes."""
+    """`mirror`: an answer uses the EV of the packet that it answers. This packet shows that the path works,
+    and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
+    `set`: an answer uses an EV of the same plane that has lately worked [P1 §2.4], which costs probes."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver that sends no data probes a random EV once per RTT, but waits at least this long."""
+    """A receiver that sends no data probes a random EV once per RTT, or after this time if it is longer."""
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) fails after this time without an answer [API
     example]."""
@@ -345,12 +345,12 @@ class MrcConfig:
 
     # SACKs and delivery: how much work acknowledgements cost, and the order in which messages are delivered.
     sack_threshold_bytes: int = 8192
-    """A SACK is due after so many arrived bytes; each packet counts as max(payload, 1024) bytes.
+    """A SACK is due when this many bytes have arrived; each packet counts as max(payload, 1024) bytes.
 
-    The default is two full packets. With one, a sender in Python spends more time on SACKs than it gains.
+    The default is two full packets. With one full packet, SACKs cost a sender in Python too much.
     """
     sack_coalesce: int = 16
-    """Number of SACK triggers that one SACK may answer, if several packets arrived before it was built."""
+    """Number of SACK triggers that a SACK may answer, if several packets arrived before it was built."""
     sack_at_gap: bool = False
     """Answer each packet that arrives while an earlier PSN is missing. The specification has no such trigger,
     but allows additional SACKs. Use it for a paced stream over paths that keep order: with spraying, almost
@@ -369,38 +369,38 @@ class MrcConfig:
     reorder_rtt_fraction: float = 0.25
     """The reordering window is at least this part of the smallest recent RTT."""
     reorder_seen_factor: float = 1.5
-    """The window is at least this factor times the longest recent overtaking: the difference of the send
-    times of two packets that arrived in the wrong order."""
+    """The reordering window is at least this factor times the longest recent overtaking: the difference of
+    the send times of two packets that arrived in the wrong order."""
     reorder_queueing_factor: float = 2.0
-    """The window is at least this factor times the smallest recent RTT minus the smallest RTT ever."""
+    """The reordering window is at least this factor times (smallest recent RTT - smallest RTT ever)."""
     max_reorder_ns: int = 4_000_000
     """Largest reordering window."""
     reorder_memory_ns: int = 250_000_000
-    """An overtaking is recent for this time at least, and twice as long at most; scale it with the RTT."""
+    """An overtaking is recent for one to two times this time. The time should be proportional to the RTT."""
     reorder_quiet_ns: int = 1_000_000_000
     """If a packet that counted as lost arrives, the reordering window is doubled. After this time without
-    such a packet, it is halved again."""
+    such a packet, the window is halved again."""
     port_bps: int = 0
     """Rate of the slowest link of the path; 0: unknown. On slow links, full packets of one burst arrive far
     apart. So the reordering window is 6 to 36 packet times, and the longest wait for a tail probe is at least
-    six. NSCC's quick adapt then ignores a delay that a full queue explains.
-    Without this option, the defaults fit links from 100 Mbit/s on."""
+    six packet times. NSCC's quick adapt then ignores a delay that a full queue explains. If the rate is
+    unknown, the defaults fit links from 100 Mbit/s on."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
     ack_ladder: str = "lab"
     """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
-    `production` (1.07 s, likewise, 40 s in all) or `endless` (as `lab`, but the queue pair never fails).
-    For slow links, set `ack_timeout_exponent`."""
+    `production` (1.07 s, 7 linear timeouts, then doubling, 40 s in all) or `endless` (as `lab`, but the queue
+    pair never fails). For slow links, set `ack_timeout_exponent`."""
     ack_timeout_exponent: int | None = None
-    """The ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: from `ack_ladder`."""
+    """Number n: the ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]. None: `ack_ladder` gives n."""
     linear_retries: int | None = None
-    """Timeouts at the base interval, before it doubles; at most 7 [API]. None: from `ack_ladder`."""
+    """Number of timeouts before the interval doubles; at most 7 [API]. None: from `ack_ladder`."""
     exponential_retries: int | None = None
     """Timeouts after the linear ones, each twice as long; at most 25, which means without end [API]. The next
     timeout is an error of the QP. None: from `ack_ladder`."""
     stall_grace_ns: int = 1_000_000
-    """If a timer is served later than this, the host was busy, and the network is not the cause. Then the
-    endpoint first reads the frames that arrived in the meantime."""
+    """If a timer is handled late by more than this time, ns, the host was busy, so a missing answer may have
+    arrived. Then the endpoint first reads the frames that wait."""
 
     def __post_init__(self) -> None:
         if self.mpr % 128 or not 128 <= self.mpr <= LARGEST_MPR:
@@ -451,7 +451,7 @@ class MrcConfig:
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
+        """The kind of transport. This is a property, because mypyc would make a ClassVar a field."""
         return "mrc"
 
     def ack_times(self) -> tuple[int, int, int]:

@@ -1,10 +1,10 @@
 """Congestion control: how many bytes may be sent now.
 
-A requester reads `budget_bytes` of a control once per burst, and afterwards reports the sent bytes. It
-calls the other methods once per SACK or NACK, and none once per packet.
+A requester reads `budget_bytes` of a control once per burst, and afterwards reports the sent bytes. It calls
+the other methods once per SACK or NACK. It calls no method for each packet.
 
-A control belongs to one destination and may serve several queue pairs (a "QPCC" [API]). All sizes that it
-gets are payload plus its `overhead_bytes` for each packet.
+A control belongs to one destination and may serve several queue pairs (a "QPCC" [API]). The sizes that the
+requester reports are payload plus `overhead_bytes` for each packet.
 
 This module has the interface, a fixed window, a rate cap for any control, and events about the window.
 `mrclab.hosts.mrc.nscc` has NSCC.
@@ -31,19 +31,19 @@ NO_END_NS: Final = 1 << 62
 class CongestionControl:
     """The methods that a requester calls. This base class is a window that never changes.
 
-    To try your own control, derive a class and pass it to `Endpoint`. It need not be compiled.
+    To try your own control, derive a class and pass it to `Endpoint`. Your class need not be compiled.
     """
 
     shared = False
-    """All queue pairs to a destination share one control. False: each queue pair has its own."""
+    """True: all queue pairs to a destination share one control. False: each queue pair has a control."""
     paced = False
-    """The budget may become positive by time alone; `next_send_ns` returns when."""
+    """If True, the budget may become positive without an acknowledgement, at the time `next_send_ns`."""
     overhead_bytes = 0
     """Bytes that a packet counts in addition to its payload."""
     byte_ns = 0.0
     """Correction of the RTT of short packets: ns for each byte that a packet is shorter than a full one."""
     reads_rcvd_bytes = False
-    """The requester calls `on_arrived`."""
+    """If True, the requester calls `on_arrived`."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
@@ -66,15 +66,15 @@ class CongestionControl:
         return getattr(self, name)
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return the bytes that may be sent now. A packet may start if it is positive [SPEC §8]."""
+        """Return the bytes that may be sent now. If positive, a whole packet may be sent [SPEC §8]."""
         return self.cwnd_bytes - self.inflight_bytes
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the budget becomes positive by time alone, ns; None if an acknowledgement must come."""
+        """Return when the budget becomes positive without an acknowledgement, ns; None if it needs one."""
         return None
 
     def pause_ns(self, size: int) -> int:
-        """Return how long the sender must wait after `size` more bytes, if no acknowledgement arrives."""
+        """Return how long the sender must wait after it sends `size` bytes, if no acknowledgement arrives."""
         return NO_END_NS
 
     def on_sent(self, now_ns: int, size: int) -> None:
@@ -92,10 +92,10 @@ class CongestionControl:
         """Note the nominal bytes that newly arrived at the peer. A call of `on_ack` follows."""
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Note the RTT of a NACK, ns. The other calls for this NACK follow."""
+        """Note the RTT of a NACK, ns. The requester calls this method before all others for the NACK."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Note a trimmed packet. A trim at the last hop means incast, any other a congested path."""
+        """Note a trimmed packet. A trim at the last hop means incast, a trim elsewhere a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
@@ -103,7 +103,7 @@ class CongestionControl:
         self.inflight_bytes -= lost_bytes
 
     def on_withdrawn(self, size: int) -> None:
-        """Subtract bytes that left flight for a reason other than congestion; negative: add them again."""
+        """Subtract bytes from the bytes in flight, without a sign of congestion; negative: add them again."""
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
@@ -126,12 +126,12 @@ class FixedWindow(CongestionControl):
 class RateCap(CongestionControl):
     """A token bucket in front of a control: payload is never sent faster than `rate_bps`.
 
-    The bucket holds at most `burst_bytes`. The last packet of a burst may take it below zero. An empty bucket
-    lets nothing through until it holds `quantum_bytes`. Retransmissions are an exception: up to one burst of
-    them may be sent at once, and later data waits until the bucket has earned these bytes, too.
+    The bucket holds at most `burst_bytes`. The last packet of a burst may take more than the bucket holds.
+    After the bucket was empty, packets wait until it holds `quantum_bytes`. Retransmissions are an exception:
+    up to one burst of them may be sent at once. Later data then waits longer.
 
-    The bucket counts payload. A size includes overhead, so it is multiplied by the part that is payload in a
-    full packet of `mtu_bytes`.
+    The bucket counts payload, but the sizes that the methods get include overhead. So they are multiplied by
+    the part of a full packet (`mtu_bytes` and overhead) that is payload.
     """
 
     shared = True
@@ -199,7 +199,7 @@ class RateCap(CongestionControl):
         return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
-        """Return how long the bucket needs to fill; NO_END_NS if the window will be full."""
+        """Return how long the bucket then needs to fill; NO_END_NS if `size` bytes more fill the window."""
         if self.inflight_bytes + size >= self.cwnd_bytes:
             return NO_END_NS
         return (self._quantum - self._tokens + self._cost(size)) // self.rate_bps + 1
@@ -261,8 +261,8 @@ class RateCap(CongestionControl):
 
 
 NOMINAL_OVERHEAD_BYTES: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN + 40
-"""UDP length + 40 [SPEC §8.3.1] minus the payload, for a packet without TSETH. Immediate data and padding of
-the last packet of a message, at most 7 bytes, are not counted."""
+"""Nominal size of a packet (UDP length + 40 [SPEC §8.3.1]) without TSETH, minus its payload, in bytes. The
+last packet of a message may have up to 7 more bytes of immediate data and padding."""
 
 
 class NsccControl(CongestionControl):
@@ -319,7 +319,7 @@ def make_controller(
 ) -> CongestionControl:
     """Return the control that `config.congestion` names, with a rate cap if `config` has one.
 
-    `other` makes the controls that are not part of the core.
+    If `other` is given, it makes the control, except for the rate cap.
     """
     window: CongestionControl = FixedWindow(config.cwnd_bytes)
     if other is not None:
@@ -344,7 +344,7 @@ class WindowReport:
         self.cwnd_bytes = -1
 
     def note(self, now_ns: int, congestion: CongestionControl) -> None:
-        """Emit an event if an interval has passed since the last one. The first call emits none."""
+        """Emit an event if the interval has passed since the last event. The first call emits no event."""
         if now_ns - self._last_ns < self._interval_ns:
             return
         if self.cwnd_bytes >= 0:

@@ -32,11 +32,11 @@ class QpAttributes:
     """This end sends transport ACKs and waits for the peer's transport ACKs. Both ends must offer them."""
     service_time: bool = False
     """This end measures the time between a packet's arrival and the answer, and adds it to the timestamp in
-    the answer. The peer subtracts it from the RTT. Both ends must offer it."""
+    the answer. The peer subtracts this time from the RTT. Both ends must offer this option."""
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
+        """The kind of transport. This is a property, because mypyc would make a ClassVar a field."""
         return "mrc"
 
     @classmethod
@@ -67,7 +67,7 @@ class Connection:
     mtu_bytes: int
     """Largest payload of one packet to the peer."""
     mpr: int
-    """Largest number of PSNs that may be open towards the peer."""
+    """Largest number of PSNs that the peer may not have acknowledged yet."""
     max_wimm: int
     """WRITE_IMMs that may be in flight towards the peer."""
     trim_nack: bool

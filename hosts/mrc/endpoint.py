@@ -1,6 +1,6 @@
 """The MRC endpoint: the verbs of an MRC NIC. It passes each arriving packet to the part that handles it.
 
-`mrclab.hosts.rdma.endpoint` explains how a driver uses it.
+`mrclab.hosts.rdma.endpoint` explains how a driver uses an endpoint.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from mrclab.hosts.rdma.frames import (
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
-"""In bytes [SPEC §5.1]."""
+"""Largest length of a message, in bytes [SPEC §5.1]."""
 _EXTENSION: Final = BTH_OFFSET + BTH_LEN
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
@@ -82,10 +82,10 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Make a NIC with these ports.
 
-        `rng` is the only source of randomness; with a seeded one, a run can be repeated. `congestion` makes
-        the congestion control instead of the core, and `path_policy` the path policy of a queue pair.
-        `mrclab.hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
-        simulators, which exchange objects, with or without `payloads`: see `codec`.
+        `rng` is the only source of randomness; with a seeded `rng`, a run can be repeated. If `congestion` is
+        given, it makes the congestion controls. `path_policy` makes the path policy of each queue pair.
+        `mrclab.hosts.schemes.registry` finds these two functions by the names in `config`. `objects` makes an
+        endpoint for simulators, which exchange objects, with or without `payloads`: see `codec`.
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
@@ -116,8 +116,8 @@ class Endpoint(BaseEndpoint):
     def create_qp(self, receives: bool | None = None, refill: Callable[[], None] | None = None) -> int:
         """Create a queue pair and return its number.
 
-        `receives`: a WRITE with immediate needs a receive posted by `post_recv`. None: as the options say.
-        `refill` is called if no receive is left; it posts the receives that wait in a ring.
+        `receives`: a WRITE with immediate needs a receive posted by `post_recv`. None: the option
+        `posted_receives` decides. `refill` is called if no receive is left, and may post more receives.
         """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
@@ -144,7 +144,7 @@ class Endpoint(BaseEndpoint):
     def connect(
         self, qpn: int, remote: QpAttributes, paths: RemotePaths, config: MrcConfig | None = None
     ) -> None:
-        """Connect a QP to the peer's QP, over these paths. Both ends must do so before data flows.
+        """Connect a QP to the peer's QP, over these paths. Both ends must connect before data flows.
 
         `config` replaces the endpoint's options for the EVs and the congestion control of this QP.
         """
@@ -191,7 +191,7 @@ class Endpoint(BaseEndpoint):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE, with `imm` a WRITE_WITH_IMM. `data` must not change until it completes.
+        """Queue a WRITE, or with `imm` a WRITE_WITH_IMM. `data` must not change until the write completes.
 
         On a QP in error the request fails at once, and `now_ns` is the time of its completion.
         """
@@ -204,7 +204,7 @@ class Endpoint(BaseEndpoint):
         self.scheduler.wake(self.now_ns, qp)
 
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
-        """Post a receive for one WRITE with immediate. On a queue pair in error it is flushed at once.
+        """Post a receive for one WRITE with immediate. If the queue pair is in error, flush it at once.
 
         Raise ValueError if the queue pair was created without receives.
         """
@@ -244,7 +244,7 @@ class Endpoint(BaseEndpoint):
         return self._port_status.mask()
 
     def probe_ev(self, qpn: int, ev: int, now_ns: int) -> int:
-        """Send the peer a probe over this EV [SPEC §7.4.7]; return the request id that `EvProbed` has."""
+        """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have."""
         return self._operations.probe_ev(now_ns, self.qps[qpn], ev)
 
     def request_endpoint(
@@ -260,7 +260,7 @@ class Endpoint(BaseEndpoint):
         return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
 
     def answer_strangers(self, way_back: WayBack | None) -> None:
-        """Answer NICs to which there is no queue pair, over the path from `way_back`. None: do not answer."""
+        """Answer NICs to which there is no queue pair, over the path `way_back` returns. None: no answer."""
         self._operations.way_back = way_back
 
     def set_mpr(self, qpn: int, mpr: int) -> None:
@@ -274,7 +274,7 @@ class Endpoint(BaseEndpoint):
         self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Set the rate cap of all queue pairs, in bit/s. Raise ValueError if their control has none."""
+        """Set the rate cap of all queue pairs, in bit/s. Raise ValueError if a control has no rate cap."""
         for qp in self.qps.values():
             qp.requester.congestion.set_rate_cap(rate_bps)
 
@@ -321,7 +321,7 @@ class Endpoint(BaseEndpoint):
     def packets_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[tuple[int, Packet]]:
-        """Return packets as objects, otherwise as `frames_to_send` does; see `codec`."""
+        """Return packets to send, as objects (see `codec`). The arguments are those of `frames_to_send`."""
         return cast("list[tuple[int, Packet]]", self.frames_to_send(now_ns, free_ports, limit))
 
     def _on_data(self, port: int, packet: DataPacket) -> None:
@@ -339,7 +339,7 @@ class Endpoint(BaseEndpoint):
             self._operations.refresh_reverse(now_ns, qp)
 
     def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
-        """Return the QP that a frame of this flow is for. Without one, count a drop and return None."""
+        """Return the QP that a frame of this flow is for. If there is none, count a drop and return None."""
         qp = self._last
         if qp is None or qp.qpn != qpn:
             qp = self.qps.get(qpn)
@@ -477,7 +477,7 @@ class Endpoint(BaseEndpoint):
     # Counters
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many payload bytes a QP has written into memory. It is faster than a snapshot."""
+        """Return how many payload bytes a QP has written into memory. This call is faster than a snapshot."""
         return self.qps[qpn].responder.bytes_placed
 
     def qp_counters(self, qpn: int) -> QpCounters:

@@ -28,7 +28,7 @@ RETIRE_FOR: Final = {
     LossReason.PROBE: RetireReason.LOSS,
     LossReason.TIMEOUT: RetireReason.TIMEOUT,
 }
-"""The reasons for a loss that retire an EV."""
+"""For each loss reason that retires an EV: the reason for its retirement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class EvSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpuriousLoss(Event):
-    """A packet that counted as lost was only late. If the reordering window was the reason, it grows."""
+    """A packet that counted as lost was only late. If the reordering window was too short, it grows."""
 
     psn: int
     ev: int
@@ -78,7 +78,7 @@ class SpuriousLoss(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeSent(Event):
-    """A reliability probe was sent. `tail`: to get a SACK; otherwise to test an ASSUMED_BAD EV."""
+    """A reliability probe was sent. `tail`: it asks for a SACK; otherwise it tests an ASSUMED_BAD EV."""
 
     ev: int
     plane: int
@@ -122,7 +122,7 @@ class WindowChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvProbed(Event):
-    """An EV_PROBE of the user was answered; `rtt_ns` is None if no answer came in time."""
+    """An EV_PROBE of the user was answered or timed out. If it timed out, `rtt_ns` is None."""
 
     request_id: int
     ev: int
@@ -132,10 +132,10 @@ class EvProbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndpointAnswered(Event):
-    """A controller's request to a NIC was answered; `rtt_ns` is None if no answer came in time.
+    """A controller's request to a NIC was answered or timed out. If it timed out, `rtt_ns` is None.
 
-    `qpn` is 2, which is no queue pair. `port` is the port on which the response arrived. Without a response
-    it is the port of the request.
+    `qpn` is 2, which is no queue pair. `port` is the port on which the response arrived. If there is no
+    response, `port` is the port of the request.
     """
 
     request_id: int
@@ -144,7 +144,7 @@ class EndpointAnswered(Event):
     port: int
     rtt_ns: int | None
     adjusted: bool
-    """`rtt_ns` no longer contains the time between the request's arrival and the responder's answer."""
+    """True: `rtt_ns` does not include the time between the request's arrival and the responder's answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is
     no ECN        proportional increase    fair increase
     ECN           nothing                  multiplicative decrease
 
-ECN without delay means that some paths are congested and others are not. Spraying corrects that, so the
-window does not change. Increases are collected. They take effect after every `adjust_bytes_threshold` bytes
-and every `adjust_period_ns`. There is at most one decrease per base RTT.
+ECN without delay means that some paths are congested and others are not. Spraying moves packets to the other
+paths, so the window does not change. Increases are collected. They take effect after every
+`adjust_bytes_threshold` bytes and every `adjust_period_ns`. There is at most one decrease per base RTT.
 
 An inferred (silent) loss lowers the window by its size only: the path failed, so the loss is no sign of
-congestion. A trimmed packet means that a queue was full. It may start *quick adapt*, which sets the window to
-the bytes acknowledged during the last period of base RTT + target. If switches do not trim, a delay above
-`qa_threshold_ns` may start it, too.
+congestion. A trimmed packet means that a queue was full. The trim may start *quick adapt*, which sets the
+window to the bytes acknowledged during the last period of base RTT + target. If switches do not trim, a delay
+above `qa_threshold_ns` may start quick adapt, too.
 
 A receiver that is too slow sends a penalty with its SACKs (`rcv_cwnd_pen`). A part of the acknowledged bytes
 is then subtracted from the window, and no quadrant increases the window during the penalty.
@@ -85,7 +85,7 @@ class Nscc:
         return self._max_cwnd
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Set a measured base RTT and compute the values that depend on it. The window starts again."""
+        """Set a measured base RTT and compute the values that depend on it. Restart with the first window."""
         self._start(replace(self._given, base_rtt_ns=base_rtt_ns))
 
     def _set(self, cwnd: float) -> None:
@@ -103,8 +103,8 @@ class Nscc:
     ) -> None:
         """Handle an acknowledgement of `acked_bytes`; `rtt_ns` is None if there is no valid sample.
 
-        `inflight` is the number of bytes in flight after it, and may be negative. `penalty` and `restore` are
-        rcv_cwnd_pen and restore_cwnd of the acknowledgement's CC_STATE.
+        `inflight` is the number of bytes in flight after the acknowledgement, and may be negative. `penalty`
+        and `restore` are rcv_cwnd_pen and restore_cwnd of the acknowledgement's CC_STATE.
         """
         self._received += acked_bytes
         self._achieved += acked_bytes
@@ -192,7 +192,7 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """Grow by a part of `acked_bytes` if a whole window met no delay; return True if the window grew."""
+        """Grow the window by a part of `acked_bytes` if a window met no delay; return True if it grew."""
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes
@@ -213,7 +213,7 @@ class Nscc:
         self._received = 0
 
     def _decrease(self, now_ns: int) -> None:
-        """Decrease multiplicatively, at most once per base RTT."""
+        """Decrease the window multiplicatively, at most once per base RTT."""
         if self._decreased_ns is not None and now_ns - self._decreased_ns < self.base_rtt_ns:
             return
         c = self.config
@@ -225,10 +225,10 @@ class Nscc:
         self._end_fast_increase()
 
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
-        """Set the window to the bytes acknowledged in a period of base RTT + target, if there is reason to.
+        """Set the window to the bytes acknowledged in base RTT + target, after a trim or a long delay.
 
-        Return True if the caller must not change the window: quick adapt has set it, or a mark or trim still
-        belongs to bytes that were in flight at the last quick adapt.
+        Return True if the caller must not change the window: quick adapt has set the window, or a mark or
+        trim still belongs to bytes that were in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

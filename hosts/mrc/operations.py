@@ -1,8 +1,9 @@
 """Endpoint operations: requests that belong to no connection and are never repeated [SPEC §6.5].
 
 An EV_PROBE asks for an answer over one EV. A PORT_STATUS_UPDATE reports which ports of the sender are up. The
-NIC sends both for its queue pairs. A controller sends them to any NIC, over any EV and in any traffic class,
-and gets the answers as events. All requests have the same timeout, so the oldest one always times out first.
+NIC sends both operations for its queue pairs. A controller sends them to any NIC, over any EV and in any
+traffic class, and gets the answers as events. All requests have the same timeout, so the oldest one expires
+first.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Request:
 
 
 WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
-"""The arguments are the address of the NIC that asks, the local port and the EV of its request. The result is
-the path of the answer; None: there is none."""
+"""A function that returns the path of an answer; None: there is no path. The arguments are the address of the
+NIC that asks, the local port and the EV of the request."""
 
 
 class Requests:
@@ -94,7 +95,7 @@ class Requests:
         return self._next_id
 
     def waiting(self, request_id: int) -> Request | None:
-        """Return the request with the id of a response, if it waits."""
+        """Return the waiting request that has the id of a response; None if there is none."""
         return self._waiting.get(request_id)
 
     def answered(self, request_id: int) -> None:
@@ -126,7 +127,7 @@ class Requests:
 
 
 class Operations:
-    """The endpoint operations of one NIC: its requests to peers, and its answers to them."""
+    """The endpoint operations of one NIC: its requests to peers, and its answers to the peers' requests."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class Operations:
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """Next time to check an EV for answers, by peer."""
         self.port_mask = 0
-        """Bit mask of the local ports that are up, as in requests; `PortStatus` sets it."""
+        """Bit mask of the local ports that are up, in the form of requests; `PortStatus` sets this mask."""
         self.told: set[frozenset[bytes]] = set()
         """Peers that have answered the last announcement of ports."""
         self._first_bit = config.reading.port_mask_first_bit
@@ -209,7 +210,7 @@ class Operations:
         dscp: int | None = None,
         port_status_mask: int | None = None,
     ) -> int:
-        """Send a request to a NIC over one path; return the request id that its `EndpointAnswered` has.
+        """Send a request to a NIC over one path; return the id that event `EndpointAnswered` will have.
 
         `dscp` None: the class of control packets. `port_status_mask` None: the present state of the ports.
         """
@@ -253,7 +254,7 @@ class Operations:
         if request.op == EndpointOp.PORT_STATUS_UPDATE:
             mask = request.port_status_mask >> self._first_bit
             if not mask >> port & 1:
-                # The update claims that the port is down on which it arrived, so it is wrong.
+                # The update arrived on a port that it claims to be down, so the update is wrong.
                 self._drops.contradictory += 1
                 return
             if peers:
@@ -274,13 +275,13 @@ class Operations:
             self.waiting = True
 
     def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:
-        """Send the peer a probe over this EV [SPEC §7.4.7]; return the request id that `EvProbed` has."""
+        """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have."""
         return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns))
 
     def announce_ports(self, now_ns: int, qp: MrcQueuePair, attempt: int = 1) -> None:
         """Send the peer the state of the local ports [SPEC §7.4.8].
 
-        One copy goes over each plane, because requests are never repeated, and any plane may be broken.
+        Send one copy over each plane, because a plane may be broken, and a request is never repeated.
         """
         self.told.discard(qp.peers)
         self._requests.forget_updates(qp.peers)
@@ -292,7 +293,7 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """Probe a random EV for answers, if it is time. Data packets prove EVs, too, and need no probe."""
+        """Probe a random EV for answers, if a probe is due. A sender of data needs no such probe."""
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)
@@ -339,7 +340,7 @@ class Operations:
     def expire(self, now_ns: int) -> list[Request]:
         """Remove the requests that have timed out; return the last port update for each peer among them.
 
-        The peer needs a port update even if the QP that it was sent for has been destroyed.
+        The peer needs a port update even if the QP for which the update was sent has been destroyed.
         """
         updates: dict[frozenset[bytes], Request] = {}
         for number, request in self._requests.expired(now_ns):

@@ -1,9 +1,9 @@
 """The unfinished work of a sender: the queue of writes, and the packets in flight or lost.
 
-Writes complete in the order of posting. At most `max_imms` writes with immediate are in flight at a time.
-The scoreboard has the packets in flight by PSN, and the lost packets that wait for retransmission. It is a
-ring of send records, so its cost does not depend on the width of the window. `SendOrder` has the packets in
-the order in which they were sent.
+Writes complete in the order of posting. At most `max_imms` writes with immediate are in flight at a time. The
+scoreboard has the packets in flight by PSN, and the lost packets that wait for retransmission. The scoreboard
+is a ring of send records, so its cost does not depend on the width of the window. `SendOrder` has the packets
+in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class SentPacket:
         self.tries = tries
         """Number of earlier transmissions of this PSN."""
         self.previous = previous
-        """The transmission before this one. Its own `previous` is None, to free memory."""
+        """The transmission before this one. Only the last two are kept, to limit memory."""
         self.by_window = False
         """The reordering window was the only reason to count the packet as lost. If the packet arrives, the
         window was too short. Other losses (EV retired, port down, timeout) do not depend on the window."""
@@ -212,7 +212,7 @@ class Scoreboard:
             self._ring[known & self._mask] = old[known & mask]
 
     def on_lost(self, packet: SentPacket) -> None:
-        """Take a packet out of flight and queue it for retransmission."""
+        """No longer count a packet as in flight, and queue it for retransmission."""
         psn = packet.psn
         self._ring[psn & self._mask] = None
         self.inflight_bytes -= packet.length
@@ -301,7 +301,7 @@ class Scoreboard:
 class SendOrder:
     """Transmissions, oldest first. Methods skip entries that are not in flight any more.
 
-    It is a list and the index of its first element, because compiled code reads a list faster than a deque.
+    The class uses a list and the index of the first entry: compiled code reads a list faster than a deque.
     """
 
     __slots__ = ("_board", "_first", "_limit", "_packets", "_scanned")
@@ -325,8 +325,8 @@ class SendOrder:
     def _compact(self) -> None:
         """Remove every transmission that is not in flight, at any position.
 
-        `oldest` removes them too, at the beginning of the list, but runs only when a SACK arrives. A peer
-        that sends only NACKs would let the list grow.
+        `oldest` also removes such entries at the beginning of the list, but runs only when a SACK arrives. If
+        a peer sends only NACKs, the list would grow without this method.
         """
         board = self._board
         kept: list[SentPacket | None] = []
@@ -352,7 +352,7 @@ class SendOrder:
                 if board.current(packet.psn) is packet:
                     found = packet
                     break
-                packets[at] = None  # Frees the message, whose memory the application may use again.
+                packets[at] = None  # Now Python can free the message of this packet.
             at += 1
         if at > _KEPT and 2 * at > end:
             del packets[:at]
@@ -379,7 +379,7 @@ class SendOrder:
         self._scanned = 0
 
     def take_retired(self, before_ns: int) -> list[SentPacket]:
-        """Remove and return packets sent before `before_ns` on an EV that was retired for a loss afterwards.
+        """Remove and return packets sent before `before_ns` whose EV was later retired for a loss.
 
         Each transmission is checked once, until `rescan` is called.
         """

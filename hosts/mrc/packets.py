@@ -45,7 +45,7 @@ class Packet:
     __slots__ = ("ce", "flow", "qpn", "size")
 
     flow: Flow
-    """Addresses, EV and class. The code that makes a packet sets it; a SACK read from bytes has none."""
+    """Addresses, EV and class. The code that makes a packet sets them. A SACK read from bytes has no flow."""
 
     def __init__(self, qpn: int, size: int) -> None:
         self.qpn = qpn
@@ -111,7 +111,7 @@ class DataPacket(Packet):
         self.message_length = message_length
         self.imm = imm
         self.payload = payload
-        """None if the simulation exchanges objects without payload."""
+        """Payload; None if the simulation exchanges objects without payload."""
         self.length = length
         """Length of the payload without padding, bytes."""
         self.cut_dscp = -1
@@ -204,7 +204,7 @@ class SackTrigger:
 
 @mypyc_attr(acyclic=True)
 class ControlPacket(Packet):
-    """Any other packet as an object: BTH and one extension header, which stays in bytes."""
+    """A packet other than data or a SACK, as an object: BTH and one extension header as bytes."""
 
     __slots__ = ("extension", "opcode", "psn")
 

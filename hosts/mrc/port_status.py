@@ -1,8 +1,8 @@
-"""The state of the local ports and of the peers' ports, and its exchange [P1 §3, SPEC §7.4.8].
+"""The state of the local ports and of the peers' ports, and how NICs report it [P1 §3, SPEC §7.4.8].
 
 If either port of a plane goes down, all EVs of the plane leave the rotation at once. The packets in flight in
 the plane are sent again on other planes. A PORT_STATUS_UPDATE reports the local ports to the peers, so that
-they do not send to a port that is down.
+the peers do not send to a port that is down.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class PortStatus:
     def apply(self, now_ns: int, qp: MrcQueuePair) -> None:
         """Remove the planes whose port is down, at either end, from a new QP's rotation.
 
-        If a local port has ever been down, announce the present state, because the peer may have an old one.
-        A peer that connects too late for this gets an announcement after its first packet.
+        If a local port has ever been down, announce the present state, because the peer may know an old
+        state. A peer that connects too late for this announcement gets another one after its first packet.
         """
         for port, up in self._up.items():
             if not up:
@@ -89,7 +89,7 @@ class PortStatus:
     def _tell_when_heard(self, qp: MrcQueuePair) -> None:
         """Announce the ports when the first packet of the peer arrives, if the peer has no announcement yet.
 
-        For this, the responder's callback `wake` is replaced for one call, so later packets cost nothing.
+        Replace the responder's callback `wake` for one call, so that later packets cost nothing.
         """
         responder = qp.responder
         wake = responder.wake

@@ -1,8 +1,8 @@
 """An MRC queue pair: its two halves, the state that it shares with other queue pairs, and its counters.
 
 The requester and the responder use the same EVs towards the peer. A NIC has one EV set for each queue pair,
-or one for all queue pairs to a peer (option `ev_sets`). It has one congestion window for each destination and
-control. Counters are snapshots: of the queue pair as a whole, by plane and by EV.
+or one for all queue pairs to a peer (option `ev_sets`). The NIC has one congestion window for each
+destination and control. Counters are snapshots: of the queue pair as a whole, by plane and by EV.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MrcQueuePair(QueuePair):
         self.psn = psn
 
     def limit_sending(self, mpr: int, max_wimm: int) -> None:
-        """Limit the open PSNs and writes with immediate. The peer's limits remain valid."""
+        """Limit the unacknowledged PSNs and writes with immediate. Lower limits of the peer remain valid."""
         requester = self.requester
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
@@ -94,7 +94,7 @@ class MrcQueuePair(QueuePair):
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`, but only probes while parked; return their number."""
+        """Append up to `limit` frames to `out` (if parked, only probes); return their number."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
@@ -115,7 +115,7 @@ class MrcQueuePair(QueuePair):
         return self.requester.congestion.next_send_ns(now_ns)
 
     def next_timer(self, now_ns: int) -> int | None:
-        """Return when to call `handle_timer`: now, if an idle queue pair may send again under a rate cap."""
+        """Return when to call `handle_timer`. If the rate cap allows packets again, return `now_ns`."""
         requester = self.requester
         congestion = requester.congestion
         if (
@@ -141,14 +141,14 @@ class EvSets:
         """Number of queue pairs of each shared set, by the number of the first queue pair."""
 
     def of(self, peers: frozenset[bytes], config: MrcConfig) -> EvSet | None:
-        """Return the shared set for a new queue pair to a peer; None if it needs a new set."""
+        """Return the shared set for a new queue pair to a peer; None if the queue pair needs a new set."""
         found = self._shared.get((peers, config))
         if found is not None:
             self._users[found.qpn] += 1
         return found
 
     def add(self, peers: frozenset[bytes], evs: EvSet) -> None:
-        """Add the new set of a queue pair. With `ev_sets` = `peer`, later ones to this peer share it."""
+        """Add a queue pair's new set. With `ev_sets` = `peer`, later queue pairs to the peer share it."""
         if evs.config.ev_sets == "peer":
             self._shared[peers, evs.config] = evs
             self._users[evs.qpn] = 1
@@ -170,7 +170,7 @@ class Windows:
     """The congestion controls that queue pairs share, and the queue pairs that wait for room in them."""
 
     def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
-        """`other` makes a control instead of the core."""
+        """`other`, if given, makes the controls; see `make_controller`."""
         self._other = other
         self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
 
@@ -220,13 +220,13 @@ class QpCounters:
     sacks_received: int
     nacks_received: int
     bogus_received: int
-    """Answers to packets that were never sent."""
+    """Number of answers to packets that were never sent."""
     placed: int
     bytes_placed: int
     duplicates: int
     out_of_window: int
     malformed: int
-    """Packets with a correct ICRC whose headers contradict their length."""
+    """Number of packets with a correct ICRC whose headers do not fit their length."""
     ce_received: int
     trims_received: int
     sacks_sent: int

@@ -1,8 +1,8 @@
 """The state of a receiver: the arrived PSNs, the incomplete messages, and the posted receives.
 
-The bitmap of arrived PSNs is one integer, which is only as long as the range with gaps. SACKs carry pieces of
-64 bits of it (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not wait for earlier
-writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
+The bitmap of arrived PSNs is one integer, which is only as long as the range with gaps. Each SACK carries 64
+bits of the bitmap (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not wait for
+earlier writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ReceiverBitmap:
 class Messages:
     """Which messages are complete, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
 
-    It is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN is enough.
+    This class is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN is enough.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Messages:
         return len(self._immediates) + len(self._whole)
 
     def add(self, packet: DataPacket, single: bool) -> list[tuple[int, int, int]]:
-        """Count a packet; `single`: it is its whole message. Return the (imm, length, rqmsn) to deliver."""
+        """Count a packet; return the (imm, length, rqmsn) to deliver. `single`: it is a whole message."""
         msn, length, dma_length = packet.msn, packet.length, packet.message_length
         imm, rqmsn = packet.imm, packet.rqmsn
         missing = self._missing.pop(msn, dma_length) - length
@@ -127,9 +127,9 @@ class ReceiveQueue:
     __slots__ = ("_posted", "_refill", "_taken", "required")
 
     def __init__(self, *, required: bool, refill: Callable[[], None] | None = None) -> None:
-        """Start without receives. `refill` is called if too few are left, and may post more."""
+        """Start without receives. `refill` is called if too few receives are left, and may add some."""
         self.required = required
-        """A WRITE with immediate needs a receive. If False, there is always room for one."""
+        """True: a WRITE with immediate needs a receive. False: it needs none."""
         self._posted: deque[int] = deque()
         self._refill = refill
         self._taken = 0

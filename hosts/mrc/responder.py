@@ -2,7 +2,7 @@
 
 A packet is placed in memory when it arrives, in any order [P1 §2.1]. A duplicate is answered but not placed
 again. Answers are chosen on arrival and built when the driver next requests frames, so that one SACK can
-answer several packets. A packet with its own information (CE mark, probe) gets its own SACK.
+answer several packets. A packet with a CE mark and a probe each get their own SACK.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
-_MOST_MARKED: Final = 4096  # limit of EVs whose CE marks are counted; a connection uses some hundreds
+_MOST_MARKED: Final = 4096  # limit of EVs whose CE marks are counted; usually some hundred EVs are in use
 _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
@@ -248,7 +248,7 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the messages that are now complete if all earlier messages are; send an ACK if requested."""
+        """Count the complete messages before the first incomplete one; send an ACK if it was requested."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -264,7 +264,7 @@ class Responder:
     def _refuse_immediate(self, now_ns: int, packet: DataPacket, psn: int, port: int, waiting: int) -> None:
         """Fail with a NAK: too many immediates wait for earlier packets, or no receive is posted.
 
-        If the receive is missing for a packet that arrived early, only refuse the packet. So the NAK later
+        If the receive is missing for a packet that arrived early, only refuse the packet. Then a later NAK
         names this packet and not an earlier write.
         """
         reading = self._config.reading
@@ -292,7 +292,7 @@ class Responder:
         return len(self._immediates) if self._messages is None else self._messages.stashed()
 
     def set_mpr(self, mpr: int) -> None:
-        """Announce another window, up to the configured one. The sender may still use the earlier one."""
+        """Announce another receive window, at most the configured one. The sender may obey it later."""
         if not self._window_units:
             raise ValueError("dynamic MPR was not agreed on")
         if mpr % 128 or not 128 <= mpr <= self._config.mpr:
@@ -300,7 +300,7 @@ class Responder:
         self._window_units = mpr // 128
 
     def set_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raise ValueError if it exceeds 7 bits."""
+        """Send rcv_cwnd_pen and restore_cwnd from now on. Raise ValueError if `penalty` exceeds 7 bits."""
         if not 0 <= penalty <= 127:
             raise ValueError(f"the penalty has 7 bits, not {penalty}")
         self.penalty, self.restore = penalty, restore
@@ -376,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a failed queue pair: repeat its NAK if there was one, else send a NACK."""
+        """Refuse a packet of a failed queue pair: repeat the NAK that ended it, or else send a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()
@@ -385,7 +385,7 @@ class Responder:
 
     @staticmethod
     def _since(now_ns: int, stamp: int) -> int:
-        """Return the timestamp minus the time of arrival. The time of the answer is added when it is sent."""
+        """Return the timestamp minus the arrival time. The send time is added when the answer is sent."""
         return stamp - timestamp(now_ns) & 0xFFFF
 
     def _answer(self) -> None:
@@ -406,7 +406,7 @@ class Responder:
         start = len(out)
         builder = self._builder
         if self._keeps_reverse:
-            self.evs.now_ns = now_ns  # `reverse` compares it with the time at which an EV was proven.
+            self.evs.now_ns = now_ns  # `reverse` compares `now_ns` with the time at which an EV last worked.
         if self._nacks and not self.error and not self._emit_nacks(out, start + limit, free_ports):
             return
         if self._ack_to is not None and len(out) - start < limit:

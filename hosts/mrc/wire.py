@@ -84,7 +84,7 @@ DATA_STRUCT: Final = struct.Struct(">IIIIQII")
 DATA_TS_STRUCT: Final = struct.Struct(">IIIIIQII")
 """BTH, METH, TSETH, RETH."""
 SACK_STRUCT: Final = struct.Struct(">IIIHhIIIHhQII")
-"""BTH, SETH, CC_STATE. One word each: both context ids; cc_type and mpr; timestamp and ooo_count."""
+"""BTH, SETH, CC_STATE. These share a word: both context ids; cc_type and mpr; timestamp and ooo_count."""
 SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
 NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
@@ -111,8 +111,8 @@ def timestamp(now_ns: int) -> int:
 def without_hold(rtt_ns: int, sent_ns: int, echo: int) -> int:
     """Return an RTT minus the time between the packet's arrival and the responder's answer.
 
-    The responder has added that time to the returned timestamp, up to 8.4 ms. If the time is longer than the
-    RTT, it is wrong and is ignored.
+    The responder has added that time (up to 8.4 ms) to the timestamp `echo` that it returned. If the time is
+    longer than the RTT, it is wrong and is ignored.
     """
     hold_ns = (echo - timestamp(sent_ns) & 0xFFFF) * TIMESTAMP_UNIT_NS
     return rtt_ns - hold_ns if hold_ns <= rtt_ns else rtt_ns
@@ -257,7 +257,7 @@ class Sack:
     entropy: int
     """EV of the packet that triggered this SACK."""
     ack_psn_offset: int = 0
-    """PSN of that packet minus cack_psn. With `probe_reply`: the probe id, to be read modulo 2^16."""
+    """PSN of the triggering packet minus cack_psn. With `probe_reply`: the probe id modulo 2^16."""
     mark: int = EvMark.NONE
     probe_reply: bool = False
     sack_offset: int = 1
@@ -268,7 +268,7 @@ class Sack:
     cc_type: int = CC_TYPE_SACK
     cc_flags: int = 0
     mpr: int = 0
-    """Receive window in units of 128 PSNs; 0: it never changes."""
+    """Receive window in units of 128 PSNs; 0: the receive window never changes."""
     tx_timestamp: int = 0
     ooo_count: int = 0
     restore_cwnd: bool = False
@@ -434,7 +434,7 @@ class EndpointResponse:
 def split_ev(ev: int, *, low_half_in_udp: bool = True) -> tuple[int, int]:
     """Return (UDP source port, low 16 bits of the flow label) of a 32-bit EV [P1 §2.1].
 
-    Sources differ on which half is in which field. Both ends must do the same.
+    Sources differ on which half of the EV is in which field. Both ends must use the same order.
     """
     low, high = ev & 0xFFFF, ev >> 16 & 0xFFFF
     return (low, high) if low_half_in_udp else (high, low)

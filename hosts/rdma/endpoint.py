@@ -111,7 +111,7 @@ class PortState:
     def __init__(self) -> None:
         self.address = b""
         self.listens = False
-        """The port is up, and receives frames to its address."""
+        """True: the port is up, and receives frames to its address."""
         self.received = 0
         self.sent = 0
 
@@ -128,7 +128,7 @@ class BaseEndpoint:
         self.rng = rng
         self.addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
         self.port_states = [PortState() for _ in range(max(self.addresses, default=-1) + 1)]
-        """The ports by number. Numbers without a port receive no frames."""
+        """The state of each port, by port number. If a number has no port, its entry is unused."""
         for number, address in self.addresses.items():
             self.port_states[number].address = address
             self.port_states[number].listens = True
@@ -216,7 +216,7 @@ class BaseEndpoint:
             if frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
                 bth = PLAIN_BTH_OFFSET
             elif length < BTH_OFFSET + MIN_LENGTH_AFTER_BTH:
-                # `_min_frame` is the length without an outer header, but this frame has one.
+                # This frame has an outer header, so `_min_frame` is too short for it.
                 self.drops.too_short += 1
                 return
         if isinstance(frame, bytes):
@@ -313,7 +313,7 @@ class BaseEndpoint:
 
 
 def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:
-    """Return True if the ICRC is correct with 0 in the BTH's reserved byte, which it does not cover."""
+    """Return True if the ICRC is correct with 0 in the BTH's reserved byte: the ICRC must ignore it."""
     bth = flow.bth
     if view[bth + _RESERVED_BYTE] == 0:
         return False

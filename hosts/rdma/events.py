@@ -1,8 +1,7 @@
 """Events and counters of queue pairs of any transport: one small class per kind of event.
 
-On a path without faults, the only events are completions, so other events cost nothing there. `t_ns` is the
-time at which the event happened, as the caller passed it in. Counters give the dropped frames by cause, and
-the packets of each path by result.
+On a path without faults, the only events are completions. `t_ns` is the time at which the event happened, as
+the caller passed it in. Counters give the dropped frames by cause, and the packets of each path by result.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Drops:
     malformed: int = 0
     """The headers do not fit the packet."""
     contradictory: int = 0
-    """A port status that claims that the port on which it arrived is down."""
+    """The frame is a port status that arrived on a port that it claims to be down."""
 
     def total(self) -> int:
         """Return the sum over all causes."""
@@ -75,7 +74,7 @@ class Status(Enum):
     REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
     """RoCEv2: packets of a message that do not fit one another. MRC: too many WRITE_IMMs in flight."""
     REMOTE_OPERATION_ERROR = "remote operation error"
-    """The peer failed for another reason; with MRC also if it was not allowed to write."""
+    """The peer failed for another reason. With MRC also: the write was not allowed."""
     RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"
     """RoCEv2 only: the peer had no receive posted for too long."""
     FLUSHED = "flushed"
@@ -88,7 +87,7 @@ class LossReason(Enum):
     GAP = "gap"
     """A packet that was sent later, by more than the reordering window, was acknowledged."""
     RETIRED = "retired EV"
-    """A packet that was sent later was acknowledged, and the EV was retired for a loss in between."""
+    """After the packet was sent, its EV was retired for a loss, and a packet sent later was acknowledged."""
     PROBE = "probe"
     """A tail probe that was sent later, by more than the reordering window, was answered."""
     TIMEOUT = "timeout"

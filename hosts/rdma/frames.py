@@ -1,8 +1,8 @@
 """The packet format that MRC and RoCEv2 share: headers, PSNs, ICRC and the frame around them.
 
-All integers are big endian. Both transports begin with the InfiniBand base transport header (BTH). The sender
-puts it into UDP, IPv6 and Ethernet. With SRv6 there is an outer IPv6 header (uSID container) before the inner
-one.
+All integers are big endian. Both transports begin with the InfiniBand base transport header (BTH). Around the
+packet are UDP, IPv6 and Ethernet. With SRv6 there is an outer IPv6 header (uSID container) before the inner
+IPv6 header.
 
 A PSN counts the data packets of one direction of one queue pair, on all paths together [SPEC §7.4.4]. Packets
 carry its low 24 bits. Inside the core, PSNs are integers that never wrap, so that they can be compared and
@@ -51,7 +51,7 @@ IMM_LEN: Final = 4
 ICRC_LEN: Final = 4
 
 INNER_OFFSET: Final = ETH_LEN + IPV6_LEN
-"""Start of the inner IPv6 header in a frame that has an outer one."""
+"""Start of the inner IPv6 header in a frame that has an outer IPv6 header."""
 UDP_OFFSET: Final = INNER_OFFSET + IPV6_LEN
 BTH_OFFSET: Final = UDP_OFFSET + UDP_LEN
 PLAIN_BTH_OFFSET: Final = BTH_OFFSET - IPV6_LEN
@@ -99,7 +99,7 @@ def trailing_ones(bits: int) -> int:
 
 
 try:
-    # zlib-ng is ten times as fast as zlib, with which the CRC is a quarter of the work for a packet.
+    # zlib-ng is ten times as fast as zlib. With zlib, the CRC takes a quarter of the time for a packet.
     from zlib_ng.zlib_ng import crc32 as crc32
 except ImportError:
     from zlib import crc32 as crc32
@@ -112,7 +112,7 @@ RESIDUE: Final = 0x2144DF1C
 def _undo_zero_bytes(register: int, count: int) -> int:
     """Return the CRC register that becomes `register` after `count` zero bytes."""
     for _ in range(8 * count):
-        # The polynomial's top bit is set, so this bit shows whether the forward step applied the polynomial.
+        # If a CRC step applies the polynomial, whose top bit is 1, the top bit of the register becomes 1.
         if register & 0x80000000:
             register = (((register ^ _POLYNOMIAL) << 1) | 1) & 0xFFFFFFFF
         else:
@@ -253,7 +253,7 @@ class Flow:
         self.route = -1
         """A simulated network may store the number of the flow's route here."""
         self.taken_from: object = None
-        """The peers of the queue pair that received the flow's last packet; the source is one of them."""
+        """Peer addresses of the queue pair that received the flow's last packet."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -82,5 +82,5 @@ class MemoryTable:
     def deregister(self, region: MemoryRegion) -> None:
         """Remove a region; later writes to it are access errors."""
         region.registered = False
-        region.view = _NOWHERE  # so that the owner of the memory can release it
+        region.view = _NOWHERE  # Now the owner can release the memory.
         self.regions.pop(region.rkey, None)

@@ -1,11 +1,11 @@
 """Which queue pair sends next, which timer is due next, and the interface of queue pairs to the scheduler.
 
-A turn has several frames: each turn costs cache misses, and each burst a separate answer. A queue pair that
-may have something to send is in the list `_sending`. If it only lacks room in a shared window, it is parked:
-it waits in that window's list, and is released when there is room.
+A queue pair sends several frames in a turn, because each turn costs cache misses, and each burst costs an
+answer. A queue pair that may have something to send is in the list `_sending`. If it only lacks room in a
+shared window, it is parked: it waits in that window's list, and is released when there is room.
 
-Timers are computed late: an event only marks its queue pair as touched. The timer is computed when the driver
-needs it.
+An event does not compute a timer at once, but marks its queue pair as touched. The timer is computed when the
+driver requests it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mrclab.hosts.rdma.frames import Outgoing
 
 MOST_ANSWERS: Final = 256
 """Largest number of waiting answers of one kind. If a peer requests more, the oldest are dropped. The peer
-recovers from this as from the loss of an answer."""
+recovers as if the network had lost these answers."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -41,11 +41,11 @@ class QueuePair:
         self.queued = False
         """The queue pair is in the scheduler's list `_sending`: it may have something to send."""
         self.parked = False
-        """It waits for room in its shared window. It may still be in the list, to send probes."""
+        """The queue pair waits for room in its shared window. It may still be in the list, to send probes."""
         self.touched = False
         """An event has happened since the timer was last computed, so the timer may be due earlier."""
         self.timed_ns = -1
-        """Time of its valid timer; -1: none."""
+        """Time of the queue pair's valid timer, ns; -1: none."""
 
     def has_data(self) -> bool:
         """Return whether there is a packet to send, apart from the limits of window and rate."""
@@ -62,7 +62,7 @@ class QueuePair:
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`, but only probes while parked; return their number."""
+        """Append up to `limit` frames to `out` (if parked, only probes); return their number."""
         return 0
 
     def emit_answers(
@@ -72,18 +72,18 @@ class QueuePair:
         return False
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return how many bytes its window allows now, shared or not."""
+        """Return how many bytes the queue pair's window (shared or not) allows now."""
         return 0
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when time alone makes room in its window; None if an acknowledgement must come first."""
+        """Return when the window has room without an acknowledgement; None if it needs one."""
         return None
 
     def next_timer(self, now_ns: int) -> int | None:
         """Return when to call `handle_timer`; None: never.
 
-        Return the present time if the queue pair is not in the list but may send by now, because time has
-        passed. Otherwise no event might put it back into the list.
+        Return the present time if a queue pair outside the list may send now, because time has passed.
+        Without this timer, perhaps no event would put it back into the list.
         """
         return None
 
@@ -157,7 +157,7 @@ class Scheduler:
         """Frames that the first queue pair of `_sending` may still send in its turn; 0: a whole turn."""
         self._touched: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
-        """A heap. No timer is due before its entry.
+        """A heap of times. A timer is never due before the time of its entry, but may be due later.
 
         An entry is stale if its time is not the queue pair's `timed_ns`.
         """
@@ -203,7 +203,7 @@ class Scheduler:
                 blocked = 0 if count else blocked + 1
                 if count or free_ports is not None:
                     continue
-                # All planes of this queue pair are down, but another one may have a plane that is up.
+                # All planes of this queue pair are down, but another queue pair may have a plane that is up.
             else:
                 sending.drop_first()
                 if count:
@@ -239,7 +239,7 @@ class Scheduler:
         sharing = qp.sharing
         if not qp.queued:
             if sharing is not None and sharing.waiting:
-                # Others wait for the same window, so this queue pair waits behind them.
+                # Other queue pairs wait for the same window, so this queue pair waits behind them.
                 self._park(qp)
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 qp.queued = True
@@ -252,7 +252,7 @@ class Scheduler:
     def _park(self, qp: QueuePair, *, first: bool = False) -> None:
         """Park a queue pair if it only lacks room in its shared window.
 
-        `first` puts it at the head of the list, because it could send nothing in its turn.
+        `first`: put the queue pair at the head of the list, because it could send nothing in its turn.
         """
         sharing = qp.sharing
         if sharing is not None and not qp.parked and qp.has_data():
@@ -263,10 +263,10 @@ class Scheduler:
                 sharing.waiting.append(qp)
 
     def release(self, now_ns: int, sharing: SharedWindow) -> None:
-        """Release as many waiting queue pairs as their shared window has room for packets.
+        """Release one waiting queue pair for each packet that their shared window has room for.
 
-        If time alone can make room, set a timer for the first queue pair that remains. Until now, it may have
-        waited for an acknowledgement only.
+        If the window can get room without an acknowledgement, set a timer for the first queue pair that still
+        waits.
         """
         waiting = sharing.waiting
         if not waiting:
@@ -283,7 +283,7 @@ class Scheduler:
                 if not qp.queued:
                     qp.queued = True
                     self._sending.append(qp)
-            # A waiting queue pair without data has already sent everything, after an ACK.
+            # If a waiting queue pair has no data left, it has already sent everything after an ACK.
             qp.parked = False
             waiting.popleft()
 
@@ -328,7 +328,7 @@ class Scheduler:
         return found
 
     def _note_touched(self, now_ns: int) -> None:
-        """Set the timers of touched queue pairs that may be due earlier. Later timers change when due."""
+        """Move timers of touched queue pairs to an earlier time. Later times are set when a timer expires."""
         if not self._touched:
             return
         drifting: list[QueuePair] = []

@@ -4,8 +4,8 @@ The state machine is a table, `TRANSITIONS` [SPEC Fig 5, P1 §2.1]. The states a
 `mrclab.hosts.rdma.events.EvState`.
 
 Usually a queue pair takes its EVs in the order of the rotation (`mrclab.hosts.mrc.evs.ev_set`). A path policy
-can choose the EV of each packet instead. It chooses among the EVs that MRC allows: an EV with a loss is still
-retired, probed and restored, and a marked EV is still skipped once.
+can choose the EV of each packet instead. The policy chooses among the EVs that MRC allows: an EV with a loss
+is still retired, probed and restored, and a marked EV is still skipped once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
 
 
 _FEW: Final = 16
-"""Largest number of EVs that are sorted by insertion, which is faster for a few."""
+"""Up to this number of EVs, insertion sort is used: it is faster for a small list."""
 Heads = dict[int, tuple[bytes, int]]
 """The headers before the BTH for one path (see `packets.prefix`), by UDP length and traffic class."""
 _MOST_PATHS: Final = 1 << 12
@@ -114,7 +114,7 @@ class Probing:
 
     def __init__(self, now_ns: int, wait_ns: int) -> None:
         self.wait_ns = wait_ns
-        """Wait between two probes, unless an answer may take longer."""
+        """Time between two probes, ns. If an answer may take longer, the next probe is sent later."""
         self.due_ns = now_ns + wait_ns
         self.unanswered: int | None = None
         """Id of the last probe, if it is unanswered."""
@@ -160,9 +160,9 @@ class Ev:
         self.state = EvState.UNKNOWN
         self.active = False
         self.ready = False
-        """The EV is in the rotation and may be used now. It changes with `active` and `state`."""
+        """True: the EV may be used now. This depends on `active`, `state` and the plane."""
         self.key = 0.0
-        """The random number by which the present round is sorted."""
+        """Random number for the present round, which is sorted by these numbers."""
         self.heads = heads
         self.flows: dict[int, Flow] | None = None
         """Flows of the packets by traffic class, if packets are objects."""
@@ -247,7 +247,7 @@ class Plane:
         self.peer_up = True
 
     def distinct_paths(self) -> Sequence[Path]:
-        """Return each path once. Paths that are listed several times get as many turns in each round."""
+        """Return each path once. A path that is listed n times gets n turns in each round."""
         paths = self.paths.paths
         distinct = tuple(dict.fromkeys(paths))
         if len(distinct) < len(paths):
@@ -265,7 +265,7 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return True if one more SKIP would exceed the part `cap` of the active EVs; never if it is 1."""
+        """Return True if one more SKIP would exceed the part `cap` of the active EVs. 1: return False."""
         if cap >= 1.0:
             return False
         skipped = 0
@@ -275,7 +275,7 @@ class Plane:
         return skipped + 1 > cap * len(self.active)
 
     def draw(self, random: Callable[[], float]) -> Ev:
-        """Return the next active EV in the rotation, even if its state is SKIP. The plane must have one.
+        """Return the next active EV in the rotation, even if its state is SKIP. There must be an active EV.
 
         `random` returns the random numbers by which each round is sorted.
         """
@@ -334,9 +334,9 @@ def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
 class PathPolicy:
     """Chooses the EV of each packet. This base class chooses at random.
 
-    To write your own policy, derive a class and name it in the option `path_policy`. It need not be compiled.
-    Every queue pair has its own policy object. Use only `self.rng` for randomness, so that a run can be
-    repeated.
+    To write your own policy, derive a class and name it in the option `path_policy`. Your class need not be
+    compiled. Every queue pair has its own policy object. Use only `self.rng` for randomness, so that a run
+    can be repeated.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -347,7 +347,7 @@ class PathPolicy:
         return evs[int(self.rng.random() * len(evs))]
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Note that a packet on this EV arrived, according to a SACK. `marked`: it met congestion."""
+        """Note that a packet on this EV arrived, according to a SACK. `marked`: the packet met congestion."""
 
     def on_trim(self, now_ns: int, ev: Ev) -> None:
         """Note that a switch with a full queue trimmed a packet on this EV."""

@@ -31,7 +31,7 @@ def diagram() -> str:
 
 
 def renew(text: str) -> str:
-    """Return a document with a new drawing between its markers. Raise ValueError without markers."""
+    """Return a document with a new drawing between its markers. Raise ValueError if it has none."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -1,13 +1,13 @@
 """Sources of entropy values: formats, fields and the three modes of the control API, as pure functions.
 
 * AUTO: the NIC chooses random EVs. This fits fabrics that hash (ECMP), where every value is a path.
-* EXPLICIT: the host lists (EV, port) entries. It may list an entry several times.
+* EXPLICIT: the host lists (EV, port) entries. The list may have an entry several times.
 * GENERATED: the NIC counts through all values of the fields that the host describes. This fits EVs whose bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 
-An EV is a compact number. The fields of a format define how it becomes the value in a packet, which has 16,
-32, 128 or 256 bits: see `expand` [API, mrc_ctl.h and its example program]. The API counts ports from 1, and
-so do entries. The rest of the core counts ports from 0.
+An EV is a compact number. The fields of a format define how the EV becomes the value in a packet, which has
+16, 32, 128 or 256 bits: see `expand` [API, mrc_ctl.h and its example program]. The API counts ports from 1,
+and so do entries. The rest of the core counts ports from 0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EvFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EvField:
-    """One field of a value [API]: `init`, with bits of the EV in the places that `mask` marks.
+    """One field of a value [API]. Bits in `mask` come from the EV, all others from `init`.
 
     `min` and `max` limit the number that these EV bits form. In a fixed field the mask is 0.
     """
@@ -97,7 +97,7 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
     """Return the value of an EV: its fields, the first field in the most significant bits.
 
     Fields take bits of the EV from the most significant one on. `widths` are the widths of the format's
-    fields. Each field is right-aligned in one of them, and widths without a field are 0. None: the widths of
+    fields. Each field is right-aligned in one width. Widths without a field contain 0. None: the widths of
     `fields`. Raise ValueError if a field does not fit, or if the EV has more bits than the fields take.
     """
     within = check_fields(fields, widths)
@@ -193,9 +193,9 @@ class EvRecipe:
 def make_paths(
     recipe: EvRecipe, port: int, rng: random.Random, outer_dst: Callable[[int], bytes | None] | None = None
 ) -> tuple[Path, ...]:
-    """Return the paths of a port. `outer_dst` is the fixed rule from an EV to a uSID container [P1 §2.3].
+    """Return the paths of a port. `outer_dst` returns the uSID container of an EV [P1 §2.3].
 
-    None: the value itself is the container (format of 128 bits), and the packet also carries the EV.
+    Without `outer_dst`, the value (128 bits) is the container, and the packet also carries the EV.
     """
 
     def container(ev: int) -> bytes:

@@ -2,11 +2,11 @@
 
 For each plane, a set has active EVs (in the rotation) and backup EVs. Its rules:
 * Each packet takes the next EV of the rotation. The planes alternate. In each plane, every round has all
-  active EVs in a new random order [P1 §2.1, SPEC §9.3.1]. If a port is busy, its EV waits for the next turn.
+  active EVs in a new random order [P1 §2.1, SPEC §9.3.1]. An EV whose port is busy is used later.
 * An EV in state SKIP is skipped once and is GOOD again. Each packet restores at most one EV [SPEC §9.3.1].
-* A backup EV of the same plane replaces a retired EV [P1 §4]. If there is none, the other planes use fewer
-  EVs, so that the numbers of active EVs in the planes in service differ by at most one.
-* A plane is in service while both its ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
+* A backup EV of the same plane replaces a retired EV [P1 §4]. If there is no backup EV, the other planes use
+  fewer EVs, so that the numbers of active EVs in the planes in service differ by at most one.
+* A plane is in service if both ends' ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _USABLE: Final = (_UNKNOWN, _GOOD, _SKIP)
 
 
 class EvSet:
-    """The EVs of one QP: it picks one per packet, retires and restores them."""
+    """The EVs of one QP: it chooses an EV for each packet, retires EVs and restores them."""
 
     _ROUNDS = 8
-    """Turns of each plane that are scheduled in advance, in the same order of planes."""
+    """Number of turns that each plane gets in one schedule. The order of planes stays the same."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class EvSet:
     def pick(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
         """Return the EV for the next packet, or None if no usable EV has a free port (`free_ports`).
 
-        `avoid` is the EV on which the packet was just lost; it is used only if there is no other. If no EV of
-        any plane is usable, use the one that failed longest ago, so that a QP never stops permanently.
+        `avoid` is the EV on which the packet was just lost; it is used only if there is no other EV. If no EV
+        of any plane is usable, use the EV that failed longest ago, so that a QP never stops permanently.
         """
         if self.policy is not None:
             chosen = self._by_policy(self.policy, free_ports, avoid)
@@ -177,7 +177,7 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            self._random()  # Uses up as many random numbers as the sort would, here one.
+            self._random()  # The sort below would also draw one number.
         else:
             planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []
@@ -189,9 +189,9 @@ class EvSet:
         return bool(schedule)
 
     def _next(self, plane: Plane) -> Ev | None:
-        """Return the next EV in the plane's rotation that is not to be skipped.
+        """Return the next EV in the plane's rotation that need not be skipped.
 
-        If there is none, return the EV that the present packet has restored from SKIP.
+        If there is no such EV, return the EV that the present packet has restored from SKIP.
         """
         if not plane.active or not plane.up:
             return None
@@ -205,12 +205,12 @@ class EvSet:
         return restored if restored is not None and restored.plane is plane and restored.ready else None
 
     def _substitute(self, ev: Ev) -> Ev | None:
-        """Return another EV of the same plane, because this EV is not usable any more."""
+        """Return an EV of the same plane that replaces `ev`, because `ev` is not usable any more."""
         self._sit_out(ev)
         return self._next(ev.plane)
 
     def _sit_out(self, ev: Ev) -> None:
-        """Skip an EV. If its state is SKIP it becomes GOOD, but each packet restores only one EV."""
+        """Skip an EV. If its state is SKIP, set it to GOOD, but do this only once for each packet."""
         if (
             ev.state is _SKIP
             and ev.active
@@ -234,9 +234,9 @@ class EvSet:
     def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
         """Return the EV for an answer to a packet that arrived on `port` with EV `value`.
 
-        With the option `reverse_evs` = `set`, it is the EV of that plane that has lately worked [P1 §2.4].
-        Otherwise it is the packet's own EV, if this set has it and it is usable; else another EV of that
-        plane; else any EV.
+        With the option `reverse_evs` = `set`, return the EV of this plane that has lately worked [P1 §2.4].
+        Otherwise return the packet's own EV. If it is not usable or not in this set, return another EV of the
+        plane, or any EV.
         """
         proven = self._reverse_of.get(port)
         if proven is not None:
@@ -323,7 +323,7 @@ class EvSet:
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 
     def _at_floor(self) -> bool:
-        """Return True if no EV may be retired: too few are usable, or EV health is off."""
+        """Return True if no EV may be retired: too few EVs are usable, or EV health is off."""
         if not self.config.ev_health:
             return True
         floor = self.config.ev_min_active
@@ -359,7 +359,7 @@ class EvSet:
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
-        """Probe an EV at once, because a packet on it arrived that counted as lost."""
+        """Probe an EV at once, because a packet on it counted as lost, but has arrived."""
         if ev.probing is not None:
             ev.probing.wait_ns = self.config.probe_interval_ns
             ev.probing.due_ns = min(ev.probing.due_ns, now_ns)
@@ -489,7 +489,7 @@ class EvSet:
         plane.spares.remove(ev)
         plane.active.append(ev)
         if plane.decks is None:
-            # Add it at the end of the present round, so that the waiting EVs keep their turns.
+            # Add the EV at the end of the present round, so that the waiting EVs keep their turns.
             plane.order.append(ev)
         ev.active = True
         ev.ready = ev.state <= _GOOD and plane.up

@@ -51,7 +51,7 @@ class NicProfiles:
         return self._endpoint.config
 
     def set_time(self, now_ns: int) -> None:
-        """Set the time of the changes that follow. An idle NIC would use the time of its last frame."""
+        """Set the time of the next changes. Without it, an idle NIC uses the time of its last frame."""
         self._endpoint.now_ns = max(self._endpoint.now_ns, now_ns)
 
     # Creating and removing profiles
@@ -85,10 +85,10 @@ class NicProfiles:
         ev_profile: int | None = None,
         cc_profile: int | None = None,
     ) -> None:
-        """Connect a queue pair with its profiles; for None the NIC chooses.
+        """Connect a queue pair with these profiles. If a profile is None, the NIC uses its own options.
 
-        `paths` are the NIC's paths. An AUTO profile uses them; another profile makes its own EVs for their
-        planes. Raise ENOENT if a profile is not ONLINE, EINVAL if frames cannot carry the EVs.
+        `paths` are the NIC's paths. An AUTO profile uses these paths; another profile makes its own EVs for
+        the planes of `paths`. Raise ENOENT if a profile is not ONLINE, EINVAL if frames cannot carry the EVs.
         """
         evs = None if ev_profile is None else _online(self.evs, ev_profile)
         cc = None if cc_profile is None else _online(self.ccs, cc_profile)
@@ -179,7 +179,7 @@ class NicProfiles:
     def states(self, number: int) -> Mapping[EvEntry, EvStates]:
         """Return the state of each EV of a profile: set by the controller, or else derived from losses.
 
-        An EV is ASSUMED_BAD if it is so for at least one queue pair, and UNKNOWN if none uses it.
+        An EV is ASSUMED_BAD if at least one queue pair assumes it bad, and UNKNOWN if no queue pair uses it.
         """
         evs = _online(self.evs, number)
         found = dict.fromkeys(evs.entries, EvStates.UNKNOWN)
@@ -193,7 +193,7 @@ class NicProfiles:
         return found | dict.fromkeys(evs.denied, EvStates.DENIED)
 
     def observe(self, event: Event) -> None:
-        """Pass an event of the endpoint to the profile that it concerns, if any."""
+        """Pass an event to the profile of its queue pair, if an EV of the profile was retired or restored."""
         if isinstance(event, EvRetired | EvRestored) and event.qpn in self._of_qp:
             evs, _ = self._of_qp[event.qpn]
             entry = self._entries.get(event.qpn, {}).get(event.ev)

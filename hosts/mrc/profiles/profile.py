@@ -2,9 +2,9 @@
 
     INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
 
-A profile gets its attributes when it goes to OFFLINE, and may be used while it is ONLINE. It can leave ONLINE
-only when no queue pair or profile uses it. The EVs of running queue pairs may change, and events report it.
-Congestion control is NSCC with the parameter names of the API, or none.
+A profile gets its attributes when it goes to OFFLINE, and may be used while it is ONLINE. A profile can leave
+ONLINE only when no queue pair or profile uses it. The EVs of running queue pairs may change, and events
+report each change. Congestion control is NSCC with the parameter names of the API, or none.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CcProfile(Profile):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.algorithm: str | None = None
-        """None: no congestion control, only the fixed window."""
+        """Name of the algorithm. None: no congestion control, only the fixed window."""
         self.nscc = NsccConfig()
 
     def configure(
@@ -166,7 +166,7 @@ class EvStates(IntFlag):
 
 NO_EVENTS = EvStates(0)
 EVENT_STATES = EvStates.GOOD | EvStates.ASSUMED_BAD
-"""The states that have events."""
+"""States for which events exist: an event reports that an EV has entered one of them."""
 SET_STATES = (EvStates.GOOD, EvStates.DENIED)
 """The states that a controller may set."""
 
@@ -212,7 +212,7 @@ class EvFormatProfile(Profile):
 
 
 class EvProfile(Profile):
-    """The EVs of queue pairs. It calls `apply` for each change that concerns running queue pairs."""
+    """The EVs of queue pairs. A profile calls `apply` for each change that concerns running queue pairs."""
 
     kind = "EV"
 
@@ -309,7 +309,7 @@ class EvProfile(Profile):
     # For profiles in use
 
     def recipe(self) -> EvRecipe:
-        """Return how the EVs of a port are made. The paths of a queue pair follow from it."""
+        """Return how the EVs of a port are made. A queue pair gets its paths from this recipe."""
         self.require(ProfileState.ONLINE)
         if self.mode is EvMode.AUTO or self.format is None:
             return EvRecipe(EvMode.AUTO, count=self.count)
@@ -340,9 +340,9 @@ class EvProfile(Profile):
     def replace(self, old: EvEntry, new: EvEntry, *, all_copies: bool = False) -> int:
         """Replace an EV, or all its copies, by another one; return the number of replaced copies.
 
-        The new EV is GOOD. If no copy of the old one is left, running queue pairs stop using it. Only queue
-        pairs that connect later use the new one. Raise ENOENT if the old EV is not there, EINVAL if the new
-        one is not valid.
+        The new EV is GOOD. If no copy of the old EV is left, running queue pairs stop using it. Only queue
+        pairs that connect later use the new EV. Raise ENOENT if the old EV is not in the profile, EINVAL if
+        the new EV is not valid.
         """
         self.require(ProfileState.OFFLINE, ProfileState.ONLINE)
         if self.mode is not EvMode.EXPLICIT:
@@ -364,7 +364,7 @@ class EvProfile(Profile):
     # Events for the controller
 
     def note(self, entry: EvEntry, state: EvStates) -> None:
-        """Store an event about an EV's new state, if the mask has this state; drop it if too many wait."""
+        """Store an event about an EV's new state, if the mask has this state; drop it if the list is full."""
         if not state & self.event_mask:
             return
         if len(self._events) >= EVENTS_KEPT:

@@ -2,4 +2,4 @@
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.
+prefer(__path__, __name__)  # Must run before imports of the package's modules: finds compiled modules.

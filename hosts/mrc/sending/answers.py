@@ -34,7 +34,7 @@ def rtt_of_nack(now_ns: int, packet: SentPacket, nack: Nack, *, timestamps: bool
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
-    """Return the RTT, ns, of the transmission with this timestamp; None if neither of the last two has it."""
+    """Return the RTT, ns, of the transmission with this timestamp, one of the last two; None if unknown."""
     previous = packet.previous
     if timestamp(packet.sent_ns) == stamp:
         return now_ns - packet.sent_ns
@@ -46,8 +46,8 @@ def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
 def by_entropy(now_ns: int, packet: SentPacket, entropy: int) -> int | None:
     """Return the RTT of a packet without timestamp, ns; None if it is ambiguous.
 
-    A packet that was sent once gives a sample. A packet that was sent twice gives one if the answer is for
-    the retransmission [UEC §3.6.13.1]. UEC has a flag for this, but MRC's SACK has none. If the
+    A packet that was sent once gives a sample. A packet that was sent twice gives a sample if the answer is
+    for the retransmission [UEC §3.6.13.1]. UEC has a flag for this, but MRC's SACK has none. If the
     retransmission used another EV, the EV in the answer shows which transmission arrived.
     """
     previous = packet.previous

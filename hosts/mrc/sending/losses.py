@@ -1,8 +1,8 @@
-"""Packets that leave flight without an acknowledgement, and the probes that find out what happened.
+"""Packets that count as lost or whose peer is silent, and the probes that find out what happened.
 
-A packet leaves flight when it is lost, or when it times out and the peer is silent. Reliability probes [SPEC
-§7.4.6] find out whether packets arrived and whether EVs work. A tail probe looks for lost packets and may use
-any EV. A health probe tests an EV in state ASSUMED_BAD, and uses this EV.
+Such packets do not count as in flight. Reliability probes [SPEC §7.4.6] find out whether packets arrived and
+whether EVs work. A tail probe looks for lost packets and may use any EV. A health probe tests an EV in state
+ASSUMED_BAD, and uses this EV.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Losses:
         self.silent = False
         """The ACK timer has run out, and the peer has not answered since; see `set_silent`."""
         self.lost = self.spurious = 0
-        """Number of packets that counted as lost, and number of those that had arrived after all."""
+        """Number of packets that counted as lost, and number of lost packets that in fact arrived."""
 
     def connect(self, evs: EvSet, congestion: CongestionControl) -> None:
         """Set the EVs and the congestion control to which losses are reported."""
@@ -80,7 +80,7 @@ class Losses:
     def on_port_down(self, now_ns: int, port: int) -> None:
         """If a port went down, send the packets in flight of its plane again on other planes.
 
-        No EV is retired for it.
+        No EV is retired for this reason.
         """
         self.set_silent(False)
         for packet in self._board.in_flight():
@@ -89,7 +89,7 @@ class Losses:
                 self.lose(now_ns, packet, LossReason.PORT_DOWN)
 
     def on_ack_timeout(self, now_ns: int) -> bool:
-        """Remove packets from the window after an ACK timeout; return whether any counts as lost.
+        """No longer count packets as in flight after an ACK timeout; return whether any counts as lost.
 
         A packet counts as lost if it was sent long before the peer's last packet arrived.
         """
@@ -102,11 +102,11 @@ class Losses:
         return bool(lost)
 
     def set_silent(self, silent: bool) -> None:
-        """Remove the packets in flight from the window if the peer is silent; add them when it answers.
+        """If the peer is silent, no longer count its packets as in flight; count them again when it answers.
 
-        A packet that times out leaves flight [SPEC §8, OnInferredLoss]. Otherwise the packets to a failed
-        peer would fill a window that other queue pairs share. Later, answers to probes decide whether a
-        packet is lost. Until then this queue pair sends no data.
+        The specification does the same with a packet that times out [SPEC §8, OnInferredLoss]. Otherwise the
+        packets to a failed peer would fill a window that other queue pairs share. Later, answers to probes
+        decide whether a packet is lost. Until then this queue pair sends no data.
         """
         if silent is not self.silent:
             self.silent = silent
@@ -187,7 +187,7 @@ class Probes:
                 continue
             self._probe_id = probe_id = (self._probe_id + 1) & 0xFFFF
             if len(self.outstanding) >= 2 * len(self._evs.by_value) + _TAIL_PROBES_KEPT:
-                # Without this limit, unanswered probes would accumulate. The oldest one will not be answered.
+                # Without this limit, unanswered probes would accumulate. The oldest probe will get no answer.
                 del self.outstanding[next(iter(self.outstanding))]
             self.outstanding[probe_id] = (ev, now_ns, tail)
             if tail:
@@ -204,8 +204,8 @@ class Probes:
     def _suspect(self) -> Ev | None:
         """Return the EV that a tail probe should avoid.
 
-        If the last tail probe is unanswered, it is the EV of that probe. Otherwise it is the EV of the newest
-        packet in flight.
+        If the last tail probe is unanswered, return the EV of that probe. Otherwise return the EV of the
+        newest packet in flight.
         """
         if self._recovery.tail.probes > 1:
             return self._last_tail

@@ -11,12 +11,12 @@ packet counts as lost. Only a later packet that overtook it proves a loss.
 If a loss retires an EV, the reordering window is 0 for the packets sent on it before. They all count as lost
 as soon as any later packet is acknowledged.
 
-The rule needs a later packet, and the last packets of a burst have none. A probe replaces it:
+The rule needs a later packet, but no packet follows the last ones of a burst. Then a probe is sent:
 
 * If a packet is overtaken by less than the window, and all packets so far were sent too early to decide, the
   probe is sent when the window has passed since the packet was sent.
 * Otherwise the probe is sent when the tail timer runs out and a packet is unacknowledged: 1.5 * srtt after
-  the last transmission, and later than the reordering window.
+  the last transmission, or when the reordering window has passed, if that is later.
 
 The bitmap in the answer shows which packets sent before the probe are lost. If probes remain unanswered, too,
 the queue pair fails after the retries of the specification's ACK timer.
@@ -34,7 +34,7 @@ from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:
-    """The reordering window: a packet is lost if a packet sent later by more than this is acknowledged."""
+    """The reordering window: a packet is lost if one sent later by more than this time is acknowledged."""
 
     __slots__ = (
         "_before_ns",
@@ -55,8 +55,8 @@ class ReorderingWindow:
     _MAX_WIDENING = 16
     _COLD_SAMPLES = 256
     _MEMORY_PACKETS = 512
-    """An observed overtaking counts for at least the time of so many packets, because queues on slow links
-    fill and empty slowly."""
+    """An observed overtaking counts at least as long as this many packets take on a slow link, because its
+    queues fill and empty slowly."""
     _PACKET_TIMES = 6
     _SPAN = 6
     """Largest window divided by the smallest, on slow links. 36 packets of 4 KiB fill a queue until it trims
@@ -109,7 +109,7 @@ class ReorderingWindow:
         return max(self._recent_ns, self._before_ns)
 
     def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
-        """Note that a packet arrived late: a packet sent `extent_ns` later was acknowledged before."""
+        """Note that a packet arrived late: a packet sent `extent_ns` later was acknowledged earlier."""
         if extent_ns > self.seen_ns(now_ns):
             self._recent_ns = extent_ns
 
@@ -120,7 +120,7 @@ class ReorderingWindow:
 
 
 class TailTimer:
-    """The timer of tail probes: it runs out if nothing was sent after the last packets."""
+    """The timer of tail probes. It runs out if no data was sent for some time."""
 
     __slots__ = ("_max_ns", "_rtt", "probes", "since_ns")
 
@@ -142,7 +142,7 @@ class TailTimer:
 
 
 class AckTimer:
-    """The ACK timeout: first 1.024 us * 2^n for some retries, then doubled each time [SPEC Table 7-1]."""
+    """The ACK timer: 1.024 us * 2^n for some retries, then twice as long each time [SPEC Table 7-1]."""
 
     __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
 
@@ -172,7 +172,7 @@ class AckTimer:
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """Start again at the base interval if the option is set. The used retries remain counted."""
+        """If the option asks for it, start again at the base interval. The used retries remain counted."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -192,7 +192,7 @@ class AckTimer:
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1
 ACK_TIMEOUT: Final = 2
-"""The next steps that `handle_timer` returns."""
+"""The values that `handle_timer` returns: what the requester must do next."""
 
 
 class Recovery:
@@ -259,7 +259,7 @@ class Recovery:
 
         A health probe bypasses queues, so it proves no loss if it overtakes a packet. A tail probe counts as
         a packet. But a probe is short and therefore faster than a full packet, so its send time is corrected
-        by the difference. Its RTT is not a sample, because the reordering window would become too small.
+        by the difference. The RTT of a probe is not used as a sample: it would make the window too small.
         """
         if not tail:
             return
@@ -279,8 +279,8 @@ class Recovery:
         min_rtt_ns = self.rtt.min_ns
         short = self._short
         for packet in acked:
-            # After a retransmission, the answer may be for the first transmission. It counts for the
-            # retransmission only if this was sent at least one RTT ago [RFC 8985].
+            # After a retransmission, the answer may be for the first transmission. So the answer counts for
+            # the retransmission only if that was sent at least one RTT ago [RFC 8985].
             sent_ns = packet.sent_ns
             if packet.length < short:
                 sent_ns -= self._lead_ns
@@ -349,7 +349,7 @@ class Recovery:
     def detect_retired(self) -> list[SentPacket]:
         """Remove and return the packets that were overtaken and whose EV was retired after they were sent.
 
-        If no EV is usable, packets are sent on retired EVs. These have the usual reordering window.
+        If no EV is usable, packets are sent on retired EVs. These packets have the usual reordering window.
         """
         if self._retired_ns < 0:
             return []
@@ -375,7 +375,7 @@ class Recovery:
     def wants_gap_probe(self, now_ns: int) -> bool:
         """Return True if a probe must be sent now to find out whether an overtaken packet is lost.
 
-        If it is too early for this, set a timer.
+        If it is too early for the probe, set a timer.
         """
         self.gap = False
         self._gap_due_ns = 0

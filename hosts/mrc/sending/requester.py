@@ -1,7 +1,7 @@
 """The sending half of a queue pair: it cuts writes into packets, sprays and retransmits them, and completes
 the writes in order.
 
-To send one packet, it takes one EV from the rotation, builds one frame and writes one record on the
+For one packet, the requester takes one EV from the rotation, builds one frame and writes one record on the
 scoreboard. These steps are optimised. An acknowledgement costs one look-up per PSN that changed.
 """
 
@@ -154,8 +154,8 @@ class Requester:
         """Return whether the sender waits for an answer of the peer."""
         board = self.board
         if board.inflight_packets or (board.una < board.next_psn and not board.lost):
-            # If nothing is in flight, all packets were acknowledged, but not by the cumulative PSN. This
-            # happens only after a false SACK.
+            # Even if no packet is in flight, the cumulative PSN may be too low. This happens only if an
+            # earlier SACK acknowledged packets falsely.
             return True
         requests = self.queue.open
         return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una
@@ -318,7 +318,7 @@ class Requester:
         if rtt_ns is not None and congestion.byte_ns:
             measured_ns: int = rtt_ns  # In compiled code, a sum with an `int | None` would be slow.
             rtt_ns = measured_ns + int((self._mtu - length) * congestion.byte_ns)
-        ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
+        ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A CE mark causes one of these marks.
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
         lost = recovery.detect(now_ns)
         if lost:
@@ -349,7 +349,7 @@ class Requester:
         return rtt_ns
 
     def on_transport_ack(self, now_ns: int, psn24: int, syndrome: int) -> None:
-        """Handle an AETH: all PSNs up to this one are in the peer's memory, or the write failed at it."""
+        """Handle an AETH: the peer has all PSNs up to this one in memory, or the write of this PSN failed."""
         psn = expand(psn24, self.board.una - 1)
         status = nak_status(syndrome)
         if status is not None:
