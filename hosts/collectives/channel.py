@@ -39,7 +39,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A put of this rank is in the peer's memory, or has failed. Its buffer may be changed from now on."""
+    """A put of this rank is in the peer's memory, or has failed. The put's data may be changed again."""
 
     peer: int
     ticket: int
@@ -60,7 +60,7 @@ class Channel(Protocol):
         """Return the attributes that a peer needs to ``connect`` to this rank, with JSON's types."""
 
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
-        """Connect to a peer, given its ``attributes`` for this rank. Both ends must do so before any put.
+        """Connect to a peer, given its ``attributes`` for this rank. Both ends must connect before any put.
 
         The call may return before the connection is established. Puts then wait for the connection.
         """
@@ -72,7 +72,7 @@ class Channel(Protocol):
         """
 
     def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
-        """Let the NIC work until an event occurs. Return those of ``others`` (descriptors) that are readable.
+        """Let the NIC work until an event occurs. Return the descriptors in ``others`` that are readable.
 
         Return at ``until_ns`` (CLOCK_MONOTONIC) at the latest; None waits without limit.
         """
@@ -81,7 +81,7 @@ class Channel(Protocol):
         """Return the events since the last call, in order."""
 
     def bytes_delivered(self) -> int:
-        """Return the number of payload bytes placed in this rank's memory so far, each counted once."""
+        """Return the number of payload bytes placed in this rank's memory so far. Each byte counts once."""
 
     def counters(self) -> dict[str, int]:
         """Return the transport's counters over all peers.
@@ -105,11 +105,11 @@ class Channel(Protocol):
         paths since the last call, as in `mrclab.hosts.observation`. ``paths``: one row for each path to the
         peer ``paths_to``, as in `mrclab.hosts.observation.path_states`. ``events`` and ``paths`` are empty if
         the fabric chooses the paths. With ``forget``, reported events are deleted, so that the memory of a
-        long job does not grow; ``event_columns`` and ``save_log`` then lack them.
+        long job does not grow; ``event_columns`` and ``save_log`` then do not return them.
         """
 
     def deny(self, links: Collection[str]) -> None:
-        """Avoid these links and use all others. A transport that does not choose paths does nothing."""
+        """Avoid these links and use all others. Do nothing if the transport does not choose paths."""
 
     def save_log(self, path: Path) -> int:
         """Write the transport's event log to a file, one JSON object per line. Return the number of lines."""
@@ -167,7 +167,7 @@ class HostChannel:
         return self._tickets
 
     def take(self, region: int, offset: int, data: memoryview) -> None:
-        """Place the put of a rank on the same host. Raise ValueError if it does not fit into the region."""
+        """Place the put of a rank on the same host. Raise ValueError if the region is too small."""
         self._regions[region][offset : offset + len(data)] = data
         self._bytes += len(data)
 
@@ -177,7 +177,7 @@ class HostChannel:
 
     @property
     def pending(self) -> bool:
-        """True if ``events`` has something to return from ranks of the same host."""
+        """Return True if ``events`` has events from ranks of the same host to return."""
         return bool(self._ready)
 
     def events(self) -> list[ChannelEvent]:
@@ -220,7 +220,7 @@ def on_one_host(
 ) -> tuple[Sequence[Channel], Turn]:
     """Return the channels of all ranks of a host, in order, and one ``turn`` for all of them.
 
-    ``remotes`` has the ranks' channels over the host's NIC. ``turn`` is the function that lets that NIC work.
+    ``remotes`` has the ranks' channels over the host's NIC. ``turn`` is the function that lets the NIC work.
     """
     channels: dict[int, HostChannel] = {}
     for rank, remote in remotes.items():

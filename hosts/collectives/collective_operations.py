@@ -19,7 +19,7 @@ from mrclab.hosts.collectives.communicator import Communicator, Samples, Steps, 
 DATA, SCRATCH, FLAGS = 0, 1, 2
 """The numbers of a rank's memory regions: the data, scratch memory, and flags for barriers."""
 FLAG_BYTES = 8
-MAX_ROUNDS = 32  # rounds of a barrier, enough for 2^32 ranks
+MAX_ROUNDS = 32  # most rounds of a barrier, enough for 2^32 ranks
 
 Array = npt.NDArray[Any]
 
@@ -61,8 +61,7 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
     mine = np.frombuffer(comm.regions[DATA], dtype, count)
     theirs = np.frombuffer(comm.regions[SCRATCH], dtype, count)
     for step in range(n - 1):
-        # Each chunk has a separate place in SCRATCH. So no step must wait until the chunk of the last step is
-        # read.
+        # Each chunk has its place in SCRATCH, so a step need not wait until an earlier chunk has been read.
         _put(comm, after, SCRATCH, chunks[(rank - step) % n], item, tag + step)
         yield from comm.arrival(before, tag + step)
         chunk = chunks[(rank - step - 1) % n]
@@ -74,10 +73,10 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
 
 
 def ring_sum(parts: Sequence[Array]) -> Array:
-    """Return the same sum, bit for bit, as ``all_reduce``; ``parts`` has the elements of each rank.
+    """Return the sum of all ranks' elements (``parts``), with the same bits as ``all_reduce``.
 
-    A chunk is summed on its way around the ring, beginning at the rank with the chunk's number. With float32
-    the order of additions changes the last bits.
+    A chunk is summed on its way around the ring, beginning at the rank with the chunk's number. This order is
+    kept here, because in float32 the order of additions changes the last bits.
     """
     n = len(parts)
     total = np.array(parts[0])
@@ -264,7 +263,7 @@ class TrainingJob:
             self._notes.append((started, computed, reduced, comm.now()))
 
     def steps_since(self, number: int) -> list[tuple[int, int, int, int]]:
-        """Return the rows of `samples` for the steps from ``number`` on."""
+        """Return the rows of `samples`, from step ``number`` to the last completed step."""
         return self._notes[number:]
 
     def forget(self) -> None:
@@ -288,11 +287,11 @@ class Pattern:
         self._base = np.random.default_rng(seed).integers(1, bound, count).astype(self._dtype)
 
     def of(self, rank: int) -> npt.NDArray[Any]:
-        """Return a rank's input. Ranks have different multiples, so that a check notices swapped data."""
+        """Return a rank's input: the base values times (rank + 1), so that a check notices swapped ranks."""
         return np.asarray(self._base * self._dtype.type(rank + 1))
 
     def sum(self) -> npt.NDArray[Any]:
-        """Return the sum over all ranks."""
+        """Return the sum of all ranks' inputs."""
         return np.asarray(self._base * self._dtype.type(self._size * (self._size + 1) // 2))
 
     def part(self, rank: int) -> slice:

@@ -30,10 +30,7 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor. If it is readable, the condition may hold.
-
-    It is needed for conditions that do not depend on the channel.
-    """
+    """A descriptor that is readable when the condition may hold. None: it depends only on the channel."""
 
 
 Steps = Generator[Wait, None, T]
@@ -44,7 +41,7 @@ class PutError(RuntimeError):
 
 
 class Communicator:
-    """One rank of ``size``, with its channel and its exposed regions.
+    """One of ``size`` ranks, with its channel and its exposed regions.
 
     Every rank must call ``tags`` in the same order with the same numbers. Ranks that run the same algorithms
     do so. Then all ranks use the same tags without exchanging them.
@@ -65,16 +62,16 @@ class Communicator:
         self.now = clock
         self.regions: list[memoryview] = []
         self.listener: Callable[[ChannelEvent], None] | None = None
-        """A function that gets every event. Without it, arrivals are kept for the algorithms."""
+        """A function that gets every event. None: arrivals are stored for the algorithms."""
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0
         self._end_of_tags = end_of_tags
         self.taken = 0
-        """The number of events so far. A driver checks its waits only if it has changed."""
+        """Number of events so far. A driver checks its waits only if this number has changed."""
 
     def expose(self, size_bytes: int) -> memoryview:
-        """Create and expose a region of this size. Its number is the count of regions created before it."""
+        """Create and expose a region of this size. Regions are numbered from 0, in the order of creation."""
         region = memoryview(bytearray(size_bytes))
         self.channel.expose(region)
         self.regions.append(region)

@@ -1,4 +1,4 @@
-"""The ranks of your own program, which sum arrays and send messages over the fabric while they compute.
+"""Ranks of a user's program. They sum arrays and send messages over the fabric while they compute.
 
 A separate thread runs the NIC. So the NIC also works while the program's threads run NumPy or PyTorch code,
 because such code releases Python's lock.
@@ -48,7 +48,7 @@ class Group:
     """One rank of a program's group. Every rank sums the same arrays in the same order.
 
     The end of the ``with`` block waits until all ranks have reached it, because a peer may still need an
-    answer of this rank. After an exception it does not wait.
+    answer of this rank. After an exception, the block ends without this wait.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class Group:
         """Send an array to a rank. The future is done when the array is in that rank's memory.
 
         Do not change the array until then. Messages with the same tag arrive in order. The future may fail
-        with GroupError. Raise ValueError for a rank that is not a peer, and for an array as `all_reduce`
-        does.
+        with GroupError. Raise ValueError for a rank that is not a peer, and for an array that `all_reduce`
+        does not accept.
         """
         _check(values)
         self._check_peer(peer)
@@ -167,7 +167,7 @@ class Group:
 
     def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
         """Pass an operation to the group's thread, or fail its future if the group has failed."""
-        done.set_running_or_notify_cancel()  # forbids to cancel it, because other ranks take part
+        done.set_running_or_notify_cancel()  # it can no longer be cancelled: other ranks take part
         with self._lock:
             if self._problem is None:
                 give()
@@ -179,7 +179,7 @@ class Group:
         return done
 
     def finish(self) -> None:
-        """Wait for this rank's work and for the other ranks to finish theirs. Raise the store's errors."""
+        """Wait until this rank and all other ranks have finished their work. Raise the store's errors."""
         wait(tuple(self._pending))
         self._meet("finished")
 
@@ -212,7 +212,7 @@ class Group:
             self._store.get(f"{self._name}/{where}/{rank}")
 
     def _work(self) -> None:
-        """Run the NIC and one sum after another, in the group's thread."""
+        """Run the NIC and the sums, one sum after another. This function is the group's thread."""
         steps = self._steps()
         try:
             waiting = next(steps)
@@ -253,7 +253,7 @@ class Group:
         """Sum an array, piece by piece.
 
         The ring needs no barrier between two sums. If a rank has all chunks of a sum, every rank has read its
-        SCRATCH. And nothing is put into DATA before all ranks have started the next piece.
+        own SCRATCH. And no rank puts data into DATA before all ranks have started the next piece.
         """
         most = self._capacity_bytes // values.itemsize
         for start in range(0, len(values), most):
@@ -264,7 +264,7 @@ class Group:
             piece[:] = data
 
     def _fail(self, problem: Exception) -> None:
-        """Fail every operation that the thread has not started. Only the first problem is reported."""
+        """Fail every operation that the thread has not started. Operations report only the first problem."""
         with self._lock:
             if self._problem is not None:
                 return

@@ -27,9 +27,10 @@ DATA = 0
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One flow. ``rate_bps`` counts payload. If it is 0, the only limit is ``depth`` messages in flight.
+    """One flow. If the payload rate ``rate_bps`` is 0, the only limit is ``depth`` messages in flight.
 
-    The flow begins ``after_ns`` after the start of the measurement. If this is None, it begins with the job.
+    The flow begins ``after_ns`` after the start of the measurement. If ``after_ns`` is None, the flow begins
+    with the job.
     """
 
     src: int
@@ -43,12 +44,12 @@ class Flow:
 
     @property
     def interval_ns(self) -> int:
-        """The time from one message to the next, or 0 if the flow has no fixed rate."""
+        """Return the time from one message to the next, ns; 0 if the flow has no fixed rate."""
         return round(self.message_bytes * 8 * 1e9 / self.rate_bps) if self.rate_bps else 0
 
     @property
     def region_bytes(self) -> int:
-        """The memory that the receiver needs: a slot for each message in flight, and a slot for the end."""
+        """Return the size of the receiver's memory: a slot for each message in flight and one for the end."""
         return self.message_bytes * self.depth + END_BYTES
 
 
@@ -157,7 +158,7 @@ class Receiver:
         return self._total is not None and self._arrived >= self._total
 
     def arrived(self, event: Arrived, low_number: int) -> None:
-        """Check a message. ``low_number`` is the part of its number that is in the tag."""
+        """Check a message. ``low_number`` has the low bits of the message's number; they are in the tag."""
         size, depth = self.flow.message_bytes, self.flow.depth
         region = self._comm.regions[DATA]
         if low_number == END:
@@ -258,7 +259,7 @@ class FlowsJob:
             receiver.forget()
 
     def samples(self) -> Samples:
-        """See Job. For each flow: when each message was posted and done, and when each number arrived."""
+        """See Job. For each flow, the times at which each message was posted, done, and arrived."""
         found: Samples = {}
         for number, sender in self._senders.items():
             found[f"flow{number}_posted_ns"] = as_int64(sender.posted_ns)
@@ -310,7 +311,7 @@ class RequestsJob:
             self._answered_ns.append(arrived.t_ns)
             self._check(comm, number)
             number += 1
-            # The response may arrive before the request's put is reported as done, so wait for that, too.
+            # The response may arrive before the request's put is reported as done. So wait for the put, too.
             yield from comm.all_put()
         comm.put(1, REQUESTS_DATA, 0, local[:0], LAST_REQUEST)
         yield from comm.all_put()

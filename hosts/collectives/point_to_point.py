@@ -89,7 +89,7 @@ class PointToPoint:
     """The messages of one rank. Not safe for use from more than one thread."""
 
     def __init__(self, comm: Communicator) -> None:
-        """Expose the slots. Call this after the regions of the collectives are exposed."""
+        """Expose the slots. The regions of the collectives must be exposed before."""
         self._comm = comm
         comm.expose(comm.size * SLOTS * SLOT_BYTES)
         self._peers = [_Peer() for _ in range(comm.size)]
@@ -98,14 +98,15 @@ class PointToPoint:
         self._unclaimed: list[_Message] = []
 
     def send(self, peer: int, tag: int, data: memoryview, done: Future[None]) -> None:
-        """Send bytes. They must not change until ``done`` is done."""
+        """Send bytes. The bytes must not change until the future ``done`` is done."""
         self._peers[peer].queue.append(_Sending(tag, data, done))
         self._post(peer)
 
     def receive(self, peer: int | None, tag: int, place: memoryview, done: Future[int]) -> None:
         """Place the next message with this tag from a peer, or from any peer if ``peer`` is None.
 
-        The result of ``done`` is the peer's rank. It fails with ValueError if the message has another length.
+        The result of ``done`` is the peer's rank. If the message has another length, ``done`` fails with
+        ValueError.
         """
         receiving = _Receiving(peer, tag, place, done)
         for message in self._unclaimed:
@@ -118,7 +119,7 @@ class PointToPoint:
         self._receiving.append(receiving)
 
     def take(self, event: ChannelEvent) -> bool:
-        """Process an event. Return False if it is not for messages. Raise PutError if a put failed."""
+        """Process an event. Return False if the event is not for messages. Raise PutError if a put failed."""
         if isinstance(event, Done):
             if event.ticket not in self._tickets:
                 return False
@@ -154,7 +155,7 @@ class PointToPoint:
             future.set_exception(problem)
 
     def _post(self, number: int) -> None:
-        """Put pieces to a peer for as long as it has free slots."""
+        """Put pieces to a peer while the peer has free slots."""
         peer = self._peers[number]
         while peer.queue and peer.free:
             sending = peer.queue[0]
@@ -220,7 +221,7 @@ class PointToPoint:
         while peer.read - peer.returned >= HALF and self._ahead_bytes(number) <= AHEAD_BYTES:
             tag = RETURNED + peer.returned // HALF % 2
             peer.returned += HALF
-            nothing = memoryview(bytes(FLAG_BYTES))  # the content has no meaning, only the tag
+            nothing = memoryview(bytes(FLAG_BYTES))  # only the tag has a meaning
             self._tickets[self._comm.channel.put(number, FLAGS, 0, nothing, tag)] = None
 
     def _ahead_bytes(self, number: int) -> int:

@@ -1,22 +1,23 @@
 """The process of a host's ranks: it opens their channels, runs a job over them and saves the samples.
 
-It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
+The process runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests (-> content of the
+answer):
 
-    open      open the channels: fabric, host, ranks here and in all, transport, job
+    open      open the channels; has the fabric, host, ranks on this host, number of all ranks, transport, job
                                                       -> the attributes that each rank's peers need
-    connect   connect the channels, given the peers' attributes by rank and peer
-    run       run the job, given its start time and duration, and which links to avoid from when on;
-              answered when the job is over
+    connect   connect the channels; has, for each rank, the attributes of its peers
+    run       run the job; has the start time, the time at which the measurement begins, and the links to
+              avoid, each with a time from which to avoid it; the answer is sent when the job is over
                                                       -> `problem`: the error in the arrived data,
                                                          `failure`: why the job did not finish; or None
-    news      the data that a viewer of the job shows; ``paths`` has the peer whose paths are wanted, by rank;
-              with ``forget``, reported data is not kept for ``save``
-                                                      -> the time, and each rank's news
+    news      report data for a viewer of the job; ``paths`` has, for each rank, the peer whose paths to
+              report; with ``forget``, the rank deletes reported data, so `save` will not write it
+                                                      -> the time, and the data of each rank
     stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
     save      write each rank's samples and series to a file      -> counters
 
-The NIC keeps working between these requests and after them, so that peers can finish. ``JOBS`` has the jobs
-that a rank can run, by kind.
+The NIC keeps working between these requests and after them, so that peers can finish. ``JOBS`` maps each
+kind of job to a function that makes the job.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
 
 
 def make_job(kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> Job:
-    """Return the job of a rank among ``size`` ranks. Parameters are in base units.
+    """Return the job of a rank among ``size`` ranks. Parameters are in ns, bytes and bit/s.
 
     Raise KeyError for a kind that does not exist or a parameter that is missing.
     """
@@ -75,9 +76,9 @@ def make_job(kind: str, params: Mapping[str, Any], rank: int, size: int, seed: i
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15
 STOPPED = "stopped before it was over"
-"""The failure of ranks that others' failures, or the end of the time, ended."""
+"""The failure of a rank that a `stop` request ended, for example because another rank failed."""
 LONG_TURNS = ("transformer",)
-"""Jobs that compute for long in one piece: in real time, ranks on the same CPU would wait for them."""
+"""Jobs with long computations. They get no real-time priority on a shared CPU: other ranks would wait."""
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class Running:
 
 
 class Series:
-    """Bytes delivered over time: a sample per time bin at most, and one at the end."""
+    """Samples of the delivered bytes over time: at most one sample per time bin, and one at the end."""
 
     def __init__(self, bin_ns: int) -> None:
         self._bin_ns = bin_ns
@@ -110,7 +111,7 @@ class Series:
 
 
 class Seat:
-    """One rank: its channel, its part of the job, its series."""
+    """One rank: its channel, its part of the job, and its series of delivered bytes."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Seat:
         self._series.note(self._clock(), self.channel.bytes_delivered)
 
     def advance(self) -> bool:
-        """Continue the rank's part as far as possible; return whether anything had come or gone on."""
+        """Continue the rank's part as far as possible. Return True if an event arrived or a wait ended."""
         went_on = False
         try:
             for event in self.channel.events():
@@ -165,9 +166,9 @@ class Seat:
             self._series.take(self._clock(), self.channel.bytes_delivered())
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """Return the channel's news and counters, and the steps of training since the last call.
+        """Return the channel's `news`, its counters, and the training steps since the last call.
 
-        With ``forget``, the reported data is dropped, so `samples` will not have it.
+        With ``forget``, the reported data is deleted, so `samples` will not return it.
         """
         steps = self.job.steps_since(self._steps_told) if isinstance(self.job, TrainingJob) else []
         self._steps_told += len(steps)
@@ -198,17 +199,17 @@ class Seat:
 
 
 class RankProcess:
-    """All ranks of a host, which usually has one."""
+    """All ranks of a host. Most hosts have one rank."""
 
     def __init__(self) -> None:
         self._seats: list[Seat] = []
         self._turn: Turn | None = None
         self._shares_cpu = False
-        """True if other ranks run on the same CPU, in real time as this one."""
+        """True if this process and processes of other hosts run on the same CPU with real-time priority."""
         self._denied: list[tuple[int, list[str]]] = []
-        """Links to avoid, and from when on, in order of time."""
+        """Times (CLOCK_MONOTONIC, ns), and the links to avoid from each time on. Sorted by time."""
         self._asked = False
-        """True while the answer to ``run`` is due."""
+        """True while a ``run`` request waits for its answer."""
         self.operations: Mapping[str, Operation] = {
             "open": self._open,
             "connect": self._connect,
@@ -219,11 +220,12 @@ class RankProcess:
         }
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Do the ranks' work; return if a request is here, and the answer to ``run`` if the job is over."""
+        """Do the ranks' work. Return whether a request has arrived, and the answer to ``run`` or None."""
         if self._turn is None:
             return True, None
         seats = self._seats
-        # Sample before the wait too, or bytes that arrive after a pause would seem spread over the pause.
+        # Take a sample also before the wait. Otherwise bytes that arrive at the end of a long wait would look
+        # as if they had arrived evenly during the wait.
         for seat in seats:
             seat.note()
         self._deny_what_is_due()
@@ -235,7 +237,7 @@ class RankProcess:
         for seat in seats:
             seat.note()
             seat.advance()
-        if self._shares_cpu:  # ranks there must not wait for the end of a real-time slice of 100 ms
+        if self._shares_cpu:  # otherwise the other processes wait up to 100 ms (a time slice)
             os.sched_yield()
         return control_fd in readable, self._over()
 
@@ -251,7 +253,7 @@ class RankProcess:
                 seat.channel.deny(links)
 
     def _over(self) -> Answer:
-        """Return the answer to ``run`` if all ranks are done, or one failed or found wrong data."""
+        """Return the answer to ``run`` if all ranks are done, or if a rank failed or found wrong data."""
         over = [seat for seat in self._seats if seat.running is None]
         if not self._asked or not over:
             return None
@@ -301,7 +303,7 @@ class RankProcess:
             seat.run(Times(request["start_ns"], request["measure_ns"]))
 
     def _news(self, request: Request) -> dict[str, Any]:
-        """Report on all ranks. While the job runs, its own answer may come before this one."""
+        """Return the news of all ranks. The answer to ``run`` may be sent before this answer."""
         paths, forget = request["paths"], request.get("forget", False)
         news = {str(seat.rank): seat.news(paths.get(str(seat.rank)), forget=forget) for seat in self._seats}
         return {"t_ns": time.monotonic_ns(), "ranks": news}

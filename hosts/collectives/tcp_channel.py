@@ -33,7 +33,7 @@ SOL_MPTCP = 284
 MPTCP_INFO = 1
 MAX_STREAMS = 64
 MIN_PART_BYTES = 16384
-"""The smallest part of a put. Smaller parts cost more time than a further stream saves."""
+"""Smallest part of a put, bytes. Smaller parts cost more time than an additional stream saves."""
 
 _RECORD = struct.Struct(">BBHIQQII")
 _HELLO, _PUT, _THERE = 1, 2, 3
@@ -106,7 +106,7 @@ class Stream:
         self.send()
 
     def send(self) -> None:
-        """Send as much as the kernel accepts. Raise StreamError if the connection has failed."""
+        """Send as many bytes as the kernel accepts. Raise StreamError if the connection has failed."""
         if not self._connected:
             failed = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if failed:
@@ -239,7 +239,7 @@ class TcpChannel:
             self._start(peer, known, number, ours, (str(theirs), int(attributes["port"])))
 
     def _plane(self, peer: int, number: int) -> int:
-        """Return the plane of a connection: round robin over the planes, or always the first with MPTCP."""
+        """Return the plane of a connection: round robin over the planes, or always the first for MPTCP."""
         return 0 if self._mptcp else (self._rank + peer + number) % self._fabric.planes
 
     def _start(
@@ -337,7 +337,7 @@ class TcpChannel:
         return self._regions[region][offset : offset + length]
 
     def count_delivered(self, count: int, peer: int | None) -> None:
-        """Count payload bytes of a peer that were placed."""
+        """Count payload bytes from a peer that were placed in memory."""
         self._delivered += count
         if peer is not None:
             self._delivered_from[peer] = self._delivered_from.get(peer, 0) + count
@@ -431,7 +431,7 @@ class TcpChannel:
         """See Channel. This does nothing, because the fabric chooses the paths."""
 
     def save_log(self, path: Path) -> int:
-        """See Channel. The log has only lost connections and counters, no single packets."""
+        """See Channel. The log has lost connections and counters, but no packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
         return len(lines)

@@ -1,8 +1,8 @@
 """The channel over the verbs API, and a function that opens the channels of any transport on a host.
 
 Puts are RDMA WRITEs with immediate data. If there are several queue pairs to a peer, each put is split into
-that many parts, as in collective libraries, and the peer counts them. The immediate holds the tag and the
-number of parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options,
+as many parts as queue pairs, and the peer counts the parts. The immediate holds the tag and the number of
+parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options,
 including channels over the kernel's sockets.
 """
 
@@ -68,7 +68,7 @@ class VerbsChannel:
         self._ready: deque[ChannelEvent] = deque()
         self._log: list[Event] = []
         self._told = 0
-        """The number of events in ``_log`` that `news` has returned."""
+        """Number of events in ``_log`` that `news` has already returned."""
 
     def expose(self, buffer: memoryview) -> int:
         """See Channel."""
@@ -100,8 +100,7 @@ class VerbsChannel:
         self._tickets += 1
         self._puts[ticket] = _Put(peer, len(parts))
         imm = (len(parts) - 1) << TAG_BITS | tag & TAG_MASK
-        # The tag selects the first queue pair. So small puts, which have one part, are spread over all of
-        # them.
+        # The tag selects the first queue pair. So small puts, with one part each, use different queue pairs.
         qps = self._qps[peer]
         for number, (start, end) in enumerate(parts):
             qp = qps[(tag + number) % len(qps)]

@@ -2,4 +2,4 @@
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Run before the imports of its modules, so that compiled ones are found.
+prefer(__path__, __name__)  # Before any import from this package: Python then finds its compiled modules.

@@ -1,7 +1,7 @@
 """A host's NIC: the endpoint of a transport over packet ports.
 
 In one ``select``, the device waits for frames, for the endpoint's timers and for descriptors of its owner. It
-does not poll.
+does not poll, except for ``linger_ns`` (see `Device`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from mrclab.topologies import Fabric
 
 Clock = Callable[[], int]
 
-# Largest number of frames to receive before answers are sent, and to send before timers are checked.
+# Largest number of frames to receive before answers are sent, and largest number of frames to send before
+# timers are checked.
 RECEIVE_BATCH = 64
 SEND_BATCH = 16
-# Number of frames to send before arrived frames are read again. Sending one takes about 15 us, because the
+# Number of frames to send before arrived frames are read again. Sending a frame takes 15 us, because the
 # network runs inside the system call. Reading after each sent frame would lower the rate by a fifth.
 READ_AFTER = 4
 LINGER_NS = 100_000
-"""A ``linger_ns`` for a process with its own CPU: twice the sum of RTT and wait for a tail probe."""
+"""A value of ``linger_ns`` for a process with its own CPU: 2 x (RTT + wait for a tail probe), ns."""
 
 
 class Device:
@@ -47,8 +48,8 @@ class Device:
     each port.
 
     For ``linger_ns`` after a frame was sent or received, the device polls for the next frame instead of
-    sleeping: to sleep and wake up takes longer than a packet. It then also reads after each sent frame. This
-    makes delays short, but lowers the rate.
+    sleeping, because sleeping and waking up takes longer than a packet. With ``linger_ns``, the device also
+    reads after each sent frame. This makes delays short, but lowers the rate.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Device:
         self._active_ns = 0
         """Time at which a frame was last sent or received."""
         self._flushed = False
-        """There may be events since `flush` that the application has not received."""
+        """If True, `flush` may have caused events that the application has not received."""
         sharpen_timers()
         self._note_carrier()
 
@@ -133,7 +134,7 @@ class Device:
         return self._clock()
 
     def due_ns(self) -> int | None:
-        """Return the time of the next work that no descriptor signals; None if nothing is scheduled."""
+        """Return the time of the next timer or delayed frame; None if nothing is scheduled."""
         arrival = None if self._wire is None else self._wire.next_ns()
         return min((t for t in (self.endpoint.next_timer(), arrival) if t is not None), default=None)
 
@@ -185,7 +186,7 @@ class Device:
 
         Frames are built one by one, so that each has its own send time. If all frames of a batch had the same
         time, an RTT would include the sending of other frames. And when a frame is acknowledged, the sender
-        could not conclude that an earlier one of the same batch is lost.
+        could not conclude that an earlier frame of the same batch is lost.
         """
         endpoint, receiver, waiting = self.endpoint, self._receiver, self._waiting
         received = False
@@ -245,7 +246,7 @@ class Device:
         return readable, writable
 
     def _note_carrier(self) -> None:
-        """Tell the endpoint which ports went down or came back. It updates its EVs and informs the peers."""
+        """Report to the endpoint which ports went down or came up. The endpoint then informs the peers."""
         for plane, up in self._carrier.changes().items():
             if not up:
                 self._waiting.pop(plane, None)
@@ -260,7 +261,7 @@ class Device:
         return sum(port.counters.tx_refused for port in self.ports.values())
 
     def _resume(self, port: TransmitPort) -> None:
-        queue = self._waiting.get(port.plane)  # None if the port lost its link during this turn
+        queue = self._waiting.get(port.plane)  # None: the port lost its link during this turn
         while queue and port.send(queue[0]):
             queue.popleft()
         if not queue:

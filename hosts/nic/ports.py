@@ -24,7 +24,7 @@ SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
-# Less than the size of a port's qdisc: so a full link blocks the socket, and the qdisc never drops a frame.
+# Less than the size of a port's qdisc. So the socket blocks if the link is full, and the qdisc drops nothing.
 SEND_BUFFER_BYTES = 256 << 10
 SEND_BUFFER_NS = 2_000_000
 MAX_FRAME_BYTES = 9216
@@ -32,11 +32,11 @@ LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
 
 
 def send_buffer_bytes(rate_bps: int) -> int:
-    """Return how many bytes may wait in the kernel for a link of this rate: 2 ms, but at least some frames.
+    """Return how many bytes may wait in the kernel for a link: what the link sends in 2 ms, within limits.
 
     The kernel doubles the number, and counts a full frame twice. So on slow links about 24 frames may wait.
-    The buffer is short because its frames cannot be changed. The path of a packet should be chosen as late as
-    possible, and a packet should only be retransmitted when the link is free.
+    The buffer is short because waiting frames cannot be changed. The path of a packet should be chosen as
+    late as possible, and a packet should only be retransmitted when the link is free.
     """
     wanted = rate_bps * SEND_BUFFER_NS // (8 * 10**9)
     return min(SEND_BUFFER_BYTES, max(LEAST_SEND_BUFFER_BYTES, wanted))
@@ -44,7 +44,7 @@ def send_buffer_bytes(rate_bps: int) -> int:
 
 @dataclass(slots=True)
 class PortCounters:
-    """Number of frames sent over a port and number refused by the kernel, since the port was opened."""
+    """Numbers of frames, since the port was opened: frames that were sent, frames that the kernel refused."""
 
     tx_frames: int = 0
     tx_refused: int = 0
@@ -71,7 +71,7 @@ class TransmitPort:
         self._socket.close()
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame. Return False if the link is busy: call it again when the port is writable."""
+        """Send a frame. Return False if the link is busy; then send it again when the port is writable."""
         try:
             self._socket.send(frame)
         except BlockingIOError:
@@ -117,12 +117,12 @@ class Receiver:
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Return True if a frame has arrived. It is cheaper than a read, which may raise an exception."""
+        """Return True if a frame has arrived. This call is faster than a read without a frame."""
         self._ioctl(self._socket, self._bytes_waiting, self._pending)
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield up to ``limit`` arrived frames with their planes. Each frame is valid until the next one.
+        """Yield up to ``limit`` arrived frames with their planes. A frame is valid until the next is yielded.
 
         The destination MAC address determines the plane. Frames to other addresses are skipped.
         """
@@ -141,12 +141,12 @@ class Receiver:
         clock: Callable[[], int],
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Call ``take(plane, frame, now_ns)`` for each frame; otherwise like `received`, but faster.
+        """Call ``take(plane, frame, now_ns)`` for each frame. This is a faster form of `received`.
 
-        Stop after a frame if ``enough()`` returns True: then a frame must be sent first.
+        Stop after a frame if ``enough()`` returns True, because the caller must then send first.
 
-        Each frame gets the time at which it is read. With one time for all, the RTT of a frame that arrived
-        in the meantime would be too short.
+        Each frame gets the time at which it is read. If all frames had the time of the first frame, the RTTs
+        of later frames would be too short.
         """
         planes = self._planes
         for _ in range(limit):
@@ -160,7 +160,7 @@ class Receiver:
                     return
 
     def next_frame(self) -> memoryview | None:
-        """Return the next frame to any address; None if there is none. It is valid until the next call."""
+        """Return the next frame, to any address; None if no frame waits. It is valid until the next call."""
         try:
             size: int = self._socket.recv_into(self._frame)
         except (BlockingIOError, InterruptedError):
@@ -187,7 +187,7 @@ Frame = tuple[int, memoryview]
 
 
 class DelayLine:
-    """The delayed frames. Times are in ns, from the caller's clock."""
+    """Delays all frames by the same time. Times are in ns, from the caller's clock."""
 
     def __init__(self, delay_ns: int) -> None:
         if delay_ns < 0:
@@ -201,7 +201,7 @@ class DelayLine:
         self._frames.extend((due_ns, plane, bytes(frame)) for plane, frame in frames)
 
     def next_ns(self) -> int | None:
-        """Return when the next frame is due; None if there is none."""
+        """Return when the next frame is due; None if no frame waits."""
         return self._frames[0][0] if self._frames else None
 
     def arrived(self, now_ns: int) -> Iterator[Frame]:

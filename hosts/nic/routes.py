@@ -17,12 +17,12 @@ from mrclab.topologies.usid import PLANE_BITS
 
 
 def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
-    """Return the ports of a host's NIC, by plane."""
+    """Return the addresses of a host's NIC, one for each port, in the order of planes."""
     return tuple(PortAddress(p.plane, p.mac, p.address.packed) for p in fabric.host(host).ports)
 
 
 def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Return all paths from one host's NIC to another's, as segment lists."""
+    """Return all paths from the NIC of ``src`` to the NIC of ``dst``, with their segment lists."""
     paths = fabric.paths(src, dst)
     return _remote(
         fabric,
@@ -35,8 +35,8 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
 def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
     """Return as many random EVs as the options require. Switches choose their paths by a hash.
 
-    Several EVs may have the same path, and the sender does not know which. But with a stratified rotation the
-    paths contain their uplinks, as a controller that knows the hash could compute them.
+    Several EVs may have the same path, and the sender does not know which EVs. For a stratified rotation,
+    each path also has its uplink, which a controller that knows the switches' hash could compute.
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
@@ -66,7 +66,7 @@ def structured_recipe(fabric: Fabric, src: str, dst: str, plane: int) -> EvRecip
 
 
 def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Random) -> RemotePaths:
-    """Return a structured EV for each path: switches read the path from its bits."""
+    """Return all paths with structured EVs: switches read the path from the bits of the EV."""
 
     def paths(port: NicPort) -> tuple[Path, ...]:
         values = structured_recipe(fabric, src, dst, port.plane).values(port.plane, rng)
@@ -121,7 +121,7 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 
 
 def path_in(plane: PlanePaths, ev: int) -> Path:
-    """Return the path of an EV; if the plane has none, its first path. If switches hash, any EV is a path."""
+    """Return the path of an EV. If the plane has no such EV, return its first path (never with ECMP)."""
     first = plane.paths[0]
     if first.outer_dst is None:
         return Path(ev, None)
@@ -138,10 +138,11 @@ def ask_endpoints(
     dscp: int | None = None,
     port_status: int | None = None,
 ) -> list[int]:
-    """Send a request to NICs; return the ids. Targets are a host, an EV and its port, counted from 1.
+    """Send a request to each target; return the IDs of the requests.
 
-    Raise ValueError if a target does not exist or the transport has no such requests. Then no request is
-    sent.
+    A target is a host, an EV to this host, and the number of the EV's port (the first port is 1).
+
+    If a target does not exist or the transport has no such requests, send nothing and raise ValueError.
     """
     if not isinstance(endpoint, MrcEndpoint):
         raise ValueError("only MRC has endpoint requests")

@@ -1,20 +1,20 @@
-"""The measuring process of ``mrclab perf``: one NIC, some queue pairs, and a job at a time.
+"""The measuring process of ``mrclab perf``: one NIC, some queue pairs, and one job at a time.
 
-It runs in a host's namespace (`mrclab.hosts.worker`) and takes these requests, which
-`mrclab.hosts.perf.client` sends (-> content of the answer):
+The process runs in a host's namespace (`mrclab.hosts.worker`). `mrclab.hosts.perf.client` sends it these
+requests (-> content of the answer):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create queue pairs
               and memory                                            -> attributes, address, rkey
     connect   connect to the peer, given its answer to `open`
-    calibrate measure the RTT of the idle network, for NSCC         -> that RTT
-    write_bw  keep writes in flight on every queue pair             -> completion times; before them, if
-              `report_s` is given, how many are done so far
-    write_lat write once at a time, until it is acknowledged        -> the duration of each
-    ping      write once at a time, until the peer has written back -> the duration of each
+    calibrate measure the RTT of the idle network, for NSCC         -> the RTT
+    write_bw  keep writes in flight on every queue pair             -> completion times; before the end, if
+              `report_s` is given, the number of completed writes
+    write_lat wait for the acknowledgement of each write            -> the duration of each write
+    ping      wait for the peer's answering write after each write  -> the duration of each pair of writes
     pong      answer each write of the peer with a write, from now on
     idle      report the NIC's counters
 
-The NIC keeps working after a job, so that the peer can finish its own.
+The NIC keeps working after a job, so that the peer can finish its job.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class PerfAgent:
 
     @property
     def nic(self) -> Nic:
-        """The NIC. Raise RuntimeError before it is opened."""
+        """Return the NIC. Raise RuntimeError if it is not open yet."""
         if self._nic is None:
             raise RuntimeError("'open' comes first")
         return self._nic
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Do the NIC's work; return if a request is here, and the result of a job that is over.
+        """Do the NIC's work. Return whether a request has arrived, and the job's result, report or None.
 
-        Raise PerfError if the job failed, and drop the job.
+        If the job failed, end it and raise PerfError.
         """
         if self._nic is None:
             return True, None
@@ -95,7 +95,7 @@ class PerfAgent:
         return requested, result
 
     def close(self) -> None:
-        """Do nothing: the NIC closes with the process."""
+        """Do nothing: the NIC closes when the process ends."""
 
     def _begin(self, job: Job) -> Answer:
         self._job = job
@@ -103,7 +103,7 @@ class PerfAgent:
         return None
 
     def _pong(self, request: Request) -> dict[str, Any]:
-        # Answered at once, before the peer sends its first ping: the job must be in place by then.
+        # Start the job before this answer is sent, because the peer sends its first write after the answer.
         self._job = Pong(self.nic, request["size"])
         return {}
 
@@ -128,7 +128,7 @@ class PerfAgent:
         return {}
 
     def _calibrate(self, _request: Request) -> dict[str, Any]:
-        # All queue pairs to a peer share one controller, so one is enough.
+        # All queue pairs to a peer share one congestion control. So one queue pair is enough.
         return {"base_rtt_ns": self.nic.of_host.calibrate(self.nic.qpns[0])}
 
     def _idle(self, _request: Request) -> dict[str, Any]:

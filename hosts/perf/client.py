@@ -1,4 +1,4 @@
-"""The client of ``mrclab.hosts.perf``: it starts two connected processes and measures between them."""
+"""The client of ``mrclab.hosts.perf``: it starts a process on each of two hosts and measures between them."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ LEAVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BandwidthResult:
-    """The bandwidth at one message size, in perftest's columns. A MiB is 2^20 bytes."""
+    """The bandwidth at one message size, in the columns of perftest. 1 MiB is 2^20 bytes."""
 
     bytes: int
     iterations: int
-    """The number of writes over all queue pairs and directions."""
+    """Number of writes, over all queue pairs and directions."""
     bw_peak_mib_s: float
-    """The bandwidth over the fastest consecutive tenth of the completions."""
+    """Highest bandwidth that a tenth of the writes had, measured over consecutive completions."""
     bw_average_mib_s: float
     msg_rate_mpps: float
-    """Million messages a second."""
+    """Messages per second, in millions."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyResult:
-    """The latency at one message size, in perftest's columns, in microseconds."""
+    """The latency at one message size, in the columns of perftest, us."""
 
     bytes: int
     iterations: int
     t_min_us: float
     t_max_us: float
     t_typical_us: float
-    """The median."""
+    """The median, us."""
     t_avg_us: float
     t_stdev_us: float
     p99_us: float
     p99_9_us: float
     all_us: tuple[float, ...] = ()
-    """All durations, sorted."""
+    """All durations, us, sorted."""
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of a sorted sequence does not exceed."""
+    """Return the smallest value that is at least as large as this share (0 to 1) of the sorted values."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> LatencyResult:
-    """Return the columns for these durations, each divided by ``divisor``."""
+    """Return the result for these durations. Each duration is first divided by ``divisor``."""
     times = sorted(duration / 1e3 / divisor for duration in durations_ns)
     return LatencyResult(
         bytes=size,
@@ -75,7 +75,7 @@ def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> Late
 
 
 def bandwidth_result(size: int, directions: Sequence[Sequence[int]]) -> BandwidthResult:
-    """Return the columns for the completion times of one or two directions, in ns from each one's start."""
+    """Return the result for the completion times of each direction, ns from the start of this direction."""
     count = sum(len(times) for times in directions)
     elapsed_ns = max(times[-1] for times in directions)
     window = max(1, min(len(times) for times in directions) // 10)
@@ -97,7 +97,7 @@ def _peak_per_ns(times: Sequence[int], window: int) -> float:
 
 
 class PerfPair:
-    """Two hosts ready to measure. As a context manager it ends both processes on exit."""
+    """Two connected processes that measure, one on each host. A ``with`` block ends them on exit."""
 
     def __init__(
         self,
@@ -115,9 +115,9 @@ class PerfPair:
     ) -> None:
         """Start and connect the two processes.
 
-        ``spawn`` returns a host's Spawn. Nothing is sent over ``denied`` links. With ``calibrate`` both ends
-        measure the RTT of the idle network first, for NSCC. With ``pin`` the two processes run on different
-        CPUs if there are two.
+        ``spawn`` returns a host's Spawn. Nothing is sent over ``denied`` links. With ``calibrate``, both ends
+        first measure the RTT of the idle network, for NSCC. With ``pin``, each process stays on one CPU; if
+        there are two CPUs or more, the processes have different CPUs.
         """
         cpus, text = sorted(os.sched_getaffinity(0)), fabric_text(fabric)
         self.ends: list[RemoteAgent] = []
@@ -158,7 +158,7 @@ class PerfPair:
     def close(self) -> None:
         """End both processes."""
         for end in self.ends:
-            end.close(LEAVE_S)  # during a job it does not read its socket
+            end.close(LEAVE_S)  # a process does not read its socket during a job
 
     def bandwidth(
         self,
@@ -173,8 +173,8 @@ class PerfPair:
     ) -> BandwidthResult:
         """Measure writes of this size: ``iterations`` per queue pair, with ``depth`` in flight on each.
 
-        With ``duration_s`` writes continue for that long instead. With ``report_s``, ``told`` is called that
-        often with the time since the start and how many writes the first host has done.
+        If ``duration_s`` is given, writes continue for this time instead. If ``report_s`` is given, ``told``
+        is called at this interval, with the time since the start (ns) and the first host's completed writes.
         """
         active = self.ends if both_ways else self.ends[:1]
         asked = {"size": size, "iterations": iterations, "depth": depth, "duration_s": duration_s}
@@ -188,12 +188,12 @@ class PerfPair:
         return bandwidth_result(size, [answer["completed_ns"], *others])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
-        """Measure half the time of a write and the answering write: the one-way latency, as in perftest."""
+        """Measure one-way latency as perftest does: half the time of a write and the answering write."""
         self.ends[1].call("pong", size=size)
         self.ends[0].send("ping", size=size, iterations=iterations, warm_up=warm_up)
         return latency_result(size, self.ends[0].receive(None)["durations_ns"], 2)
 
     def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
-        """Measure the time from posting a write to its completion, when the acknowledgement is back."""
+        """Measure the time from posting a write until its acknowledgement has arrived."""
         self.ends[0].send("write_lat", size=size, iterations=iterations, warm_up=warm_up)
         return latency_result(size, self.ends[0].receive(None)["durations_ns"], 1)

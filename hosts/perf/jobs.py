@@ -1,4 +1,4 @@
-"""What ``mrclab perf`` measures, as jobs that post writes and time their completions."""
+"""The measurements of ``mrclab perf``: jobs that post writes and measure the times of their completions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class PerfError(RuntimeError):
 
 
 class Job(Protocol):
-    """A measurement."""
+    """The interface of a measurement."""
 
     def start(self) -> None:
-        """Post the first work."""
+        """Post the first writes, if the job has any to post."""
 
     def on_event(self, event: Event) -> None:
-        """Process a completion and post the next work."""
+        """Process an event of the NIC, and post the next write if the job needs one."""
 
     def result(self) -> dict[str, Any] | None:
-        """Return the answer to the request once the job is over, else None."""
+        """Return the answer to the request if the job is over; otherwise return None."""
 
     def progress(self) -> dict[str, Any] | None:
-        """Return an interim report, if one is due."""
+        """Return an interim report if it is due; otherwise return None."""
 
 
 class _Silent:
@@ -39,7 +39,7 @@ class _Silent:
 
 
 class Nic:
-    """What jobs use: a device, its connected queue pairs and the peer's memory."""
+    """The NIC that jobs use: a device, its connected queue pairs, and the peer's memory."""
 
     def __init__(self, of_host: HostNic, buffer: bytearray) -> None:
         self.of_host = of_host
@@ -49,7 +49,7 @@ class Nic:
         self.remote = RemoteRegion(0, 0, 0)
 
     def post(self, qpn: int, size: int, imm: int | None = None) -> None:
-        """Post a write of the buffer's first bytes."""
+        """Post a write of the first ``size`` bytes of the buffer."""
         remote = self.remote
         self.device.endpoint.post_write(qpn, 0, self.buffer[:size], remote.address, remote.rkey, imm)
 
@@ -60,10 +60,10 @@ def _check(event: SendCompleted) -> None:
 
 
 class Bandwidth:
-    """Up to ``depth`` writes in flight on each queue pair, until each has done ``iterations``.
+    """Measure bandwidth: keep up to ``depth`` writes in flight on each queue pair.
 
-    With ``duration_s`` writes continue for that long instead. With ``report_s`` it reports at that interval
-    how many are done.
+    Each queue pair does ``iterations`` writes. If ``duration_s`` is given, writes continue for this time
+    instead. If ``report_s`` is given, the job reports the number of completed writes at this interval.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Bandwidth:
         self._completed_ns: list[int] = []
 
     def start(self) -> None:
-        """Post the first writes of each queue pair, in turns."""
+        """Post the first ``depth`` writes on each queue pair, round robin."""
         self._started_ns = time.monotonic_ns()
         for _ in range(self._depth):
             for qpn in self._nic.qpns:
@@ -104,7 +104,7 @@ class Bandwidth:
         self._nic.post(qpn, self._size)
 
     def on_event(self, event: Event) -> None:
-        """Post another write for each that is done."""
+        """Post another write for each write that is complete."""
         if isinstance(event, SendCompleted):
             _check(event)
             elapsed_ns = time.monotonic_ns() - self._started_ns
@@ -113,7 +113,7 @@ class Bandwidth:
             self._post(event.qpn, elapsed_ns)
 
     def progress(self) -> dict[str, Any] | None:
-        """Return how many writes are done after how long, once in each interval."""
+        """Return the elapsed time and the number of completed writes, once per interval; otherwise None."""
         if self._report_ns is None or not self._completed_ns:
             return None
         elapsed_ns = self._completed_ns[-1]
@@ -123,14 +123,15 @@ class Bandwidth:
         return {"elapsed_ns": elapsed_ns, "completed": len(self._completed_ns)}
 
     def result(self) -> dict[str, Any] | None:
-        """Return when each write completed, in ns from the first post."""
+        """Return the completion time of each write, ns from the start, or None if writes are in flight."""
         return {"completed_ns": self._completed_ns} if not self._in_flight else None
 
 
 class Latency(_Silent):
-    """One write at a time on the first queue pair.
+    """Measure latency: one write at a time on the first queue pair.
 
-    A write ends with its acknowledgement or, with ``ping``, with the peer's answering write.
+    A measured time ends when the write is acknowledged. With ``ping``, it ends when the peer's answering
+    write arrives.
     """
 
     def __init__(self, nic: Nic, size: int, iterations: int, warm_up: int, ping: bool) -> None:
@@ -149,7 +150,7 @@ class Latency(_Silent):
         self._nic.post(self._nic.qpns[0], self._size, self._imm)
 
     def on_event(self, event: Event) -> None:
-        """Take the time of the awaited event and post the next write."""
+        """If the event ends a write, store the duration of this write and post the next one."""
         if isinstance(event, SendCompleted):
             _check(event)
         if isinstance(event, self._awaited):
@@ -158,20 +159,20 @@ class Latency(_Silent):
                 self.start()
 
     def result(self) -> dict[str, Any] | None:
-        """Return the duration of each write in ns, without the warm-up."""
+        """Return the durations of the writes after the warm-up, ns; None if the job is not over."""
         done = len(self._durations_ns) == self._samples
         return {"durations_ns": self._durations_ns[self._warm_up :]} if done else None
 
 
 class Pong(_Silent):
-    """The far end of pings: it answers every write with a write, until another job starts."""
+    """The peer's job in a ping test: it answers every write with a write, until another job starts."""
 
     def __init__(self, nic: Nic, size: int) -> None:
         self._nic = nic
         self._size = size
 
     def start(self) -> None:
-        """Do nothing before the first ping."""
+        """Do nothing: the other host sends the first write."""
 
     def on_event(self, event: Event) -> None:
         """Answer a write with a write."""
@@ -181,5 +182,5 @@ class Pong(_Silent):
             self._nic.post(self._nic.qpns[0], self._size, 1)
 
     def result(self) -> dict[str, Any] | None:
-        """Return None: this job never ends by itself."""
+        """Return None: this job only ends when another job starts."""
         return None

@@ -12,36 +12,36 @@ Encapsulation = Literal["srv6", "plain"]
 class DcqcnConfig:
     """Parameters of DCQCN, with the names and times of [DCQCN] §5.
 
-    The default rates depend on the link, but not as in the paper (40 Mbit/s of 40 Gbit/s, a thousandth). At
-    1 Gbit/s one timer step takes as long as two packets, not 70. So almost every marked packet cuts the rate,
-    and a thousandth of the link per step is too little to recover. One queue pair that shares a marking
-    bottleneck with ACKs (tests/hosts/roce) fills it to 87 % in the first 160 ms with a fiftieth, and to 79 %
-    with a thousandth.
+    In the paper, R_AI is a thousandth of the link's rate (40 Mbit/s of 40 Gbit/s). Here the default is a
+    fiftieth. Reason: at 1 Gbit/s only two packets fit into one timer step, not 70. So almost every marked
+    packet cuts the rate, and steps of a thousandth are too small to recover. A test (tests/hosts/roce) has
+    one queue pair and ACKs on a link that marks. In the first 160 ms the link is used to 87 % with a
+    fiftieth, and to 79 % with a thousandth.
     """
 
     line_rate_bps: int = 1_000_000_000
-    """Rate of the NIC's port. A queue pair starts at this rate and never exceeds it."""
+    """Rate of the NIC's port, bit/s. A queue pair starts at this rate and never exceeds it."""
     cnp_interval_ns: int = 50_000
-    """Shortest time between two CNPs of a queue pair (N)."""
+    """Shortest time between two CNPs of a queue pair, ns (N in the paper)."""
     g: float = 1 / 256
     """Weight of a new observation in alpha, the estimate of congestion."""
     alpha_timer_ns: int = 55_000
-    """Alpha becomes smaller after each period of this length without a CNP (K)."""
+    """Period without a CNP after which alpha becomes smaller, ns (K in the paper)."""
     rate_timer_ns: int = 55_000
-    """Time between two steps of increase (T)."""
+    """Time between two steps that increase the rate, ns (T in the paper)."""
     byte_counter_bytes: int = 10_000_000
-    """Sent bytes between two additional steps of increase (B)."""
+    """Number of sent bytes after which an additional step increases the rate (B in the paper)."""
     fast_recovery_steps: int = 5
-    """Number of steps that halve the distance to the target rate, before the target rate rises (F)."""
+    """Number of steps that only halve the distance to the target rate (F). Later steps also raise it."""
     additive_increase_bps: int = 0
     """R_AI, the step of the additive increase, bit/s; 0: a fiftieth of the line rate."""
     hyper_increase_bps: int = 0
     """R_HAI, the step of the hyper increase, bit/s; 0: ten times R_AI. The paper gives no value."""
     minimum_rate_bps: int = 0
-    """Lowest rate after CNPs; 0: a thousandth of the line rate."""
+    """Lowest rate after CNPs, bit/s; 0: a thousandth of the line rate."""
 
     burst_bytes: int = 4 * 4096
-    """Bytes that the rate limiter lets through at once after a pause, because software timers are coarse."""
+    """Bytes that may be sent at once after a time without packets. Timers in software are not exact."""
 
     def __post_init__(self) -> None:
         if self.line_rate_bps < 1000 or min(self.alpha_timer_ns, self.rate_timer_ns) < 1:
@@ -55,17 +55,17 @@ class DcqcnConfig:
 
     @property
     def r_ai_bps(self) -> int:
-        """The step of the additive increase (R_AI) in effect, bit/s."""
+        """Return the step of the additive increase (R_AI) that is used, bit/s."""
         return self.additive_increase_bps or self.line_rate_bps // 50
 
     @property
     def r_hai_bps(self) -> int:
-        """The step of the hyper increase (R_HAI) in effect, bit/s."""
+        """Return the step of the hyper increase (R_HAI) that is used, bit/s."""
         return self.hyper_increase_bps or 10 * self.r_ai_bps
 
     @property
     def r_min_bps(self) -> int:
-        """The lowest rate in effect, bit/s."""
+        """Return the lowest rate that is used, bit/s."""
         return self.minimum_rate_bps or self.line_rate_bps // 1000
 
 
@@ -74,7 +74,7 @@ class RoceConfig:
     """Options of one endpoint and of every queue pair on it."""
 
     mtu_bytes: int = 4096
-    """Payload of all packets of a message except the last (PMTU): 256, 512, 1024, 2048 or 4096 [IBTA 9.7]."""
+    """Payload of all packets of a message but the last (PMTU): 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
     udp_port: int = 4791
     hop_limit: int = 64
     pkey: int = 0xFFFF
@@ -84,33 +84,33 @@ class RoceConfig:
     """DSCP of CNPs. 46 is the high class in mrclab's switches. Deployments often use 48."""
     encapsulation: Encapsulation = "srv6"
     """`plain`: IPv6 for a fabric that hashes flows (ECMP). `srv6`: the sender chooses one path for each queue
-    pair, by the same kind of hash, and writes its uSID container into each packet."""
+    pair, also by a hash, and writes the path's uSID container into each packet."""
     qps: int = 1
     """Number of queue pairs over which each message is split, as with NCCL_IB_QPS_PER_CONNECTION."""
     stripe_alignment_bytes: int = 128
     """The length of each part of a message, except the last, is a multiple of this, as in NCCL."""
     window_bytes: int = 64 * 4096
-    """Payload in flight per connection, of all its queue pairs together. Real NICs have no window: PFC keeps
-    their frames from being dropped. This window is the same as MRC's, so that the comparison is fair."""
+    """Limit of the payload in flight of a connection, over all its queue pairs, bytes. Real NICs have no
+    window, because PFC prevents drops. MRC has the same window here, so that the comparison is fair."""
     ack_interval: int = 8
-    """Every so many packets, one requests an ACK. The last packet of a message always requests one."""
+    """Number of packets of which one requests an ACK. The last packet of a message always requests an ACK."""
     timeout_exponent: int = 14
     """Local ACK timeout: 4.096 us * 2^n [IBTA 9.7.6.1.3]. 14 is 67 ms, as in perftest. NCCL has 14 to 20,
-    depending on the version. IBTA allows up to four times as long; here it is exactly this time."""
+    depending on the version. [IBTA] allows a NIC to wait up to four times as long; mrclab does not."""
     retry_count: int = 7
-    """Retries without progress, by timeout or NAK, until the queue pair fails; at most 7."""
+    """Number of retries (after timeouts or NAKs) without progress before the queue pair fails; at most 7."""
     rnr_retry: int = 7
-    """Retries after RNR NAKs until the queue pair fails; 7: without end [IBTA 9.7.5.2.8]."""
+    """Number of retries after RNR NAKs before the queue pair fails; 7: no limit [IBTA 9.7.5.2.8]."""
     rnr_timer: int = 12
-    """Code of the wait that an RNR NAK requests: 0.64 ms [IBTA Table 45]."""
+    """Code of the time that a sender waits after an RNR NAK; 12 means 0.64 ms [IBTA Table 45]."""
     receive_credits: int | None = None
-    """Receives that are posted at the start. None: there are always enough, as for MRC."""
+    """Number of receives that are posted at the start. None: there are always enough, as for MRC."""
     dcqcn: DcqcnConfig | None = DcqcnConfig()
     """None turns DCQCN off: there are no CNPs, and the rate is always the line rate."""
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
+        """Return the kind of transport. This is a property, because mypyc turns a ClassVar into a field."""
         return "rocev2"
 
     def __post_init__(self) -> None:

@@ -7,13 +7,13 @@ The sender is the reaction point, [DCQCN] §3.1, Figure 7. R_C is the current ra
 
     on a CNP         R_T = R_C;  R_C = R_C (1 - alpha / 2);  alpha = (1 - g) alpha + g
     K without CNP    alpha = (1 - g) alpha
-    step of timer or byte counter; i_T and i_B count either kind since the last CNP:
+    step of the timer or of the byte counter (i_T and i_B: number of these steps since the last CNP):
         fast recovery        max(i_T, i_B) < F     R_C = (R_T + R_C) / 2
         hyper increase       min(i_T, i_B) > F     R_T = R_T + R_HAI, then as above
         additive increase    else                  R_T = R_T + R_AI, then as above
 
-The sender needs no timer. When the rate is read, all steps that have become due are made in order. The
-limiter is a token bucket that fills at the rate R_C. At line rate the limiter is off, and only alpha remains.
+The sender needs no timer. When the rate is read, the sender does all steps that are due, in order. The
+limiter is a token bucket that fills at the rate R_C. At line rate it is off, and only alpha changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NotificationPoint:
 
 
 def power(base: float, exponent: int) -> float:
-    """Return a power by multiplication only: the result of pow() depends on the C library."""
+    """Return a power, computed by multiplications. The result of pow() would depend on the C library."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -66,7 +66,7 @@ class ReactionPoint:
         self._timer_steps = 0
         self._byte_steps = 0
         self._credit_bytes = 0.0
-        """Bytes that may be sent at once; the last packet may make it negative."""
+        """Bytes that may be sent at once. After a packet that is larger, the number is negative."""
         self._credit_ns = 0
 
     @property
@@ -89,7 +89,7 @@ class ReactionPoint:
         self._limiting = True
 
     def on_sent(self, now_ns: int, size_bytes: int) -> None:
-        """Count the sent bytes, and make the steps of the byte counter."""
+        """Count the sent bytes, and do the steps of the byte counter that are due."""
         self.advance(now_ns)
         if not self._limiting:
             return
@@ -101,7 +101,7 @@ class ReactionPoint:
             self._increase()
 
     def advance(self, now_ns: int) -> float:
-        """Make the steps that are due by now; return the rate."""
+        """Do all steps of the timers that are due by now. Return the rate, bit/s."""
         config = self._config
         if self.cnps:
             periods = (now_ns - self._alpha_from_ns) // config.alpha_timer_ns
@@ -129,7 +129,7 @@ class ReactionPoint:
         return not self._limiting or self._credit_bytes >= 0
 
     def next_send_ns(self, now_ns: int) -> int:
-        """Return when to call `may_send` again. It may be early, because the rate may rise in between."""
+        """Return when to call `may_send` again: in at most four timer steps, because the rate may rise."""
         if self.may_send(now_ns):
             return now_ns
         wait_ns = round(-self._credit_bytes * 8e9 / self.rate_bps) + 1

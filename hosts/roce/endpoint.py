@@ -20,7 +20,7 @@ from mrclab.hosts.roce.responder import Responder
 from mrclab.hosts.roce.wire import Opcode, Route, choose_path, choose_plane, flow_label, udp_source
 
 LONGEST_MESSAGE = (1 << 31) - 1
-"""In bytes. [IBTA 9.7.1] allows 2^31."""
+"""Largest length of a message, bytes. [IBTA 9.7.1] allows 2^31."""
 
 _FIRST_WRITE, _LAST_WRITE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY_IMM)
 _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)
@@ -41,19 +41,19 @@ class RoceAttributes:
 
     @property
     def kind(self) -> str:
-        """The kind of transport. A property, because mypyc would make a ClassVar a field."""
+        """Return the kind of transport. This is a property, because mypyc turns a ClassVar into a field."""
         return "rocev2"
 
 
 @dataclass(frozen=True, slots=True)
 class RoceCounters:
-    """A snapshot of one connection, the sum over its queue pairs. Numbers count packets by default."""
+    """A snapshot of one connection, summed over its queue pairs. Unless noted, numbers count packets."""
 
     qpn: int
     sent: int
     retransmitted: int
     lost: int
-    """How often the sender went back. Without SACK it does not know the number of lost packets."""
+    """Number of times that the sender went back. The number of lost packets is unknown without SACK."""
     timeouts: int
     bytes_acked: int
     acks_received: int
@@ -74,7 +74,7 @@ class RoceCounters:
     bogus_received: int
     """Answers to packets that were never sent, or answers of an unknown kind."""
     rate_bps: int
-    """Sum of the rates that DCQCN allows."""
+    """Sum of the rates that DCQCN allows, bit/s."""
 
 
 class Endpoint(BaseEndpoint):
@@ -98,7 +98,7 @@ class Endpoint(BaseEndpoint):
     # Verbs
 
     def create_qp(self) -> int:
-        """Create a connection with `config.qps` queue pairs; return the number of the first one."""
+        """Create a connection with `config.qps` queue pairs; return the number of the first queue pair."""
         count = self.config.qps
         qpn = self.draw_qpn(self.qps, count)
         psn = self.rng.getrandbits(24)
@@ -166,9 +166,10 @@ class Endpoint(BaseEndpoint):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE, with `imm` a WRITE with immediate. `data` must not change until it completes.
+        """Queue an RDMA WRITE, or a WRITE with immediate if `imm` is given.
 
-        On a connection in error the request fails at once, and `now_ns` is the time of its completion.
+        `data` must not change until the request completes. If the connection is in error, the request fails
+        at once, and `now_ns` is the time of its completion.
         """
         qps = self._connections[qpn]
         if not qps[0].connected:
@@ -184,8 +185,8 @@ class Endpoint(BaseEndpoint):
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Note that a port went down or came up.
 
-        A queue pair stays on its port. Packets that it sends while the port is down are lost. It retries
-        until the port is up or no retries are left.
+        A queue pair stays on its port. Packets that are sent while the port is down are lost. The queue
+        pair retries until the port is up or no retries are left.
         """
         self.now_ns = now_ns
         self.port_up[port] = up
@@ -246,7 +247,7 @@ class Endpoint(BaseEndpoint):
     # Counters
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many payload bytes a connection has written into memory. Faster than a snapshot."""
+        """Return the number of payload bytes that a connection has written into memory."""
         return sum(qp.responder.bytes_placed for qp in self._connections[qpn])
 
     def qp_counters(self, qpn: int) -> RoceCounters:
@@ -281,7 +282,7 @@ class Endpoint(BaseEndpoint):
         )
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """Return a snapshot of the paths in use, one for each queue pair. A path is never retired."""
+        """Return a snapshot of the paths in use, one for each queue pair. RoCEv2 never retires a path."""
         return [
             EvCounters(
                 ev=qp.path_ev,

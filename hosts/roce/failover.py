@@ -1,16 +1,16 @@
 """RoCEv2 with failover and recovery of ports. The rules are NCCL's, the protocol is mrclab's.
 
 A connection has `qps` *lanes* on each port, and splits each message over all lanes. A lane has a queue pair
-on every port and uses one of them. If this queue pair fails, by retries or because its port went down:
+on every port and uses one of them. If this queue pair fails (after its last retry, or if its port goes down):
 
 1. The lane waits for `probe_delay_ns`. Then it asks the peer over another port how many of the lane's
-   messages have arrived (an RDMA READ). The peer then ignores the failed queue pair.
-2. The lane posts the other messages again on the queue pair of that port. Each such move is an attempt. After
-   `failover_attempts` the next failure ends the connection.
+   messages have arrived (an RDMA READ). From then on the peer ignores the failed queue pair.
+2. The lane posts the other messages again on the queue pair of that port. After `failover_attempts` such
+   moves, the next failure ends the connection.
 3. With `recovery`, alive messages (unreliable SENDs) test the failed port: from `recovery_start_ns` on, a
    batch every `alive_interval_ns`. After `alive_sequence` answers the lane returns to the port, once it has
-   no open messages. An attempt ends after `alive_timeout_ns`. After `recovery_attempts` the port is not
-   tested any more.
+   no open messages. A recovery attempt ends after `alive_timeout_ns`. After `recovery_attempts` the port is
+   not tested any more.
 
 Source: NCCL 2.30, net_ib and its parameters `NCCL_IB_RESILIENCY_PORT_*`. The default values are NCCL's, but
 NCCL turns both features off by default. `timeout_exponent` and `retry_count` set the time until a queue pair
@@ -49,13 +49,13 @@ READ_REQUEST, READ_RESPONSE, ALIVE = 0x0C, 0x10, 0x24
 """Opcodes: RDMA READ request and its only response packet (reliable connection), SEND in one packet
 (unreliable connection)."""
 _READ: Final = struct.Struct(">QII")
-"""RETH: the index of the failed queue pair in place of an address, no key, and the length."""
+"""Fields of a probe's RETH: index of the failed queue pair (instead of an address), key (0), length."""
 _ANSWER: Final = struct.Struct(">IQ")
-"""AETH, and the number of that queue pair's messages that have arrived."""
+"""Answer to a probe: AETH, and the number of messages that have arrived on the failed queue pair."""
 _ALIVE: Final = struct.Struct(">BxHI")
-"""Request (0) or answer (1), the number of the attempt, and the number of the message in it."""
+"""Fields of an alive message: request (0) or answer (1), number of the attempt, number in the attempt."""
 MOST_FRAMES: Final = 256
-"""Largest number of probes and alive messages that wait for their port."""
+"""Largest number of probes and alive messages that wait to be sent on a port."""
 
 
 class FailoverEndpoint(Endpoint):
@@ -76,7 +76,7 @@ class FailoverEndpoint(Endpoint):
         self._lane_of: dict[int, Lane] = {}
         self._peers: dict[int, Peer] = {}
         self._active: dict[int, Lane] = {}
-        """Lanes that wait for a probe or an alive message, by their first queue pair."""
+        """Lanes that wait for a probe or an alive message, by the number of their queue pair on port 0."""
         self._frames: deque[Outgoing] = deque(maxlen=MOST_FRAMES)
         self._tclass = traffic_class(self.config.dscp_data, ecn_capable=False)
         self.failovers = self.recoveries = 0
@@ -200,7 +200,7 @@ class FailoverEndpoint(Endpoint):
                 done = SendCompleted(event.t_ns, number, event.wr_id, event.status, event.length_bytes)
                 lane.connection.on_sent(done)
                 self._maybe_home(lane, event.t_ns)
-            # Messages with another status are posted again, or flushed with the connection.
+            # If a message failed, the lane posts it again, or the connection ends and flushes it.
         elif isinstance(event, ReceiveCompleted):
             lane.connection.on_received(
                 ReceiveCompleted(event.t_ns, number, event.imm, event.length_bytes, event.rqmsn)
@@ -227,7 +227,7 @@ class FailoverEndpoint(Endpoint):
         return True
 
     def _end(self, lane: Lane, event: QpError) -> None:
-        """End the connection of a lane, and flush all its open messages."""
+        """End the connection of a lane, and flush all open messages of the connection."""
         connection = lane.connection
         if not connection.on_error(QpError(event.t_ns, connection.qpn, event.status, event.detail)):
             return
@@ -245,10 +245,10 @@ class FailoverEndpoint(Endpoint):
             other.held.clear()
             other.failed_at, other.due_ns, other.alive_due_ns = -1, None, None
 
-    # Failover: ask the peer how many messages have arrived, then post the others again
+    # Failover: ask the peer how many messages have arrived; post again the messages that have not arrived
 
     def _survivor(self, lane: Lane) -> int:
-        """Return the port to move to: the next port that is up."""
+        """Return the index of the port to which the lane should move: the next port that is up."""
         count = len(self._numbers)
         for step in range(1, count):
             at = (lane.failed_at + step + lane.probes // (self.config.retry_count + 1)) % count
@@ -267,7 +267,7 @@ class FailoverEndpoint(Endpoint):
         self._send(via, READ_REQUEST, lane.failed_at, _READ.pack(lane.failed_at, 0, 8))
 
     def _on_read(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Answer a probe: close the failed queue pair's receiver, and report the number of its messages."""
+        """Answer a probe: close the failed queue pair, and report how many messages have arrived on it."""
         place, _, _ = _READ.unpack_from(body)
         if place >= len(self._numbers):
             self.drops.malformed += 1
@@ -277,7 +277,7 @@ class FailoverEndpoint(Endpoint):
         self._send(qp, READ_RESPONSE, psn, _ANSWER.pack(0, responder.messages))
 
     def _on_answer(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Post the messages that have not arrived again, on the queue pair that received the answer."""
+        """Post again all messages that have not arrived. Use the queue pair that received this answer."""
         lane = self._lane_of[qp.qpn]
         _, arrived = _ANSWER.unpack_from(body)
         if lane.failed_at < 0 or psn != lane.failed_at or not lane.completed <= arrived <= lane.posted:
@@ -324,7 +324,7 @@ class FailoverEndpoint(Endpoint):
         answer, attempt, number = _ALIVE.unpack_from(body)
         lane = self._lane_of[qp.qpn]
         if not answer:
-            # The peer's lane will return to this queue pair and start again at its first PSN.
+            # Open the queue pair again: the peer's lane will return to it and start at the first PSN.
             if qp.responder.error and not lane.connection.failed:
                 self._renew_responder(qp)
             self._send(qp, ALIVE, 0, _ALIVE.pack(1, attempt, number))

@@ -21,23 +21,23 @@ class FailoverConfig(RoceConfig):
     kind: ClassVar[str] = "rocev2-failover"
 
     failover_attempts: int = 1
-    """PORT_FAILOVER_MAX_ATTEMPTS: moves of a lane that are allowed until it is back at its home port."""
+    """PORT_FAILOVER_MAX_ATTEMPTS: number of moves that a lane may make before it returns to its home port."""
     probe_delay_ns: int = 10 * _MS
-    """PORT_FAILOVER_PROBE_DELAY: wait between a failure and the first question to the peer."""
+    """PORT_FAILOVER_PROBE_DELAY: time between a failure and the first probe to the peer, ns."""
     recovery: bool = True
-    """PORT_RECOVERY: whether a failed port is tested again."""
+    """PORT_RECOVERY: if True, a failed port is tested again."""
     recovery_start_ns: int = 200 * _MS
-    """PORT_RECOVERY_START_DELAY: wait between a failure and the first alive messages."""
+    """PORT_RECOVERY_START_DELAY: time between a failure and the first alive messages, ns."""
     alive_interval_ns: int = 500 * _MS
-    """PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL: time between two batches of alive messages."""
+    """PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL: time between two batches of alive messages, ns."""
     alive_batch: int = 5
     """PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE: number of alive messages in a batch."""
     alive_sequence: int = 5
-    """PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE: answers after which the port counts as working."""
+    """PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE: number of answers after which the port counts as working."""
     alive_timeout_ns: int = 4000 * _MS
-    """PORT_RECOVERY_ALIVE_MSG_TIMEOUT: duration of one attempt to recover the port."""
+    """PORT_RECOVERY_ALIVE_MSG_TIMEOUT: duration of one attempt to recover the port, ns."""
     recovery_attempts: int = 5
-    """PORT_RECOVERY_ATTEMPTS_MAX: attempts after which the port is not tested any more."""
+    """PORT_RECOVERY_ATTEMPTS_MAX: number of attempts after which the port is not tested any more."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value out of range."""
@@ -90,7 +90,7 @@ class Lane:
     open: deque[Request] = field(default_factory=deque)
     """Requests that are posted on the present queue pair and not complete, in order."""
     held: deque[Request] = field(default_factory=deque)
-    """Requests that wait, because the lane moves to another port."""
+    """Requests that wait until the lane has moved to another port."""
     failed_at: int = -1
     """Index of the failed port, until the peer has answered the probe; -1: none."""
     due_ns: int | None = None

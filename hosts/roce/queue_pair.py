@@ -1,8 +1,8 @@
-"""A RoCEv2 queue pair, and a connection of several queue pairs that looks like one to applications.
+"""A RoCEv2 queue pair, and a connection, which applications see as one queue pair.
 
 A queue pair is a requester and a responder that share one path to one peer. Each queue pair of a connection
 carries one part of every message, as in NCCL with several QPs per connection. A message has arrived when all
-queue pairs have delivered their parts. They deliver in order, so parts need no numbers.
+queue pairs have delivered their parts. Each queue pair delivers in order, so parts need no numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Posted(NamedTuple):
 
 
 def stripes(length_bytes: int, count: int, alignment_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of `count` parts, equal except for the alignment. The last ones may be empty."""
+    """Yield start and end of `count` parts of the same, aligned length. The last parts may be shorter."""
     size = -(-length_bytes // count)
     size = -(-size // alignment_bytes) * alignment_bytes if count > 1 else size
     for number in range(count):
@@ -34,7 +34,7 @@ def stripes(length_bytes: int, count: int, alignment_bytes: int) -> Iterator[tup
 
 
 class Connection:
-    """Combines the completions of `count` queue pairs, from number `qpn` on, into those of a connection."""
+    """One connection: it combines the completions of its queue pairs, numbers `qpn` to `qpn + count - 1`."""
 
     def __init__(self, qpn: int, count: int, emit: Callable[[Event], None]) -> None:
         self.qpn = qpn
@@ -56,7 +56,7 @@ class Connection:
             statuses = [part.popleft() for part in self._sent]
             message = self._posted.popleft()
             bad = [status for status in statuses if status is not Status.SUCCESS]
-            # Report the original error, and not FLUSHED, which only follows from it.
+            # Report the original error. FLUSHED is only a result of this error.
             cause = [status for status in bad if status is not Status.FLUSHED]
             status = (cause or bad or [Status.SUCCESS])[0]
             self._emit(SendCompleted(event.t_ns, self.qpn, message.wr_id, status, message.length_bytes))
@@ -71,7 +71,7 @@ class Connection:
             self._rqmsn = self._rqmsn + 1 & 0xFFFF
 
     def on_error(self, event: QpError) -> bool:
-        """Handle the failure of a queue pair; return True if it is the first one of the connection."""
+        """Handle the failure of a queue pair. Return True if it is the connection's first failure."""
         if self.failed:
             return False
         self.failed = True
@@ -91,10 +91,10 @@ class RoceQueuePair(QueuePair):
         self.responder = responder
         self.connection = connection
         self.path_ev = 0
-        """EV of its path; counters use it as the name of the path."""
+        """EV of the queue pair's path. Counters identify the path by this EV."""
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send, apart from the limit of the rate."""
+        """Return whether there is a packet to send. The rate limit may still delay this packet."""
         return self.requester.has_data()
 
     def wants_to_send(self, now_ns: int) -> bool:
@@ -112,7 +112,7 @@ class RoceQueuePair(QueuePair):
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append ACKs, NAKs and CNPs; return whether more are waiting."""
+        """Append up to about `limit` ACKs, NAKs and CNPs to `out`. Return whether more are waiting."""
         if free_ports is None or self.requester.port in free_ports:
             self.responder.emit_frames(out, limit)
         return self.responder.answering
@@ -122,10 +122,10 @@ class RoceQueuePair(QueuePair):
         return self.requester.next_timer(now_ns, self.queued)
 
     def timer_drifts(self) -> bool:
-        """Return whether the timer may become earlier without an event, because the rate may rise."""
+        """Return whether a rising rate can make the time of `next_timer` earlier, without any event."""
         limiter = self.requester.limiter
         return limiter is not None and limiter.limiting and not self.queued and self.requester.has_data()
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due."""
+        """Do the work whose time has come: a retry after a timeout, or the end of an RNR wait."""
         self.requester.handle_timer(now_ns)

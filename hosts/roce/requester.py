@@ -1,8 +1,8 @@
 """The sending half of a queue pair: packets in order over one path, and go-back-N.
 
 All packets of a write have fixed PSNs, so to go back, the sender only lowers `next_psn`. It then sends the
-lost packet and all later ones again [IBTA 9.7.5.1, 9.7.6]. It goes back in three cases: after a NAK for a PSN
-sequence error, after an RNR NAK and the wait that it requests, and after the local ACK timeout.
+lost packet and all later packets again [IBTA 9.7.5.1, 9.7.6]. It goes back in three cases: after a NAK for a
+PSN sequence error, after an RNR NAK and the wait that this NAK requests, and after the local ACK timeout.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Requester:
     # Sending
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send, apart from the limit of the rate."""
+        """Return whether there is a packet to send. The rate limit may still delay this packet."""
         return self.next_psn < self._posted_psn and self.next_psn - self.una < self._window
 
     def ready(self, now_ns: int) -> bool:
@@ -210,7 +210,7 @@ class Requester:
         return seal_payload(head, crc, middle, payload)
 
     def _closes_window(self, psn: int) -> bool:
-        """Return whether the window is full after this packet, until an acknowledgement arrives."""
+        """Return whether this packet fills the window."""
         return psn + 1 - self.una >= self._window
 
     # Answers of the peer
@@ -262,7 +262,7 @@ class Requester:
         for _ in range(min(acked, len(times))):
             sampled = times.popleft()
         if una > self.next_psn:
-            # The packets were sent before the sender went back, and have arrived after all.
+            # The sender went back, but now an ACK shows that these packets have arrived. Skip them.
             self.next_psn = una
         elif sampled is not None and una > self._repeated_psn:
             self.rtt.sample(now_ns - sampled)
@@ -333,8 +333,8 @@ class Requester:
     def next_timer(self, now_ns: int, queued: bool) -> int | None:
         """Return when `handle_timer` must be called; None: never.
 
-        A queue pair needs a timer for its rate unless it is `queued` for its port. The time may be in the
-        past.
+        If the queue pair is `queued`, it already waits for its port and needs no timer for its rate. The
+        returned time may be in the past.
         """
         if self.error is not None:
             return None
@@ -348,7 +348,7 @@ class Requester:
         return due
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due, if any."""
+        """Do the work whose time has come: a retry after a timeout, or the end of an RNR wait."""
         if self._rnr_until_ns is not None and self._rnr_until_ns <= now_ns:
             self._rnr_until_ns = None
         if self._deadline_ns is not None and self._deadline_ns <= now_ns:
@@ -358,7 +358,7 @@ class Requester:
     # Errors that end the queue pair
 
     def fail(self, now_ns: int, status: Status, detail: str) -> None:
-        """Go to the error state: the oldest request gets `status`, all others are flushed."""
+        """Go to the error state. The oldest request ends with `status`; all other requests are flushed."""
         if self.error is None:
             self._end(now_ns, status, status)
             self._emit(QpError(now_ns, self.qpn, status, detail))

@@ -73,7 +73,7 @@ class _Message:
 
 
 class _Refusal(NamedTuple):
-    """Why a packet is refused."""
+    """The reason why a packet is refused."""
 
     code: NakCode
     detail: str
@@ -95,7 +95,7 @@ class Responder:
         self._regions = memory.regions
         self._emit = emit
         self._wake = wake
-        """Callback: there is something to answer."""
+        """Function that is called when an answer is due."""
         self._tc_answer = traffic_class(config.dscp_data, ecn_capable=False)
         self._tc_cnp = traffic_class(config.dscp_cnp, ecn_capable=False)
         self._notification = None if config.dcqcn is None else NotificationPoint(config.dcqcn.cnp_interval_ns)
@@ -112,13 +112,13 @@ class Responder:
         self._msn = self._messages = 0
         self._rqmsn = 0
         self._refused = False
-        """A NAK was sent for the gap. The next NAK waits until the expected PSN arrives [IBTA 9.7.5.2.1]."""
+        """If True, a NAK was sent for the gap. The next NAK waits for the expected PSN [IBTA 9.7.5.2.1]."""
         self._ack_due = False
         self._naks: deque[tuple[int, int]] = deque(maxlen=MOST_ANSWERS)
-        """Syndrome and PSN of answers that cannot be merged into one."""
+        """Syndrome and PSN of answers that cannot be merged into one answer."""
         self._cnp_due = False
         self.answering = False
-        """Something must be answered. While it is True, the queue pair stays in the scheduler's list."""
+        """If True, an answer is due, and the queue pair stays in the scheduler's list."""
         self.packets_placed = self.bytes_placed = self.duplicates = self.out_of_order = 0
         self.ce_received = self.cnps_sent = self.acks_sent = self.naks_sent = self.rnr_naks_sent = 0
         self.malformed = 0
@@ -187,7 +187,7 @@ class Responder:
     def _take(self, now_ns: int, frame: memoryview, start: int, end: int, opcode: int) -> _Refusal | None:
         """Place the packet with the expected PSN and return None, or return why it is refused.
 
-        If no receive is posted for it, send an RNR NAK and return None.
+        If no receive is posted for the packet, send an RNR NAK and return None.
         """
         message = self._message
         starts, ends, with_imm = opcode in _STARTS, opcode in _ENDS, opcode in _WITH_IMM

@@ -149,7 +149,7 @@ class Route(NamedTuple):
 def prefix(route: Route, tclass: int, udp_length: int) -> tuple[bytes, int]:
     """Return the bytes before the BTH and the start value of the ICRC.
 
-    `udp_length` is the UDP header's length field: 8, BTH, extension headers, payload, padding and ICRC.
+    `udp_length` is the UDP header's length field: all bytes from the UDP header to the ICRC.
     """
     return build_prefix(
         route.plane,
@@ -183,12 +183,12 @@ def udp_source(label: int) -> int:
 
 
 def choose_plane(paths: RemotePaths, label: int) -> PlanePaths:
-    """Return the plane of a connection, the same at both ends, by a hash as in a bonded NIC."""
+    """Return the plane of a connection, chosen by a hash. Both ends choose the same plane."""
     planes = paths.planes
     return planes[crc32(label.to_bytes(3, "big")) % len(planes)]
 
 
 def choose_path(plane: PlanePaths, label: int, source: int, udp_port: int) -> Path:
-    """Return a connection's one path in its plane, by a hash of the fields that an ECMP switch hashes."""
+    """Return a connection's path, chosen by a hash of the same fields that an ECMP switch hashes."""
     key = plane.src + plane.dst + b"".join(v.to_bytes(4, "big") for v in (label, source, udp_port))
     return plane.paths[crc32(key) % len(plane.paths)]

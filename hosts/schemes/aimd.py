@@ -1,4 +1,4 @@
-"""AIMD: add a packet to the window each RTT, halve it on congestion, as TCP Reno does [RFC 5681].
+"""AIMD: add one packet per RTT to the window; halve the window on congestion. TCP Reno does so [RFC 5681].
 
 The window is halved at most once per RTT, because marks and losses within one RTT have the same cause.
 """
@@ -23,7 +23,7 @@ class Aimd(CongestionControl):
         self._halved_ns = -1 << 62
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Grow by one packet per RTT, or halve the window if the packet was marked."""
+        """Increase the window by one packet per RTT, or halve the window if the packet was marked."""
         super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
         if rtt_ns is not None:
             self._rtt_ns = rtt_ns

@@ -26,7 +26,7 @@ MakeControl = Callable[[MrcConfig], CongestionControl]
 
 @dataclass(frozen=True)
 class Registry:
-    """The schemes of one kind. ``builtin`` are parts of the core, ``shipped`` are other modules of mrclab."""
+    """The schemes of one kind. ``builtin`` schemes are in the core, ``shipped`` ones in modules of mrclab."""
 
     what: str
     option: str
@@ -36,7 +36,7 @@ class Registry:
     shipped: Mapping[str, str]
 
     def names(self) -> tuple[str, ...]:
-        """Return all valid names, including those of installed packages."""
+        """Return all valid names, including the names that installed packages register."""
         found = {*self.shipped, *(point.name for point in entry_points(group=self.group))}
         return (*self.builtin, *sorted(found))
 
@@ -113,7 +113,7 @@ def policy_of(config: MrcConfig) -> MakePolicy | None:
 
 
 def control_of(config: MrcConfig) -> MakeControl | None:
-    """Return the class of the congestion control in the options; None for a built-in one.
+    """Return the class of the congestion control in the options; None for a built-in control.
 
     Raise the errors of `Registry.find`.
     """

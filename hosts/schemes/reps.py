@@ -1,7 +1,7 @@
 """REPS: reuse an EV that has just worked [Bonato et al. 2024, "Recycled Entropy Packet Spraying"].
 
 If a packet arrives unmarked, its EV goes into a buffer. The next packet takes the oldest EV of the buffer. If
-the buffer is empty, it takes a random EV. So the sender stays on free paths, and tries others when needed.
+the buffer is empty, the packet takes a random EV. So the sender uses free paths, and tries others if needed.
 """
 
 from __future__ import annotations

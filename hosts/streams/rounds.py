@@ -1,4 +1,4 @@
-"""The main loop of a process that has a NIC and streams. It returns to the caller for requests."""
+"""The main loop of a process that has a NIC and streams. The loop returns when a request arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 ROUNDS = 256
 """Largest number of turns of the NIC before the loop returns to the caller."""
 MOST_GAPS = 64
-"""Largest number of stored gaps (the longest) and of stored retirements (the first ones)."""
+"""Largest number of stored gaps (the longest gaps) and of stored retirements (the first retirements)."""
 
 
 class Beat:
@@ -27,9 +27,9 @@ class Beat:
         self.every_ns = every_ns
         self.gap_ns = gap_ns
         self.last_ns = 0
-        """The end of the last turn, CLOCK_MONOTONIC, ns; 0 before the first turn."""
+        """Time at which the last turn ended, CLOCK_MONOTONIC, ns; 0 before the first turn."""
         self.retired_ns: list[int] = []
-        """Times at which EVs were retired, since the last ``take``."""
+        """Times at which EVs were retired, ns, since the last ``take``."""
         self._gaps: list[tuple[int, int]] = []
 
     def note(self, now_ns: int) -> None:
@@ -40,7 +40,7 @@ class Beat:
                 self._gaps.remove(min(self._gaps, key=lambda gap: gap[1] - gap[0]))
 
     def take(self) -> list[tuple[int, int]]:
-        """Remove and return the gaps since the last call: start and end, in order."""
+        """Remove and return the gaps since the last call: start and end of each gap, in order of time."""
         gaps, self._gaps, self.retired_ns = self._gaps, [], []
         return gaps
 
@@ -62,7 +62,7 @@ class Log(Protocol):
         """Add an event."""
 
     def next_due(self) -> int | None:
-        """Return the latest time to call ``hand_over``; None: no event waits."""
+        """Return the time by which ``hand_over`` must be called; None if no event waits."""
 
     def hand_over(self, now_ns: int) -> None:
         """Write out or send the collected events."""
@@ -79,7 +79,7 @@ class Rounds:
         self.beat: Beat | None = None
         """Measures gaps between turns. None: a turn may wait for any time."""
         self.observe: Callable[[Event], None] | None = None
-        """Called with each event of a retired or restored EV, and with answers to endpoint requests."""
+        """Function that gets events of retired and restored EVs, and answers to endpoint requests."""
 
     def run(
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]

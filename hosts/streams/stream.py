@@ -4,9 +4,9 @@ The sender writes message k into slot k modulo the number of slots. The receiver
 its completion arrives. A slot is used again only after its message was checked.
 
 In a plain stream all messages are WRITEs with immediate, of the same length. In a mixed stream, lengths range
-from 0 to that length, and some messages are WRITEs without immediate. These complete at the sender only. The
-receiver checks them when the next immediate arrives, because all earlier messages are then in memory. At
-least every second message has an immediate.
+from 0 to this length, and some messages are WRITEs without immediate. WRITEs without immediate complete only
+at the sender. The receiver checks them when the next immediate arrives, because then all earlier messages are
+in memory. At least every second message has an immediate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StreamPlan:
     rate_bps: int
     seed: int
     mixed: bool = False
-    """Use lengths from 0 to ``message_bytes``, and some WRITEs without immediate."""
+    """If True, lengths are 0 to ``message_bytes``, and some messages are WRITEs without immediate."""
     region_bytes: int = REGION_BYTES
     """Limit of the memory that the receiver registers for messages; at least MIN_SLOTS messages must fit."""
 
@@ -43,7 +43,7 @@ class StreamPlan:
         return min(MAX_SLOTS, self.region_bytes // self.message_bytes)
 
     def length_of(self, number: int) -> int:
-        """Return the length of message ``number``. In a mixed stream it is random, and often short."""
+        """Return the length of message ``number``. In a mixed stream, lengths are random, often short."""
         if not self.mixed:
             return self.message_bytes
         draw = _draw(self.seed, number)
@@ -53,7 +53,7 @@ class StreamPlan:
         return (draw >> 16) % (limit + 1)
 
     def has_immediate(self, number: int) -> bool:
-        """Return True if message ``number`` has an immediate, as at least all odd numbers have."""
+        """Return True if message ``number`` has an immediate. All odd numbers have an immediate."""
         return not self.mixed or number % 2 == 1 or _draw(self.seed, number) >> 40 & 3 == 0
 
     def interval_ns(self, length_bytes: int) -> int:
@@ -104,7 +104,7 @@ class StreamSender:
         self._stopping = False
 
     def stop(self) -> None:
-        """Stop posting. If the last message has no immediate, first post one more message, which has one."""
+        """Stop posting. If the last message has no immediate, first post a message that has one."""
         self._stopping = True
         self._end_if_checkable()
 
@@ -114,7 +114,7 @@ class StreamSender:
 
     @property
     def drained(self) -> bool:
-        """True if no message will be posted and all posted ones are complete, or if one has failed."""
+        """Return True if all messages are posted and complete, or if a message has failed."""
         return (self.posted == self.completed and not self._pending_end) or self.failed is not None
 
     @property
@@ -122,7 +122,7 @@ class StreamSender:
         return self._stopping and self._next_ns is not None
 
     def next_due(self) -> int | None:
-        """Return when to call ``tick``; None if there is nothing to post or no free slot."""
+        """Return when to call ``tick``; None if no message is left to post or no slot is free."""
         if self._next_ns is None or self.posted - self._checked >= self._slots or self.failed:
             return None
         return self._next_ns
@@ -130,7 +130,7 @@ class StreamSender:
     def tick(self) -> None:
         """Post the messages that are due.
 
-        If a full window delays the sender, its schedule shifts: it does not catch up.
+        If a full window delays a message, all later messages are delayed, too. The sender does not catch up.
         """
         now = self._device.now()
         while (due := self.next_due()) is not None and due <= now:
@@ -157,7 +157,7 @@ class StreamSender:
         return size
 
     def on_event(self, event: Event) -> None:
-        """Handle completions. They must arrive in order, and each only once."""
+        """Handle an event. Completions must come in the order of posting, and each only once."""
         if isinstance(event, SendCompleted):
             if self.failed is None:
                 if event.status is not Status.SUCCESS:
@@ -166,7 +166,7 @@ class StreamSender:
                     self.failed = f"completion {self.completed} is for message {event.wr_id}"
             self.completed += 1
             if self._plan.has_immediate(event.wr_id):
-                # Completions are in order. At an immediate the receiver checks all earlier messages, too.
+                # Completions are in order. When an immediate arrives, the receiver has all earlier messages.
                 self._checked = event.wr_id + 1
 
 
@@ -182,7 +182,7 @@ class StreamReceiver:
         endpoint = device.endpoint
         posts = isinstance(endpoint, MrcEndpoint) and endpoint.config.posted_receives
         self._endpoint = endpoint if posts else None
-        # Two receives per slot: the sender may be one round of slots ahead of the events handled here.
+        # Two receives per slot: the sender may use all slots again before this object handles the events.
         for number in range(2 * self._slots if posts else 0):
             self._post_receive(number)
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))

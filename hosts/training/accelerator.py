@@ -28,10 +28,10 @@ from mrclab.hosts.training.model import DIGEST_WORDS, Model, Settings, Text, Vec
 from mrclab.linux.system import end_with_parent
 
 START_TIMEOUT_S = 50.0
-"""Time limit until an accelerator has compiled and is ready, on a machine without other load."""
+"""Time limit for an accelerator to compile and be ready, on a machine without other load, s."""
 LONGEST_START_S = 400.0
 LOOK_S = 5.0
-"""Interval at which the load is read again."""
+"""Interval at which the load of the machine is read again, s."""
 
 
 def patience_s(load: float) -> float:
@@ -64,7 +64,7 @@ def until_ready(
 
 
 class Compute(Protocol):
-    """One rank's replica of the model. Steps are begun in order; each must be done before the next begins.
+    """One rank's replica of the model. Steps run in order; a step must be done before the next step begins.
 
     Gradients are exchanged in ``vector``. A step writes the rank's own gradient there. The sum over all ranks
     must be there when the next step begins.
@@ -80,7 +80,7 @@ class Compute(Protocol):
         """Update the parameters by the sum in ``vector`` (step 0: reset them). Then compute a gradient."""
 
     def done(self) -> bool:
-        """Return True if the step is done. Raise RuntimeError if it can no longer be done."""
+        """Return True if the step is done. Raise RuntimeError if the accelerator has failed."""
 
     @property
     def loss(self) -> float:
@@ -131,9 +131,9 @@ class HereCompute:
 
 
 ORDER = struct.Struct("=q")
-"""Message to the process: the number of a step."""
+"""Message to the accelerator's process: the number of a step."""
 ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
-"""Message from the process: the loss, and the digest of the parameters."""
+"""Message from the accelerator's process: the loss, and the digest of the parameters."""
 LEAST_PRIORITY = 19
 MODULE = "mrclab.hosts.training.accelerator"
 
@@ -142,7 +142,7 @@ class Accelerator:
     """A replica in a separate process (see `Compute`)."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
-        """Start the process. It inherits this process's CPUs."""
+        """Start the process. The new process runs on the same CPUs as this process."""
         count = count_of(settings, len(Text.shipped().alphabet))
         memory = os.memfd_create("gradients")
         os.ftruncate(memory, count * 4)
@@ -233,7 +233,7 @@ def main() -> None:
     shared = _mapped(int(sys.argv[2]))
     replica = HereCompute(Settings(**json.loads(sys.argv[4])), int(sys.argv[3]))
     replica.warm_up()
-    # Lower the priority only now: before, it would make the compilation take minutes on a busy machine.
+    # Lower the priority only after the compilation, which would otherwise take minutes on a busy machine.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, LEAST_PRIORITY)
     orders.sendall(ANSWER.pack(0.0, *replica.digest.tolist()))

@@ -1,4 +1,4 @@
-"""The same training by one process, without a network. All ranks must get the same parameters, bit for bit.
+"""The training of all ranks in one process, without a network. Distributed ranks must get the same bits.
 
 ``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON. A
 digest is a hash of all parameters.

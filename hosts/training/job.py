@@ -22,10 +22,10 @@ DTYPE = np.dtype(np.float32)
 class TransformerJob:
     """Steps of synchronous, data-parallel training of a transformer.
 
-    Each step computes (for ``compute_ns`` at least), sums the gradients by a ring all-reduce, whose order of
-    additions is fixed, and waits for all ranks. Usually an accelerator (a second process) computes the
-    gradients. With the parameter ``in_process`` this process computes them, for simulations in virtual time.
-    With ``steps_file``, rank 0 appends a line of JSON to that file after each step, for viewers.
+    A step computes for at least ``compute_ns``, sums the gradients, and waits for all ranks. The sum is a
+    ring all-reduce, whose order of additions is fixed. Usually an accelerator (a second process) computes the
+    gradients. With the parameter ``in_process``, this process computes the gradients (for virtual time).
+    With ``steps_file``, rank 0 appends a line of JSON to this file after each step, for viewers.
     """
 
     def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
@@ -61,7 +61,7 @@ class TransformerJob:
         data = np.frombuffer(comm.regions[DATA], DTYPE, self._count)
         yield from comm.until(times.start_ns)
         yield from barrier(comm)
-        yield from all_reduce(comm, self._count, DTYPE)  # of zeros: a first use of each queue pair
+        yield from all_reduce(comm, self._count, DTYPE)  # sum zeros, to use each queue pair once
         yield from barrier(comm)
         yield from comm.until(times.measure_ns)
         yield from barrier(comm)
@@ -80,14 +80,14 @@ class TransformerJob:
         yield from self._begin(self._steps)  # adds the last sum to the parameters, and stores their digest
 
     def _tell(self) -> None:
-        """Write the completed step to the viewers' file, if there is one."""
+        """Write the completed step to ``steps_file``, if there is such a file."""
         if self._told is not None:
             start_ns, computed_ns, _, end_ns = self._notes[-1]
             step = {"start_ns": start_ns, "computed_ns": computed_ns, "end_ns": end_ns}
             self._told.write(json.dumps({**step, "loss": self._losses[-1] / LOSS_SCALE}) + "\n")
 
     def _begin(self, step: int) -> Steps[None]:
-        """Begin a step, wait until its gradient is computed, and store its loss and its digest."""
+        """Begin a step, wait until its gradient is computed, and store the loss and the digest."""
         self._compute.begin(step)
         if not self._compute.done():
             yield Wait(self._compute.done, None, self._compute.descriptor)

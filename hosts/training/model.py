@@ -32,7 +32,7 @@ Tokens = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that, with the text, determine the parameters after a number of steps."""
+    """Settings of the model and its training. They and the text determine the result, bit for bit."""
 
     layers: int
     width: int
@@ -81,7 +81,7 @@ def batch_of(text: Text, settings: Settings, step: int, rank: int) -> Tokens:
 
 NEEDED = ("jax", "jaxlib")
 THREADS = "NPROC"
-"""The variable from which XLA's client reads its number of threads. The default is one for each CPU."""
+"""Environment variable with the number of threads of XLA's client. The default is a thread for each CPU."""
 
 
 def require_jax() -> None:
@@ -178,7 +178,7 @@ class Model:
         self.restart()
 
     def gradient(self, step: int, rank: int) -> tuple[float, Vector]:
-        """Return the loss (nats per character) of a rank's batch, and its gradient."""
+        """Return the loss of a rank's batch (nats per character), and the gradient of this loss."""
         tokens: Tokens = batch_of(self._text, self._settings, step, rank)
         loss, gradient = self._gradient(self._state[0], tokens)
         return float(loss), np.asarray(gradient)
@@ -203,7 +203,7 @@ def _functions(settings: Settings, alphabet: int) -> tuple[Any, Any]:
 
 
 def _loss(jax: Any, settings: Settings, shapes: Shapes) -> Any:
-    """Return the function whose gradient is computed: the mean cross-entropy of parameters and tokens."""
+    """Return the loss as a function of parameters and tokens: the mean cross-entropy."""
     jnp = jax.numpy
     heads, width, context = settings.heads, settings.width, settings.context
     hidden_from = jnp.asarray(np.triu(np.full((context, context), -1e9, np.float32), 1))

@@ -1,7 +1,8 @@
 """The transports of a host by name, for agents, perf, the verbs API and experiments.
 
-Each transport is an entry of `table`. `kinds` has the protocols that they use. A new transport needs an entry
-and, if its protocol is new, a module for it. Both may be outside of mrclab's source tree (docs/your-own.md).
+Each transport is an entry of `table`. `kinds` has the protocols that transports use. A new transport needs an
+entry and, if its protocol is new, a module with the protocol. The entry and the module may be outside of
+mrclab's source tree (docs/your-own.md).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ DEFAULT = "mrc"
 def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any] | None = None) -> Config:
     """Return the configuration of a transport on a host; ``options`` override the transport's own.
 
-    Parameters of DCQCN and NSCC that describe the network come from the topology unless they are given. Raise
-    ValueError if there is no such transport, if it uses the kernel's sockets, or if a value is bad; TypeError
-    for an unknown option.
+    Parameters of DCQCN and NSCC that describe the network come from the topology, if no option sets them.
+    Raise ValueError if there is no such transport, if it uses the kernel's sockets, or if a value is bad;
+    TypeError for an unknown option.
     """
     transport = find_transport(name)
     if transport.core.config is None:
@@ -65,7 +66,7 @@ def random_of(seed: int, host: str) -> random.Random:
 
 
 def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` overridden by ``over``. Mappings that are in both are merged key by key."""
+    """Return ``options`` overridden by ``over``. If both have a mapping as a value, its keys are merged."""
     result = {**options, **over}
     for key in options.keys() & over.keys():
         if isinstance(options[key], Mapping) and isinstance(over[key], Mapping):

@@ -1,4 +1,4 @@
-"""The kinds of transports: the protocol that a NIC runs, or the kernel's sockets; their attributes as JSON.
+"""The kinds of transports: protocols of mrclab's NIC and of the kernel. Attributes of queue pairs as JSON.
 
 A kind is an object of class `Kind`. `KINDS` has mrclab's kinds. Another kind is named ``module:OBJECT``, or a
 package registers it as an entry point of the group ``mrclab.transport_kinds`` (docs/your-own.md).
@@ -46,37 +46,37 @@ def _same(config: Any, options: Options, longer_ns: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A protocol, and the properties of it that other modules need.
+    """A protocol, and the properties of this protocol that other modules need.
 
     A protocol of mrclab's NIC has `config` and `endpoint`. A protocol of the kernel has `channel` instead.
     """
 
     name: str
     routings: tuple[Routing, ...]
-    """The ways in which fabrics can forward its packets."""
+    """The ways in which fabrics can forward packets of this kind."""
     config: Callable[[Fabric, str, Options], Any] | None = None
     """Return the configuration for a host of a fabric from options. Raise TypeError for an unknown option,
     ValueError for a bad value. The class of the configuration has `kind`, the name of this kind."""
     endpoint: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
     """Create the endpoint of a NIC with these ports."""
     objects: Callable[[Sequence[PortAddress], Any, random.Random], Endpoint] | None = None
-    """Create an endpoint for a simulator that exchanges objects (`mrclab.hosts.mrc.codec`); None: the kind
-    has only frames. Packets as objects use segment lists."""
+    """Create an endpoint for a simulator that exchanges objects instead of frames (`mrclab.hosts.mrc.codec`).
+    Such packets use segment lists. None: the kind has only frames."""
     attributes: Callable[..., Any] = QpAttributes
     """The dataclass that the two ends exchange before they connect."""
     fast: Callable[[Fabric, str, int], Options] = _no_options
-    """Return options for links as fast as in a data centre. The last argument is additional RTT, ns."""
+    """Return options for the link rates of a data centre. The last argument is an additional RTT, ns."""
     longer: Callable[[Any, Options, int], Any] = _same
-    """Return the configuration for wires that are longer by this many ns in each direction. Options that the
-    user has given must not change."""
+    """Return the configuration for wires that are longer. The arguments are the configuration, the user's
+    options (which must not change), and the additional delay in each direction, ns."""
     by_routing: Mapping[str, Options] = field(default_factory=dict)
-    """Options that follow from a routing."""
+    """Additional options for each routing."""
     patient: Options = field(default_factory=dict)
-    """Options with which connections survive faults of minutes, if the kind has such options."""
+    """Options that let connections survive faults that last for minutes."""
     stripes: bool = False
-    """The channel uses the option `qps`: it splits each put over so many queue pairs."""
+    """If True, the channel splits each put over several queue pairs; the option `qps` is their number."""
     sprays: bool = False
-    """Its frames have EVs, and its endpoints report the EVs that they retire."""
+    """If True, frames of this kind have EVs, and endpoints report the EVs that they retire."""
     channel: str = ""
     """``module:function`` that opens a channel over the kernel's sockets."""
     trace: Literal["packets", "tcp", ""] = "packets"
@@ -84,7 +84,7 @@ class Kind:
 
     @property
     def has_nic(self) -> bool:
-        """True for mrclab's own NIC. It also runs in virtual time, and ranks of a host can share it."""
+        """Return True for mrclab's NIC. It also runs in virtual time, and ranks of a host can share it."""
         return self.endpoint is not None
 
 
@@ -105,7 +105,7 @@ def _longer_mrc(config: MrcConfig, options: Options, longer_ns: int) -> MrcConfi
 
 
 ROCE_TIMEOUT_EXPONENT = 17
-"""0.54 s. With seven retries, a dead path ends a connection after about 4 s. NCCL waits 4.3 s per retry."""
+"""A timeout of 0.54 s. After 7 retries (4 s) on a dead path, a connection ends. NCCL has 4.3 s per retry."""
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
@@ -168,7 +168,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def find_kind(name: str) -> Kind:
-    """Return the kind of a name. Raise ValueError, with a message of one line, if there is none."""
+    """Return the kind with this name. Raise ValueError, with a message of one line, if it does not exist."""
     if name in KINDS:
         return KINDS[name]
     found = find_object(name, GROUP)
@@ -180,8 +180,8 @@ def find_kind(name: str) -> Kind:
 def kind_in_use(name: str) -> Kind:
     """Return the kind that a peer names: one of mrclab's, or one whose module is already loaded.
 
-    Unlike `find_kind`, it imports nothing, because the name comes from the network. Raise ValueError if there
-    is none.
+    Unlike `find_kind`, it imports nothing, because the name comes from the network. Raise ValueError if
+    there is no such kind.
     """
     if name in KINDS:
         return KINDS[name]

@@ -43,23 +43,23 @@ class Transport:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the channel."""
     one_plane: bool = False
-    """The fabric has one plane, whose links have the rate of all planes' links together."""
+    """If True, the fabric has one plane. Its links have the rate of all planes' links together."""
     loss: float = 0.0
-    """Part of the frames to every NIC that are lost, during the whole run."""
+    """Share of the frames to each NIC that are lost (0 to 1), during the whole run."""
     detection_ns: int | None = None
     """The time until a dead link is removed from routing: by the controller (ecmp), by BGP or BFD (frr);
     None: never."""
     faults: bool = True
-    """False: a control, in which the scenario's faults do not happen."""
+    """If False, the scenario's faults do not happen: the transport is a control for comparison."""
     lossless: LosslessMode = ""
-    """How links avoid drops: by PFC or by credits. Empty: they drop packets that do not fit."""
+    """How links avoid drops: by PFC or by credits. Empty: links drop packets that do not fit."""
     buffer_bytes: int = 0
-    """For lossless links: the threshold of a pause, or the bytes that credits cover; 0: a default that
+    """For lossless links: the threshold of a PFC pause, or the bytes that credits cover. 0: a default that
     depends on the link's rate."""
     marks: Literal["", "uec", "dcqcn"] = ""
-    """The rule by which switches mark: UEC's (also if empty), or DCQCN's."""
+    """The rule by which switches mark packets: the rule of DCQCN, or the rule of UEC (also if empty)."""
     last_hop_marks: bool = False
-    """Switches also mark on links to NICs."""
+    """If True, switches also mark packets on links to NICs."""
     look: Look | None = None
     """Style on the live page; None: the live page does not offer the transport."""
 
@@ -70,7 +70,7 @@ class Transport:
 
     @property
     def only_simulated(self) -> str:
-        """The feature that only virtual time supports; empty: none."""
+        """Return the feature of the transport that only virtual time supports; empty if there is none."""
         if self.lossless:
             return f"lossless links ({self.lossless})"
         if self.routing in LOADED:
@@ -90,7 +90,7 @@ class Transport:
 
     @property
     def described(self) -> str:
-        """The text of `meaning`, and how soon the routing notices a dead link."""
+        """Return the text of `meaning`, with the time in which the routing notices a dead link."""
         if self.detection_ns is None:
             return self.meaning
         if self.routing != "frr":
@@ -104,7 +104,7 @@ class Transport:
 
     @property
     def channel_options(self) -> dict[str, Any]:
-        """Options of the channel, including those that follow from the routing."""
+        """Return the options of the channel, including the additional options for the routing."""
         return {**self.core.by_routing.get(self.routing, {}), **self.options}
 
 
@@ -117,7 +117,7 @@ DEPLOYED: Mapping[str, Any] = {
     "spare_evs_per_plane": 8,
 }
 """MRC as deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (0xD1), answers on EVs that
-the receiver has proven, 128 EVs in use [P1 §2.1] and backup EVs [P1 §2.4]. The number of backup EVs, 32 on
+have lately worked, 128 EVs in use [P1 §2.1] and backup EVs [P1 §2.4]. The number of backup EVs, 32 on
 four planes, is mrclab's choice. If a fabric has fewer paths, all are in use, without backup EVs."""
 
 MRC = DEPLOYED
@@ -130,7 +130,7 @@ SLOW_LINKS_TIMES: Mapping[str, Any] = {
     "initial_rtt_ns": 5_000_000,
     "port_bps": 25_000_000,
 }
-"""For slow links: one packet takes a millisecond, so packets of one burst arrive that far apart."""
+"""For slow links: one packet takes a millisecond, so packets of a burst arrive a millisecond apart."""
 
 SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
 
@@ -147,11 +147,11 @@ LONG_WIRES: Mapping[str, Any] = {
     "tail_probe_max_ns": 200_000_000,
     "endpoint_timeout_ns": 100_000_000,
 }
-"""For an RTT of 40 ms on NICs of 4 times 25 Mbit/s: 120 packets in flight, as at 400 Gbit/s with 10 us."""
+"""For NICs of 4 x 25 Mbit/s and an RTT of 40 ms. In flight are 120 packets, as at 400 Gbit/s and 10 us."""
 
 LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 18}
-"""The window is 10 % larger than the 120 packets of `LONG_WIRES`. The timeout, 1.1 s, is 26 RTTs of 40 ms. A
-short timeout of real NICs, 4 ms, is 400 RTTs of 10 us."""
+"""The window is 10 % larger than the 120 packets of `LONG_WIRES`. The timeout of 1.1 s is 26 RTTs of
+40 ms. In comparison: a short timeout of real NICs is 4 ms, which is 400 RTTs of 10 us."""
 
 TRANSPORTS: Mapping[str, Transport] = {
     t.name: t
@@ -307,9 +307,9 @@ TRANSPORTS: Mapping[str, Transport] = {
 
 
 def find_transport(name: str) -> Transport:
-    """Return the transport of a name: one of mrclab's, ``module:TRANSPORT``, or a package's entry point.
+    """Return the transport with this name: of mrclab, of ``module:TRANSPORT``, or of an entry point.
 
-    Raise ValueError, with a message of one line, if there is none.
+    Raise ValueError, with a message of one line, if there is no such transport.
     """
     if name in TRANSPORTS:
         return TRANSPORTS[name]

@@ -164,7 +164,7 @@ COLLECTIVE_TYPES: Final = (
 """The collective operations, in the order of their numbers in `CollectiveCommType`."""
 MAX_NODES: Final = 1_000_000
 MAX_DEPENDENCIES: Final = 5_000_000
-"""Most dependencies in one rank's file."""
+"""Largest number of dependencies in one rank's file."""
 MAX_NAME: Final = 200
 VERSION: Final = "1.0.0"
 _US_NS: Final = 1000
@@ -361,8 +361,8 @@ def _op(node: Node, size: int, groups: Mapping[str, tuple[int, ...]]) -> Op:
     if node.kind in NO_TIME:
         return op(kind="compute")
     if node.kind == COMPUTE_NODE or (on_cpu and node.kind in (SEND_NODE, RECEIVE_NODE, COLLECTIVE_NODE)):
-        # A communication node on the CPU is only a function call: play it as computing. A GPU node has the
-        # data.
+        # A communication node on the CPU is only the function call: play it as a computation. A node on the
+        # GPU sends the data.
         duration_ns = node.duration_us * _US_NS
         return op(kind="compute", duration_ns=duration_ns, stream=CPU if on_cpu else GPU)
     if node.kind in (SEND_NODE, RECEIVE_NODE):

@@ -29,12 +29,13 @@ COLLECTIVES: Final = (
 MAX_RANKS: Final = 16_384
 MAX_OPS: Final = 1_000_000
 MAX_BYTES: Final = 1 << 36
-"""Most bytes of one operation: 64 GiB."""
+"""Largest size of one operation, bytes (64 GiB)."""
 MAX_DURATION_NS: Final = 3600 * 10**9
 CPU, GPU, WAIT, AFTER = 0, 1, -1, -2
-"""A rank's streams. CPU and GPU compute one operation at a time. The others only wait, in parallel.
+"""The streams of a rank. CPU and GPU each compute one operation at a time. WAIT and AFTER only wait.
 
-The time of WAIT counts from the beginning of the step, that of AFTER from the end of the operations before.
+Any number of waits may run in parallel. The time of a WAIT counts from the beginning of the step. The time of
+an AFTER counts from the end of the operations before it.
 """
 
 
@@ -47,7 +48,7 @@ class Op:
     name: str = ""
     after: tuple[int, ...] = ()
     duration_ns: int = 0
-    """Time of an operation of kind "compute"."""
+    """Duration of an operation of kind "compute", ns."""
     stream: int = GPU
     """The stream of an operation that computes."""
     size_bytes: int = 0
@@ -55,7 +56,7 @@ class Op:
     peer: int = -1
     """The other rank of a send or a receive."""
     tag: int = 0
-    """Sends and receives of a pair with the same tag match in order."""
+    """Between two ranks, sends and receives with the same tag match in order."""
     collective: str = ""
     """The kind of a collective: one of ``COLLECTIVES``."""
     group: tuple[int, ...] = ()
@@ -86,7 +87,7 @@ class Matched:
     """A graph whose communications are paired.
 
     ``instance`` numbers the communications from 0: all ends of a communication have the same number. ``ops``
-    has, by that number, one operation of each communication.
+    has one operation of each communication, in the order of these numbers.
     """
 
     graph: Graph
@@ -98,8 +99,8 @@ def matched(graph: Graph) -> Matched:
     """Pair the ends of every communication.
 
     Collectives of a group match in the order in which each rank lists them, like calls on a communicator.
-    Sends and receives match by pair and tag. Raise InputError if an end has no partner, if sizes differ, or
-    if operations wait for one another in a circle.
+    Sends and receives match by pair of ranks and tag. Raise InputError if an end has no partner, if sizes
+    differ, or if operations wait for one another in a circle.
     """
     _check_size(graph)
     found: dict[Key, int] = {}
@@ -266,7 +267,7 @@ def collective_graph(operation: str, ranks: int, size_bytes: int) -> Graph:
 
 
 def together(jobs: Mapping[str, Graph]) -> Graph:
-    """Return several jobs as one graph: the ranks of the first job, then those of the second, and so on.
+    """Return several jobs as one graph: the ranks of the first job, the ranks of the second job, and so on.
 
     No operation of one job waits for another job.
     """

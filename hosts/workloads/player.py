@@ -1,4 +1,4 @@
-"""The job that plays a graph on a rank: an operation begins when all operations before it have ended.
+"""The job that plays a graph on a rank: an operation begins when its predecessors have ended.
 
 Collectives and messages become puts of a fixed pattern, which receivers check. Each of a rank's two streams
 computes one operation at a time. Communication runs at the same time, and all communications that are ready
@@ -26,7 +26,7 @@ from mrclab.hosts.workloads.sources import source_of
 from mrclab.linux.errors import InputError
 
 PUT_BYTES: Final = 1 << 20
-"""Larger messages are cut into puts of this size, which limits the memory of a rank."""
+"""Largest put, bytes. Larger messages are cut into several puts, to limit the memory of a rank."""
 BARRIER_BYTES: Final = 8
 
 
@@ -66,7 +66,7 @@ class Plan:
         self._bases = [0, *accumulate(needed)]
         self.tags = self._bases[-1]
         self.put_bytes = min(PUT_BYTES, largest)
-        """The largest size of a put."""
+        """Largest size of a put in this graph, bytes."""
         if self.tags > (1 << TAG_BITS) - 2 * MAX_ROUNDS:
             raise InputError(f"{graph.graph.name}: {self.tags} messages in a step: {1 << TAG_BITS} at most")
 
@@ -114,7 +114,7 @@ def _plan(source: str, algorithms: tuple[tuple[str, str], ...], local: int) -> P
 
 
 def plan_of(params: Mapping[str, Any]) -> Plan:
-    """Return the plan for a job's parameters. Ranks of one process share it. Raise InputError."""
+    """Return the plan for a job's parameters; ranks of one process share it. Raise InputError if bad."""
     algorithms = tuple(sorted(dict(params.get("algorithms", {})).items()))
     return _plan(params["source"], algorithms, params.get("local", 1))
 
@@ -352,7 +352,7 @@ def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: 
 
 
 def step_ns(matched: Matched) -> int:
-    """Return a step's least time for computing: the longest chain, or the busiest stream of a rank."""
+    """Return the shortest computing time of a step, ns: its longest chain or busiest stream."""
     graph = matched.graph
     node, before = chains(graph, matched.instance)
     own: dict[Hashable, int] = defaultdict(int)

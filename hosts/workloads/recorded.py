@@ -1,8 +1,8 @@
 """The requests of a program, recorded by `mrclab exec --record`, as a graph. docs/programs.md has the format.
 
-In a replay, a request waits for the events for which its program may have waited: the last completion on its
-queue pair, and the last completion, or arrival of an immediate, on its host. Then the same pause follows as
-in the recording.
+In a replay, a request waits for the events for which the program may have waited. These are the last
+completion on the request's queue pair, and the last completion or arrival of an immediate on its host. Then
+the request waits as long as in the recording.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mrclab.topologies import Fabric
 
 FORM: Final = "mrclab.requests/1"
 MAX_REQUESTS: Final = 200_000
-"""Most requests of one graph."""
+"""Largest number of requests of one graph."""
 MAX_LINES: Final = 4_000_000
 OPS_PER_REQUEST: Final = 3
 MOST_NS: Final = 1 << 62
@@ -54,7 +54,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Recorded:
-    """The contents of a recording: ``hosts`` of the fabric, in order, and the number of failed requests."""
+    """The contents of a recording. ``hosts`` has the fabric's hosts, ``failed`` counts failed requests."""
 
     hosts: tuple[str, ...] = ()
     requests: list[Request] = field(default_factory=list)
@@ -82,7 +82,7 @@ def read_recorded(text: str, where: str) -> Recorded:
 def parse_recorded(text: str, where: str) -> Recorded:
     """Read a recording, which may be empty. Raise InputError, with the line number, if the text is invalid.
 
-    If the recording was interrupted, the last line is incomplete. That line is left out.
+    If the recording was interrupted, its last line is incomplete and is left out.
     """
     found = Recorded()
     host = ""
@@ -157,7 +157,7 @@ def _request(values: Mapping[str, Any], host: str, found: Recorded) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A completion or an arrival that a program got. The operation ``op`` of its rank has then ended."""
+    """A completion or an arrival that a program got. It means that the rank's operation ``op`` has ended."""
 
     at_ns: int
     op: int
@@ -219,7 +219,7 @@ def _told(
         if request.imm:
             sent[request.peer, request.peer_qpn].append((k, request))
     for arrival in sorted(recorded.arrivals, key=attrgetter("at_ns")):
-        # Writes of a queue pair arrive in the order of posting: an arrival belongs to the oldest one.
+        # Writes of a queue pair arrive in the order of posting. So an arrival belongs to the oldest write.
         if waiting := sent.get((arrival.host, arrival.qpn)):
             k, request = waiting.popleft()
             if arrival.at_ns >= request.posted_ns:

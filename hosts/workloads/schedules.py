@@ -30,7 +30,7 @@ class Move:
 class Round:
     """Sends that are posted together, and the receives that the round waits for.
 
-    If ``reduce`` is true, the received data is added to the rank's own.
+    If ``reduce`` is true, the received data is added to the rank's own data.
     """
 
     sends: tuple[Move, ...] = ()
@@ -44,7 +44,7 @@ class Schedule:
 
     parts: int
     steps: int
-    """Larger than the ``step`` of every move."""
+    """A number above the ``step`` of every move."""
     rounds: tuple[Round, ...]
 
 
@@ -98,7 +98,7 @@ def ring_all_gather(rank: int, n: int, _local: int) -> Schedule:
 
 
 def halving_doubling(rank: int, n: int, _local: int) -> Schedule:
-    """Rabenseifner's all-reduce: recursive halving, then recursive doubling, in 2 log2(n) rounds.
+    """Sum by recursive halving, then recursive doubling, in 2 log2(n) rounds: Rabenseifner's all-reduce.
 
     If n is not a power of two, some ranks send their data to a neighbour before the first round. They take no
     part in the other rounds and get the result after the last.

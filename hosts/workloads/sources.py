@@ -37,7 +37,7 @@ from mrclab.hosts.workloads.training_steps import DdpStep, LlmStep, ddp_graph, l
 from mrclab.linux.errors import DAMAGE, InputError
 
 MAX_FILE_BYTES: Final = 256 << 20
-"""Most bytes of one rank's file, uncompressed."""
+"""Largest size of one rank's file, uncompressed, bytes."""
 _SUFFIXES: Final = (".et", ".json")
 _GZIP: Final = b"\x1f\x8b"
 
@@ -70,7 +70,7 @@ def collective_source(operation: str, ranks: int, size_bytes: int) -> str:
 
 
 def tenants_source(jobs: Mapping[str, str]) -> str:
-    """Return the source of several jobs on one fabric, from the source of each."""
+    """Return the source of several jobs on one fabric, from the source of each job."""
     return json.dumps({"tenants": dict(jobs)})
 
 
@@ -90,7 +90,7 @@ def arrivals_source(arrivals: Arrivals) -> str:
 
 
 def distribution_of(name: str) -> Distribution:
-    """Return the distribution with this name, or read it from a file. Raise InputError."""
+    """Return a distribution by name, or read it from a file. Raise InputError if there is neither."""
     if name in DISTRIBUTIONS:
         return DISTRIBUTIONS[name]
     if not Path(name).is_file():
@@ -101,7 +101,7 @@ def distribution_of(name: str) -> Distribution:
 
 @lru_cache(maxsize=2)
 def source_of(text: str) -> Matched:
-    """Return the graph of a source, with its communications paired. Raise InputError."""
+    """Return the graph of a source, with paired communications. Raise InputError if the source is bad."""
     return matched(_graph(json.loads(text)))
 
 
@@ -183,7 +183,7 @@ def trace_files(path: str) -> list[Path]:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file's bytes, decompressed if they are gzip. Raise InputError if there are too many."""
+    """Return a file's bytes; decompress a gzip file. Raise InputError if the file is too large."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -200,7 +200,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_groups(path: str) -> dict[str, tuple[int, ...]]:
-    """Return process groups from a file of ASTRA-sim: `{"1": [0, 1, 2, 3]}`. Raise InputError."""
+    """Return process groups from a file of ASTRA-sim: `{"1": [0, 1, 2, 3]}`. Raise InputError if bad."""
     try:
         document = json.loads(read_file(Path(path)))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in document.items()}

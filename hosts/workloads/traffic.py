@@ -2,7 +2,7 @@
 
 htsim's files (`.cm`) have lines like `0->1 id 1 start 0 size 2000000 send_done_trigger 1`. Start times are in
 picoseconds. A trigger starts a flow when other flows have ended. Random arrivals are a Poisson process at
-every host; their sizes have a given distribution.
+every host. The sizes of these flows have a given distribution.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def drawn_bytes(sizes: Distribution, share: float) -> int:
 
 
 def arrivals_graph(a: Arrivals) -> Graph:
-    """Draw random flows by the seed, and return their graph. Raise InputError for too many flows or none."""
+    """Draw random flows by the seed; return their graph. Raise InputError for too many flows or no flow."""
     rng = random.Random(a.seed)
     gap_ns = 8e9 * mean_bytes(a.sizes) / (a.load * a.rate_bps)
     expected = a.hosts * a.duration_ns / gap_ns
@@ -249,7 +249,7 @@ def read_distribution(text: str, where: str) -> Distribution:
 
 
 def checked(points: Iterable[tuple[int, float]], where: str) -> Distribution:
-    """Return a distribution. Raise InputError if the points do not rise from a share of 0 to 1."""
+    """Return the points as a distribution. Raise InputError if the shares do not rise from 0 to 1."""
     found = tuple(points)
     if len(found) < 2 or found[0][1] != 0 or abs(found[-1][1] - 1) > 1e-9:
         raise InputError("a distribution rises from 0 to 100 percent", where=where)

@@ -8,7 +8,7 @@ dimension. Each value in a message has `bytes_each` bytes. The communication is:
 * tensor: an all-reduce of the activations after attention and after feed-forward, in both directions;
 * pipeline: activations to the next stage and gradients back, alternating forward and backward (1F1B);
 * expert: an all-to-all before and after feed-forward, in both directions;
-* data: an all-reduce of a layer's gradients when its last backward pass has ended, then the optimizer.
+* data: an all-reduce of a layer's gradients after the layer's last backward pass, then the optimizer.
 
 Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, for the
 schedule, the sizes, and the operations for each weight and token (2 forward, 4 backward).
@@ -144,7 +144,7 @@ class _Rank:
         return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
 
     def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
-        """Add a microbatch's operations in this stage. Return the last one, and the sums of gradients."""
+        """Add a microbatch's operations in this stage. Return the last operation and the gradients' sums."""
         s = self.step
         forward = direction == "forward"
         before, behind = (-1, 1) if forward else (1, -1)
@@ -196,7 +196,7 @@ class _Rank:
         return last
 
     def _gradients(self, layer: int, after: int) -> list[int]:
-        """Add the all-reduces of a layer's gradients. Those of experts have a smaller group of ranks."""
+        """Add the all-reduces of a layer's gradients. Gradients of experts have a smaller group of ranks."""
         s = self.step
         dense, experts = 4 * s.hidden**2, 3 * s.hidden * s.width
         everyone = self._data_group(0, 1, s.data)
@@ -247,7 +247,7 @@ class DdpStep:
 
     @property
     def buckets(self) -> tuple[tuple[int, ...], ...]:
-        """Return the sizes of the tensors in each bucket, in the order in which the buckets are full."""
+        """Return the sizes of the tensors in each bucket, in the order in which the buckets become full."""
         found: list[tuple[int, ...]] = []
         filling: list[int] = []
         for count in reversed(self.tensors):
@@ -262,7 +262,7 @@ class DdpStep:
 def ddp_graph(step: DdpStep) -> Graph:
     """Return the graph of a training step, which is the same on every rank.
 
-    The time of the backward pass is divided in proportion to the weights. The head is the first. The
+    The backward pass begins with the head. Each part takes time in proportion to its number of weights. The
     embedding takes no time, because it only adds rows.
     """
     group = tuple(range(step.ranks))
