@@ -1,4 +1,4 @@
-"""The agent: the process on a host that owns its NIC and runs streams over it.
+"""The agent: the process on a host that owns the host's NIC and runs streams over it.
 
 It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
 
@@ -8,23 +8,23 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     receive   prepare to check a stream                           -> where the sender may write
     send      prepare a stream to a peer
     connect   connect a queue pair to a peer, given the peer's attributes, with the profiles
-              ``ev_profile`` and ``cc_profile`` or those with id 1
+              ``ev_profile`` and ``cc_profile`` (by default the profiles with id 1)
     profiles  carry out a request about the NIC's profiles (`mrclab.hosts.mrc.profiles.requests`), as
               `mrclab profile` does over the NIC's socket           -> its answer
     calibrate measure the RTT of the idle network, for NSCC       -> that RTT
     pace      set the rate cap, in bit/s
     start     start the streams
     status    report progress and counters
-    beat      report how many packets were sent, and, since the last `beat`, when EVs were retired and the
-              gaps: times of more than ``gap_ns`` in which the process did not make a turn. From the first
-              `beat` on it makes one every ``every_ns`` if nothing holds it up
+    beat      report how many packets were sent, and since the last `beat`: the times of EV retirements,
+              and the gaps (times of more than ``gap_ns`` in which the process did not make a turn). From the
+              first `beat` on, the process makes a turn every ``every_ns``, unless something blocks it
     watch     keep the newest events of paths in memory, for `news`
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
               the queue pairs in ``paths``
     stop      post no more messages
-    ask       ask NICs (``targets``: host, ev, port from 1), with ``op`` EV_PROBE or PORT_STATUS_UPDATE, in
-              the class ``dscp``; no queue pair is involved         -> the ids of the requests
-    answers   take the answers to `ask` that have come, in order    -> id, port, RTT of each
+    ask       send endpoint requests to NICs (``targets``: host, ev, port from 1), without a queue pair, with
+              ``op`` EV_PROBE or PORT_STATUS_UPDATE, in the class ``dscp``  -> the ids of the requests
+    answers   return the answers to `ask` that have arrived, in order   -> id, port, RTT of each
     deny      avoid these links, and use all others again         -> the EVs that this denies
     wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
               `drained`, all posted data is acknowledged
@@ -129,7 +129,7 @@ class Agent:
         return self._waited()
 
     def _waited(self) -> Answer:
-        """Return the answer to a `wait` that is over, once."""
+        """Return the answer to a `wait` that is over, or None. Each `wait` is answered once."""
         if self._wait is None:
             return None
         over = self.device.now() >= self._wait.deadline_ns
@@ -160,7 +160,7 @@ class Agent:
             self._log.close()
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Do the NIC's work; return if a request is here, and the answer to a `wait` that is over."""
+        """Do the NIC's work. Return whether a request is here, and the answer to a `wait` that is over."""
         if self._rounds is None:
             return True, None
         wait = self._wait

@@ -45,6 +45,6 @@ class AgentStreams:
         self._agents[host].call("connect", qp=qp, peer=there, attributes=self.opened[there]["qps"][peer_qp])
 
     def prepare(self, source: End, target: End, plan: StreamPlan) -> None:
-        """Prepare a stream at both ends. It begins with the source's ``start`` request."""
+        """Prepare a stream at both ends. The source begins to send when it gets a ``start`` request."""
         remote = self._agents[target[0]].call("receive", qp=target[1], plan=asdict(plan))
         self._agents[source[0]].call("send", qp=source[1], plan=asdict(plan), remote=remote)

@@ -129,7 +129,7 @@ def describe() -> str:
 
 
 def build() -> Path:
-    """Compile the present source if necessary, and return the build's folder. Raise CompileError."""
+    """Compile the source if necessary. Return the build's folder. Raise CompileError if this fails."""
     target = directory()
     if target.is_dir():
         return target

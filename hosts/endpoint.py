@@ -94,7 +94,7 @@ class Endpoint(Protocol):
         """Do the work of all timers that have expired."""
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return the payload bytes that a queue pair has written to memory. Faster than ``qp_counters``."""
+        """Return the payload bytes that a queue pair has written to memory. This is fast."""
 
     def qp_counters(self, qpn: int) -> Any:
         """Return a snapshot of a queue pair's counters, a dataclass.

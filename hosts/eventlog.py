@@ -161,9 +161,9 @@ def unpack(message: bytes) -> list[Event]:
 class EventLog:
     """The NIC's side of an event log. ``close`` completes the log and waits until it is written.
 
-    If ``completions`` is false, the log leaves out work completions; every message has one. If ``keep_bytes``
-    is given, only about that many of the newest bytes are kept, in the file and in an older file named
-    ``.1``.
+    If ``completions`` is false, the log leaves out work completions, because every message causes one. If
+    ``keep_bytes`` is given, the log keeps only its newest bytes, about this number. They are in the file and
+    in an older file, whose name ends in ``.1``.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class EventLog:
 
 
 class LogFile:
-    """The log file: a header, then a line for each event. At half of ``keep_bytes`` a new file begins."""
+    """The log file: a header, then a line for each event. At ``keep_bytes`` / 2 bytes, a new file begins."""
 
     def __init__(self, path: Path, host: str, reference_ns: int, keep_bytes: int = 0) -> None:
         self._path = path

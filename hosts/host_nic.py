@@ -50,7 +50,7 @@ class HostNic:
         ev_profile: int | None = None,
         cc_profile: int | None = None,
     ) -> None:
-        """Connect a queue pair to one of host ``peer`` with these attributes. See `HostProfiles.connect`."""
+        """Connect to the queue pair of ``peer`` that has these attributes. See `HostProfiles.connect`."""
         paths = paths_for(self.device.endpoint, self.fabric, self.host, peer)
         self.profiles.connect(qpn, attributes_from_dict(attributes), paths, ev_profile, cc_profile)
         self.peers[qpn] = peer
@@ -62,7 +62,7 @@ class HostNic:
         return apply_denylist(device.endpoint, qpn, self.fabric, self.host, peer, links, device.now())
 
     def calibrate(self, qpn: int) -> int:
-        """Measure the RTT of the idle network for NSCC and return it (ns). See `calibrate`.
+        """Measure the RTT of the idle network for NSCC and return it (ns). See `mrclab.hosts.nic.base_rtt`.
 
         Raise RuntimeError if the queue pair is not connected.
         """

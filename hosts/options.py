@@ -1,9 +1,9 @@
 """The options of MRC and RoCEv2 in an experiment: a mapping with JSON's types.
 
-``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three parameters of NSCC describe the network: the
-NIC's rate, the time that a byte takes over all links of a path, and the RTT of the idle network. If they are
-not given, they are computed from the topology. When a queue pair is connected, ``mrclab.hosts.nic.base_rtt``
-measures the RTT.
+The options ``nscc``, ``reading`` and ``dscp`` are mappings, too. Three parameters of NSCC describe the
+network: the NIC's rate, the time that a byte takes over all links of a path, and the RTT of the idle network.
+If they are not given, they are computed from the topology. When a queue pair is connected,
+``mrclab.hosts.nic.base_rtt`` measures the RTT.
 """
 
 from __future__ import annotations

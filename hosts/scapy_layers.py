@@ -1,4 +1,4 @@
-"""MRC for scapy: every header as a layer, to build packets by hand and to dissect captured ones.
+"""MRC for scapy: every header as a layer, to build packets by hand and to dissect captured packets.
 
 This module is an optional tool. Nothing else in mrclab imports it, because scapy is GPL-2.0-only. It is
 installed by ``pip install 'mrclab[scapy]'``, or with the ``dev`` extra.

@@ -181,7 +181,7 @@ class Context:
         return qp
 
     def destroy_qp(self, qp: QueuePair) -> None:
-        """Remove a queue pair. Completions that are already in queues stay there. No others follow."""
+        """Remove a queue pair. Completions that are already in queues stay there."""
         del self._qps[qp.qp_num]
         self.device.endpoint.destroy_qp(qp.qp_num)
 
@@ -196,8 +196,8 @@ class Context:
         """Send endpoint requests to NICs, also without a queue pair. Return the request ids.
 
         A target is a host, an EV, and the port for that EV, counted from 1. Call ``progress``; the answers
-        are then in ``responses``, each with its port and RTT. An unanswered request gets an entry without
-        these two. ``dscp`` is the class of the requests (default: control packets). ``port_status`` is the
+        are then in ``responses``, each with its port and RTT. The entry of an unanswered request has no port
+        and no RTT. ``dscp`` is the class of the requests (default: control packets). ``port_status`` is the
         mask of a PORT_STATUS_UPDATE (default: the state of this NIC's ports). Raise ValueError for a
         transport other than MRC, a target that does not exist, or values out of range.
         """

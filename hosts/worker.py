@@ -1,4 +1,4 @@
-"""A process on a host that works and answers requests at the same time: main loop and remote end.
+"""A process on a host that works and answers requests at the same time: its main loop and remote end.
 
 An agent is such a process. It is started in the host's namespace as ``python -m MODULE CONTROL_FD`` with one
 end of a socket pair. `RemoteAgent`, in the process of the experiment, has the other end. The format of
@@ -48,7 +48,7 @@ class Worker(Protocol):
         """The function for each request, by the request's name."""
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Work for a while. Return whether a request can be read, and the answer to an earlier one or None.
+        """Work for a while. Return whether a request can be read, and the answer to an earlier request.
 
         If this method raises an exception, the exception is sent as the answer.
         """
@@ -58,7 +58,7 @@ class Worker(Protocol):
 
 
 def serve(control: socket.socket, worker: Worker) -> None:
-    """Work and answer requests until the other end closes the control socket or sends too long a request."""
+    """Work and answer requests until the control socket is closed or a request is too long."""
     with control, control.makefile("rb", buffering=0) as requests:
         while True:
             try:

@@ -1,9 +1,9 @@
 """A fabric of any size as numbers: parts, paths, power, cost, and the blast radius of a failure.
 
 A plane is a non-blocking folded Clos of L tiers of switches with k ports each. Half of a switch's ports lead
-down and half up; in the top tier all ports lead down. It has room for 2 (k/2)^L NIC ports and needs (2L - 1)
-N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same arithmetic). A chip of
-capacity C has k = C P / R ports for NICs of rate R on P planes.
+down and half up; in the top tier all ports lead down. A plane has room for 2 (k/2)^L NIC ports. For N
+ports it needs (2L - 1) N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same
+arithmetic). A chip of capacity C has k = C P / R ports for NICs of rate R on P planes.
 
 The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
 Shares are of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane with
@@ -66,7 +66,7 @@ class Design:
             )
 
     def built(self, nics: int | None = None) -> Built:
-        """Return the fabric for this number of NICs (default: the largest number). Raise InputError."""
+        """Return the fabric for this number of NICs (default: the largest). Raise InputError if too many."""
         self.check()
         wanted = self.most_nics if nics is None else nics
         if wanted < 1:
@@ -121,7 +121,7 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Links per NIC, in units of the NIC's rate. It is L if the fabric is full."""
+        """Links per NIC, in units of the NIC's rate. The value is L if the fabric is full."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property
@@ -181,7 +181,7 @@ class Built:
 
 
 def smallest_design(nics: int, planes: int, parts: Parts) -> Design:
-    """Return the design with the fewest tiers that has room for the NICs. Raise InputError if none has."""
+    """Return the design with the fewest tiers for this number of NICs. Raise InputError if there is none."""
     for tiers in range(1, MAX_TIERS + 1):
         design = Design(tiers, planes, parts)
         design.check()

@@ -1,8 +1,8 @@
 """Figures 4, 6, 7 and 8 of the paper at its own scale: a simple model next to the measured values.
 
 The paper's values are from production clusters whose traffic is not published. So the model has stated
-inputs, two of which are fitted (marked so). The rows name the effects that the model explains and those that
-it does not.
+inputs. Two of them are fitted and marked as fitted. The rows name the effects that the model explains and
+those that it does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLANES, EVS = 4, 128
 NICS_PER_NODE = 4
 
 FIG4_NICS = 75_000 // NICS_PER_NODE
-"""A node has four NICs. The figure counts one of them."""
+"""The NICs that figure 4 counts: one of the four NICs of each node."""
 FIG4_PAPER: tuple[tuple[float, float], ...] = (
     (3.36, 9.2e5),
     (3.86, 6.2e5),
@@ -98,14 +98,14 @@ def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
 def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
     """Return the packets that each of ``number`` queue pairs loses until all its EVs work.
 
-    An EV on a dead path costs one packet. So does its replacement if that is dead, too. So this is the number
-    of failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
+    Each EV on a dead path costs one packet, and a new EV replaces it. So the number of lost packets is the
+    number of failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
     """
     return rng.negative_binomial(EVS, 1 - FIG4_DEAD_PATHS, number).astype(np.float64)
 
 
 def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
-    """Return losses per second in the first ten minutes. Each queue pair begins to send within the ramp."""
+    """Return losses per second in the first ten minutes. Queue pairs start at random times in a minute."""
     sample = 200_000
     minutes = np.linspace(FIG4_START_MIN, 10.5, 74)
     width = minutes[1] - minutes[0]

@@ -1,10 +1,10 @@
-"""The effect of failures on a synchronous job: speed, stalls, restarts, goodput; in one life and many.
+"""The effect of failures on a synchronous job: speed, stalls, restarts and goodput in one or many runs.
 
 A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. If a share f of each
-step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at 1 / (1
-- f + f / c) of its speed. ``c`` is the product of two factors: (1 - ports out / planes) for dead ports, and
-(1 - links out / uplinks of that T0 in that plane) for dead links above the T0, because planes are loaded
-equally.
+step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at
+1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors: (1 - ports out / planes) for dead
+ports, and (1 - links out / uplinks of that T0 in that plane) for dead links above the T0, because planes are
+loaded equally.
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
 and the mean speed. Many lives are drawn on one fabric and compared with formulae.
@@ -103,7 +103,7 @@ def live(
 def _consequences(
     built: Built, outages: Mapping[str, Outages], job: Job, *, sprays: bool
 ) -> tuple[list[Outages], list[tuple[Outages, int]]]:
-    """Return the failures that isolate NICs until repaired, and the failures with a fixed stall time.
+    """Return the failures that isolate NICs until the repair, and the failures with a fixed stall time.
 
     A NIC with one port is isolated by every failure of that port or its T0.
     """
@@ -192,7 +192,7 @@ DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The failures of a kind in a job: number, and number out at the same time; drawn and by formulae."""
+    """Failures of a kind in a job: how many, and how many parts are out at once; drawn and by formulae."""
 
     kind: Kind
     events: float

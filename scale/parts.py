@@ -95,7 +95,7 @@ class Job(YamlModel):
     timeout_ns: _Span = Field(default=30 * 10**9, alias="timeout")
     """If the traffic of a job stops for longer than this, the job ends and starts from its checkpoint."""
     other_mtbf_hours: _Hours = 55_296.0
-    """Hours of one GPU between interruptions that are not caused by the network."""
+    """Mean hours between interruptions of one GPU. The network does not cause these interruptions."""
 
 
 class Parts(YamlModel):
@@ -119,5 +119,5 @@ def parse_parts(text: str, where: str) -> Parts:
 
 
 def load_parts(name_or_file: str = TYPICAL) -> Parts:
-    """Return the parts with a shipped name, or those of a YAML file. Raise InputError."""
+    """Return the shipped parts of this name, or the parts in a YAML file. Raise InputError if not valid."""
     return parse_parts(*PARTS.text(name_or_file))

@@ -2,7 +2,7 @@
 
 The fabric has two tiers and up to 131,072 NICs. A flow that sprays puts the same rate into each plane in
 which its ends still have a path. In a plane it divides the rate evenly over the paths whose links are up.
-Like MRC's queue pairs, it leaves a plane without a path and uses the others. Nothing is simulated. All rates
+Like MRC's queue pairs, a flow does not use a plane without a path for it. Nothing is simulated. All rates
 rise together until a link is full. Then the flows over this link keep their rates, and the other rates rise
 further (progressive filling). The result is max-min shares.
 
@@ -108,7 +108,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The rate of each flow in units of ``ideal``, the number of flows, and the steps of filling."""
+    """The rate of each flow in units of ``ideal``, the number of flows, and the number of filling steps."""
 
     rates: Doubles
     count: Doubles
@@ -219,7 +219,7 @@ def _without_dead_planes(planes: Sequence[_Plane], flows: Flows) -> Flows:
 
 
 def _loads_of(plane: _Plane, number: int, flows: Flows, open_: Bools) -> tuple[Floats, Floats]:
-    """Return the loads of the open flows for a rate of 1."""
+    """Return the loads on links if each of the open flows (rate not final) has the rate 1."""
     return plane.loads(flows, np.where(open_, flows.weight[number] * flows.count, np.float32(0)))
 
 
@@ -343,12 +343,12 @@ def _links_used(
     pairs = []
     for tier in range(tiers - 1):
         climbs = np.flatnonzero(height > tier)
-        over = np.zeros(len(climbs), np.int64)  # the chosen uplinks give the number of the switch
+        over = np.zeros(len(climbs), np.int64)  # number of the upper switch, from the chosen uplinks
         for below in range(tier + 1):
             over = over * half + choice[below, climbs]
         for way, t0 in enumerate((src_t0, dst_t0)):
             group = t0[climbs] // half**tier
-            # A unique number for tier, direction, group and choice.
+            # `name` is a unique number for each link: tier, direction, group and choice.
             name = ((group * half ** (tier + 1) + over) * 2 + way) * tiers + tier
             pairs.append(np.stack([climbs, name]))
     every = np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1)

@@ -355,7 +355,7 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return the requested fabric, that of one plane, and the largest with three tiers and one plane."""
+    """Return the requested and the conventional fabric, and the largest of three tiers if it is too small."""
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

@@ -1,7 +1,7 @@
 """A discrete-event network for the same endpoints that run on real sockets.
 
-The endpoints of `mrclab.hosts.mrc` and `mrclab.hosts.roce` take time as an argument. Here time is virtual:
-links, queues and switches are events of a clock that counts picoseconds. So links of 800 Gbit/s and round
+The endpoints of `mrclab.hosts.mrc` and `mrclab.hosts.roce` take time as an argument. Here time is virtual: a
+clock that counts picoseconds runs the events in links, queues and switches. So links of 800 Gbit/s and round
 trips of 5 us need no root, no kernel and no fast machine. docs/simulator.md lists the modelled parts.
 """
 

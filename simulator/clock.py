@@ -4,7 +4,7 @@ Near events are in a wheel of short slots. Each slot is a linked chain of events
 in a heap. Two events with the same time happen in the order in which they were scheduled. The width of a slot
 does not change this order, so a run is the same on every machine.
 
-Times have the type `i64`, which mypyc compiles to machine integers. They are enough for 106 days.
+Times have the type `i64`, which mypyc compiles to machine integers. An `i64` can count 106 days.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Clock:
 
         `slot_ps` should be a time in which a few events happen; it is rounded down to a power of two. The
         wheel of `slots` slots (rounded up to a power of two) should be longer than the delays of links. Both
-        change only the speed of a run.
+        parameters change only the speed of a run.
         """
         self.now_ps: i64 = 0
         self._shift: i64 = max(slot_ps, 1).bit_length() - 1
@@ -85,7 +85,7 @@ class Clock:
         return self.now_ps // PS_PER_NS
 
     def at(self, at_ps: i64, event: Event) -> None:
-        """Schedule an event at a time, which must not have passed."""
+        """Schedule an event at a time that has not passed."""
         event.at_ps = at_ps
         ahead = (at_ps >> self._shift) - self._slot
         if 0 < ahead < self._count:
@@ -99,7 +99,7 @@ class Clock:
         elif at_ps < self.now_ps:
             raise ValueError(f"an event at {at_ps} ps, which is over: it is {self.now_ps} ps")
         else:
-            self._put_into_open(event, at_ps + 1)  # after the earlier events of the same time
+            self._put_into_open(event, at_ps + 1)  # behind all present events of the same time
 
     def call_at(self, at_ps: int, function: Callable[[], None]) -> None:
         """Call a function at a time."""
@@ -180,7 +180,7 @@ class Clock:
             event = earlier
 
     def _add_far(self, slot: i64) -> None:
-        """Add the events of the heap to the open slot. They are older, so they come first at equal times."""
+        """Add the heap's events to the open slot. At equal times, they come before events of the wheel."""
         found: list[Event] = []
         far = self._far
         end_ps = int((slot + 1) << self._shift)

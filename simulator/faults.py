@@ -32,7 +32,7 @@ class NetworkFaults:
         self._causes: dict[tuple[str, ...], set[str]] = {}
 
     def _note_cause(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
-        """Record that a cause breaks a place, or no longer does. Return True if any cause still breaks it."""
+        """Record that a cause breaks a place, or has ended. Return True if the place still has any cause."""
         causes = self._causes.setdefault(place, set())
         if broken:
             causes.add(cause)
@@ -41,7 +41,7 @@ class NetworkFaults:
         return bool(causes)
 
     def _ends(self, link: str, direction: str) -> list[tuple[str, str]]:
-        """Return sender and receiver of each direction of a link; `up` is away from the hosts."""
+        """Return sender and receiver for each direction of a link. Direction `up` is away from the hosts."""
         lower, upper = link.split(":")
         ways = {"up": [(lower, upper)], "down": [(upper, lower)]}
         return ways.get(direction, ways["up"] + ways["down"])
@@ -141,7 +141,7 @@ CHANGES: Mapping[str, Callable[[NetworkFaults, Fault, bool], None]] = {
     "switch-death": lambda net, fault, on: net.switch(fault.where, on),
     "plane-death": lambda net, fault, on: net.plane(int(fault.where[1:]), on),
 }
-"""The change for each kind of fault: True breaks the place, False repairs it. Phases use these, too."""
+"""The change for each kind of fault: True breaks the place, False repairs it."""
 
 
 class VirtualMechanism(SimpleMechanism):

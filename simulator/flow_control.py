@@ -1,16 +1,16 @@
 """Flow control of lossless links: priority flow control (pause frames), and credits.
 
-Priority flow control: if a receiver's buffer fills, it sends a pause frame, and a resume when the buffer has
+Priority flow control: a receiver sends a pause frame when its buffer fills, and a resume when the buffer has
 drained. [QBB] is IEEE 802.1Qbb (in IEEE 802.1Q since 2014); its annex on buffer requirements gives the bytes
 that arrive after a pause. [DCQCN] is Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM
-2015. A pause here lasts until its resume. A real pause ends after 65,535 quanta of 512 bit times (335 us at
-100 Gbit/s) if it is not renewed; frames that renew it are not simulated.
+2015. In this module a pause lasts until its resume. A real pause ends after 65,535 quanta of 512 bit times
+(335 us at 100 Gbit/s) if no other frame renews it. Frames that renew a pause are not simulated.
 
 Credits: a sender sends only if the receiver has announced room. InfiniBand's links do this for each virtual
 lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand Architecture Specification, volume 1,
-section 7.9. There, a flow control packet carries FCTBS, the number of blocks sent so far, and FCCL, the
-number up to which the other end may send. Both count modulo 4096, so a lane's buffer has at most 2048 blocks.
-Here they do not wrap.
+section 7.9. A flow control packet of InfiniBand carries FCTBS, the number of blocks sent so far, and FCCL,
+the number up to which the other end may send. Both numbers count modulo 4096, so a lane's buffer has at most
+2048 blocks. In this module the numbers do not wrap.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def headroom_bytes(rate_bps: int, delay_ps: int, frame_bytes: int, response_ps: 
 
     [QBB]: The pause first waits for a full frame that the receiver is sending. Then its own transmission, the
     link's delay and the sender's response take time. The sender may just have begun another full frame, and
-    all bytes on the wire arrive. One more frame is added, because only a whole frame passes a threshold.
+    all bytes on the wire arrive. One more frame is added: a threshold is checked only after a whole frame.
     """
     flying_bytes = -(-(2 * delay_ps + response_ps) * rate_bps // (8 * 10**12))
     return flying_bytes + PAUSE_BYTES + 3 * frame_bytes
@@ -72,19 +72,19 @@ class PfcInlet(Inlet):
         self._refusing = False
 
     def taken(self, priority: int) -> None:
-        """Send a pause above XOFF."""
+        """Send a pause if the class holds more than XOFF."""
         if self.held_bytes[priority] > self.xoff_bytes and not self.pausing[priority]:
             self._pause(priority)
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """Send a resume at XON or below."""
+        """Send a resume if the class holds at most XON."""
         if self._refusing and priority == DATA:
             return
         if self.pausing[priority] and self.held_bytes[priority] <= self.xon_bytes:
             self._resume(priority)
 
     def refuse(self, refusing: bool) -> None:
-        """Pause data without end, like a faulty NIC that accepts no frames, or end such a pause."""
+        """Pause data without end, like a faulty NIC that accepts no frames, or end this pause."""
         self._refusing = refusing
         if refusing and not self.pausing[DATA]:
             self._pause(DATA)
@@ -117,7 +117,7 @@ class CreditPort(ServedPort):
     """The sending end of a link with credits."""
 
     def grant(self, blocks: int) -> None:
-        """Start with room for this number of blocks in each class."""
+        """Set the first limit: each class may send this number of blocks."""
         self._sent_blocks = [0] * CLASSES
         self._limit_blocks = [blocks] * CLASSES
 
@@ -142,7 +142,7 @@ class CreditPort(ServedPort):
 
 
 class CreditInlet(Inlet):
-    """The receiving end. Whenever a packet leaves the buffer, it announces a new limit to the sender."""
+    """The receiving end. It announces a new limit to the sender whenever a packet leaves the buffer."""
 
     def __init__(self, port: CreditPort, node: Node, reverse: CreditPort, capacity_bytes: int) -> None:
         """Create the end of the link of `port`. Credits are sent back over `reverse`."""

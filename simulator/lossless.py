@@ -1,4 +1,4 @@
-"""Links that lose no frame for lack of a buffer: their kind, and their buffers."""
+"""Links that lose no frame because of a full buffer: the kinds of these links, and their buffers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LEAST_FRAMES = 4
 class Lossless:
     """How links stop a sender whose frames would not fit into the receiver's buffer.
 
-    A pause is sent when the buffer holds `buffer_bytes` (XOFF). Headroom for frames in flight is added. With
-    credits the buffer has the size of both together. 0 means the size of a full queue.
+    With PFC, a pause is sent when the buffer holds `buffer_bytes` (XOFF); headroom is added. With credits,
+    the buffer has `buffer_bytes`. 0 means a full queue (XOFF), and for credits a full queue plus headroom.
     """
 
     mode: Mode
@@ -56,7 +56,7 @@ def join(
     """Create the receiving end of a link, in front of `node`, and return it.
 
     `reverse` is the sending end of the other direction. `onward` are the ports of the node. `usual_bytes` is
-    the size of the buffer if `lossless` has none.
+    XOFF if `buffer_bytes` of `lossless` is 0.
     """
     xoff = max(lossless.buffer_bytes or usual_bytes, LEAST_FRAMES * frame_bytes)
     response_ps = lossless.response_ns * PS_PER_NS

@@ -1,6 +1,6 @@
 """A fabric in virtual time: its switches and links, the marking, and the attached NICs.
 
-Switches mark frames at UEC's depths, like the switch program, or at the depths of DCQCN.
+Switches mark frames (ECN) at the queue depths of UEC, like the switch program, or at those of DCQCN.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Marking:
 
     marks: Marks = "uec"
     last_hop: bool = False
-    """Mark in front of NICs as well. Then marks also report an incast, which no other path can avoid."""
+    """If True, ports in front of NICs mark, too. Then marks also report an incast at the NIC."""
 
     def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
-        """Return a port's depths with these marks.
+        """Return a port's depths with the thresholds of this marking.
 
         ``before_last`` are the depths that the port would have in front of a switch. A port in front of a NIC
         gets the marks of ``before_last``.
@@ -69,14 +69,14 @@ _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
 _MOST_SLOTS: Final = 1 << 20
-"""The most slots of a clock, which take 8 MB. A fabric of 16,384 hosts needs half of them."""
+"""Limit for the slots of a clock. They take 8 MB. A fabric of 16,384 hosts needs half of them."""
 _PS_PER_US: Final = 10**6
 
 
 def depths_of(
     profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool, marking: Marking = USUAL
 ) -> Depths:
-    """Return the depths of a port in front of a link. By default they are those of a live switch."""
+    """Return the depths of a port in front of a link. The default marks are those of a live switch."""
     own = _switch_depths(profile, policy, last_hop=last_hop)
     before_last = _switch_depths(profile, policy, last_hop=False) if last_hop else own
     return marking.applied(own, before_last, last_hop=last_hop)
@@ -142,7 +142,7 @@ class Network:
         self._choice: Choice = "hash"
         self._withdrawn: frozenset[str] = frozenset()
         self.flowlet_ns = 0
-        """The pause after which a flow may use another uplink, for the choice `flowlet`."""
+        """For the choice `flowlet`: a flow may use another uplink after a gap of this length."""
         self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
         macs = _macs(fabric)
         for link in fabric.links:
@@ -231,7 +231,7 @@ class Network:
         """Install routes on all switches.
 
         A T0 chooses the uplink to another rack by a hash of the flow (ECMP), by the destination or by load,
-        and avoids the `withdrawn` links. By structured EVs it cannot avoid links.
+        and avoids the `withdrawn` links. With structured EVs (`ev`) the T0 cannot avoid links.
         """
         if self._routed and withdrawn == self._withdrawn and choice == self._choice:
             return
@@ -327,7 +327,7 @@ def _ways(
 
 
 def _choices_below(fabric: Fabric, switch: SwitchPlan) -> int:
-    """Return the number of ports from which a frame's T0 chose on the way to this switch: 1 at a T0."""
+    """Return the number of uplinks from which a T0 chose when it sent a frame to this switch; 1 for a T0."""
     return 1 if switch.tier == "t0" else max(1, fabric.t1s_per_pod)
 
 

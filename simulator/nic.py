@@ -4,8 +4,8 @@ The endpoint is the same as on real sockets. The NIC does the work of hardware: 
 endpoint whenever a port is free, passes arrived frames to the endpoint after a given delay, and calls the
 endpoint when its timers expire. All work that arrives within that delay is done in one turn.
 
-With `ObjectNic`, packets are objects (`mrclab.hosts.mrc.codec.objects`) without bytes and payload. All else
-is as with frames: the same packets at the same times. `ObjectNic` is for MRC over segment lists, without
+With `ObjectNic`, packets are objects (`mrclab.hosts.mrc.codec.objects`) without bytes and payload. The NIC
+still sends the same packets at the same times. `ObjectNic` is for MRC over segment lists, without
 captures. It cannot find errors in bytes, because messages are counted and not compared.
 """
 
@@ -277,7 +277,7 @@ class ObjectNic(Nic):
         self._numbers: dict[tuple[int, bytes], int] = {}
         """The number of a route, by plane and destination."""
         self._spare: list[Packet] = [] if spare is None else spare
-        """Arrived packets, for reuse: to create a packet takes five times as long."""
+        """Arrived packets, for reuse. To create a packet takes five times as long as to reuse one."""
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
         """Pass the object to the endpoint. If the packet was marked or trimmed, change the object first."""

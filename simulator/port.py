@@ -1,16 +1,16 @@
 """One direction of a link: the queue in front of it, the wire, and the faults of both.
 
-The queue is a time, as in `p4src/queue.p4`. A port stores the time at which it will have sent all accepted
-frames (`_idle_ps`). So the departure of a frame is known on its arrival, and one event for each hop is
-enough: the arrival at the far end. The time from now until `_idle_ps` is the depth of the queue. It decides
-whether a frame is marked, trimmed or dropped.
+A time represents the queue, as in `p4src/queue.p4`. A port stores the time at which it will have sent all
+accepted frames (`_idle_ps`). So the departure of a frame is known on its arrival, and one event for each hop
+is enough: the arrival at the far end. The time from now until `_idle_ps` is the depth of the queue. The depth
+decides whether a frame is marked, trimmed or dropped.
 
 Classes have strict priority. A frame of a higher class waits only for the frame that is being sent and for
-earlier frames of its class. The frames that it overtakes leave later by its sending time. Their arrivals are
-scheduled already, so these events notice that they are too early and are scheduled again.
+earlier frames of its class. It delays each frame that it overtakes by its own sending time. The arrivals of
+these frames are scheduled already. If such an event happens too early, it is scheduled again.
 
 On live targets a token bucket limits the rate of a link (`Bucket`). The queues are then as deep as with a
-wire, because the switch program counts the data that the link would carry, but frames leave earlier.
+wire, because the switch program counts the data that a wire would carry. But frames leave earlier.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mrclab.simulator.clock import NEVER_PS, Clock, Event
 
 DATA: Final = 0
 CUT: Final = 1
-"""Frames whose payload was trimmed."""
+"""Priority of frames whose payload was trimmed."""
 CONTROL: Final = 2
 
 BYTE_SHIFT: Final = 10
@@ -37,10 +37,10 @@ _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 class Depths:
     """The treatment of a frame by the depth of the queue, which is its waiting time in ps.
 
-    The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` on, the share of marked
-    frames grows up to `mark_most`. From `mark_span_ps` later on, all frames are marked. From `trim_from_ps`
-    on, frames that may be trimmed are trimmed. From `drop_ps` on, all others are dropped. Trimmed frames get
-    half of the link; `cut_limit_ps` limits their backlog.
+    The rules are those of `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` to `mark_from_ps` +
+    `mark_span_ps`, the share of marked frames grows up to `mark_most`. Above this range, all frames are
+    marked. Above `trim_from_ps`, frames that may be trimmed are trimmed. Above `drop_ps`, other frames are
+    dropped. Trimmed frames get half of the link. `cut_limit_ps` limits the queue of trimmed frames.
     """
 
     drop_ps: int = NEVER_PS
@@ -59,10 +59,10 @@ UNLIMITED: Final = Depths()
 class Bucket:
     """The token bucket that limits a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves without its
-    serialisation time. The kernel has two kinds of bucket. A host's (sch_tbf) sends a frame when there are
-    tokens for all of it, has no classes, and has a queue of `ahead_bytes`, which the NIC counts as sent. A
-    switch's (sch_htb) sends a frame if any token is left (`owes`).
+    The bucket may send `burst_bytes` earlier than a wire. So a frame on an idle link leaves without its
+    serialisation time. Hosts use sch_tbf: it has no classes and sends a frame when there are tokens for the
+    whole frame. Its queue has `ahead_bytes`; the NIC counts frames in this queue as sent. Switches use
+    sch_htb, which sends a frame if any token is left (`owes`).
     """
 
     burst_bytes: int
@@ -90,7 +90,7 @@ class Hop:
         self.hop_limit = hop_limit
         """Hop limit after this hop."""
         self.out = out
-        """The port over which frames leave. None if they are dropped or `ways` has the choices."""
+        """The port over which frames leave. None: frames are dropped, or `ways` has the choices."""
         self.drop = drop
         """The reason for a drop (mrclab.p4src.contract.Drop)."""
         self.shared = shared
@@ -100,9 +100,9 @@ class Hop:
         self.after: Hop | None = None
         """The next node's decision for these frames, or None if it is not made yet."""
         self.valid = True
-        """False if the routes have changed since."""
+        """False if the routes have changed since this decision."""
         self.ways: tuple[Hop, ...] = ()
-        """If `out` is None: the switch chooses one of these decisions for each frame. Empty: it drops."""
+        """Decisions from which the switch chooses for each frame, if `out` is None. Empty: drop the frame."""
 
 
 class Packet(Event):
@@ -152,7 +152,7 @@ class Packet(Event):
         self.port: Port | None = None
         """The port that sends the packet or has sent it last."""
         self.leaves_ps: i64 = 0
-        """Time when the last bit leaves the port. While it `waits`, delays by other classes are missing."""
+        """Time when the last bit leaves the port, without delays by other classes if the packet `waits`."""
         self.waits = False
         """True for a data packet whose sending has not begun, as of the port's last check."""
         self.duration_ps: i64 = 0
@@ -239,7 +239,7 @@ class Port:
         """Time by which a token bucket is ahead of a wire; 0 for a wire."""
         self._owes = False
         self._ahead_ps: i64 = 0
-        """For a port of a NIC: the time by which it accepts a frame before it has sent all earlier ones."""
+        """A port of a NIC accepts a frame up to this time before it has sent all earlier frames."""
         self.in_order = False
         """True if classes have no effect."""
         self._begun_ps: i64 = 0
@@ -257,13 +257,13 @@ class Port:
         self._cut_credit_ps: i64 = 0
         """Time at which the trimmed frames would be sent on half of the link."""
         self._first: Packet | None = None
-        """The oldest data packet that has not arrived. The others follow in order."""
+        """The oldest data packet that has not arrived. `behind` links the later packets in order."""
         self._last: Packet | None = None
         self.longest_wait_ps: i64 = 0
         self.packets: i64 = 0
         self.bytes: i64 = 0
         self.marked = self.trimmed = self.dropped = self.lost = 0
-        """`dropped` counts drops by the queue, `lost` losses by faults."""
+        """`dropped` counts drops by the queue. `lost` counts losses by faults."""
         # Faults. `faulty` is true if there is any fault.
         self.faulty = False
         self.dead = False
@@ -281,16 +281,16 @@ class Port:
         self.in_order = not bucket.classes
 
     def gone_ps(self, packet: Packet) -> i64:
-        """Return the time at which the token bucket sends a packet, if the packet has arrived by then."""
+        """Return the time from which the token bucket allows a packet to leave."""
         gone = packet.leaves_ps - self.early_ps
         return gone - packet.duration_ps if self._owes else gone
 
     def load_ps(self) -> i64:
-        """Return the time at which all accepted frames are sent. Ports compare their loads by it."""
+        """Return the time at which all accepted frames are sent. Switches use this time as the load."""
         return self._idle_ps
 
     def busy_until_ps(self) -> i64:
-        """Return the time at which the port accepts a frame, shortly before it has sent the earlier ones."""
+        """Return the time at which the port accepts a frame, shortly before all earlier frames are sent."""
         return self._idle_ps - self._ahead_ps
 
     def put(self, packet: Packet) -> bool:
@@ -348,7 +348,7 @@ class Port:
         self._last = packet
 
     def begin_due(self) -> None:
-        """Fix the times of the data packets whose sending has begun, because nothing delays them any more."""
+        """Set the final times of data packets whose sending has begun: nothing can delay them any more."""
         packet = self._unbegun
         if packet is None:
             return
@@ -435,22 +435,22 @@ class Port:
         packet.behind = None
 
     def set_dead(self, dead: bool) -> None:
-        """Lose every packet from now on, or end this."""
+        """Lose every packet from now on, or end this fault."""
         self.dead = dead
         self._note_faults()
 
     def set_loss(self, ratio: float) -> None:
-        """Lose a share of the packets. A share of 0 ends this."""
+        """Lose a share of the packets. A share of 0 ends this fault."""
         self._loss = ratio
         self._note_faults()
 
     def set_corruption(self, ratio: float) -> None:
-        """Flip a bit in a share of the packets. A share of 0 ends this."""
+        """Flip a bit in a share of the packets. A share of 0 ends this fault."""
         self._corruption = ratio
         self._note_faults()
 
     def set_slow(self, rate_bps: int, burst_ps: int = 0) -> None:
-        """Drop frames beyond this rate, except for a burst. A rate of 0 ends this."""
+        """Drop frames beyond this rate, except for a burst. A rate of 0 ends this fault."""
         self._slow_byte_time = _PS_BYTE // rate_bps if rate_bps else 0
         self._slow_burst_ps = burst_ps
         self._slow_until_ps = 0

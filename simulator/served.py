@@ -2,8 +2,8 @@
 
 The far end of such a link has a buffer and reports when the buffer is full. So the time at which a frame
 leaves is not known when it arrives, unlike in `mrclab.simulator.port`. Here frames wait in a queue for each
-class until the port is free and the far end has room. `mrclab.simulator.flow_control` has the two ways to
-report this.
+class until the port is free and the far end has room. `mrclab.simulator.flow_control` has the two kinds of
+report: pauses and credits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Inlet(Node):
         self.most_bytes = 0
         """The largest number of bytes of one class that were in the buffer."""
         self.overflowed = 0
-        """Frames dropped because the buffer was full. With correct headroom or credits there are none."""
+        """Frames dropped because the buffer was full. The number is 0 if headroom or credits are correct."""
         self.onward: list[ServedPort] = []
         """The ports through which frames leave the node."""
 
@@ -72,7 +72,7 @@ class Inlet(Node):
         """Refuse all data, even if there is room, like a faulty NIC; or accept it again."""
 
     def stops_below(self, priority: int) -> int:
-        """Return the length of the longest chain of stopped links behind this node that holds its frames."""
+        """Return the length of the longest chain of stopped links that holds frames from this link."""
         deepest = 0
         for port in self.onward:
             if port.stopped[priority] and port.depth[priority] > deepest and port.holds(priority, self):
@@ -152,7 +152,7 @@ class ServedPort(Port):
         depths: Depths,
         rng: random.Random,
     ) -> None:
-        """Create the sending end of a link, as `Port` does. Of `depths` only the marks are used."""
+        """Create the sending end of a link, as `Port` does. Only the marks of `depths` are used."""
         super().__init__(clock, name, number, rate_bps, delay_ps, depths, rng)
         self.inlet: Inlet | None = None
         """The receiving end of this link."""
@@ -161,7 +161,7 @@ class ServedPort(Port):
         self.response_ps = 0
         """Time from the arrival of a signal until the sending end acts on it."""
         self.on_free: Callable[[int], None] | None = None
-        """Called when the queue has become empty, with the time at which the port will be free."""
+        """A function to call when the queue becomes empty. Its argument is the time when the port is free."""
         self.stops_seen: Stops | None = None
         self._queues: list[deque[Packet]] = [deque() for _ in range(CLASSES)]
         self._signals: deque[Signal] = deque()
@@ -183,7 +183,7 @@ class ServedPort(Port):
         """The longest chain of stopped links with one cause, of which this link was the last."""
         self.most_waiting_bytes = 0
         self.blocked = 0
-        """Packets that waited here for the far end although the port behind it was free."""
+        """Packets that waited here for the far end although their next port, behind the far end, was free."""
         self.blocked_ps = 0
         """Total waiting time of these blocked packets."""
 
@@ -262,7 +262,7 @@ class ServedPort(Port):
         self.clock.at(leaves + self.delay_ps, packet)
 
     def holds(self, priority: int, inlet: Inlet) -> bool:
-        """Return True if a frame of a class waits here that arrived at `inlet`."""
+        """Return True if a frame of this class that arrived at `inlet` waits here."""
         return any(packet.inlet is inlet for packet in self._queues[priority])
 
     def claim(self, priority: int, size_bytes: int) -> bool:
@@ -320,7 +320,7 @@ class ServedPort(Port):
         return self._stopped_at_ps[priority]
 
     def count_anew(self, stops_seen: Stops | None) -> None:
-        """Reset the counters of stops, queues and blocked frames. Add the times of stops to `stops_seen`."""
+        """Reset the counters of stops, queues and blocked frames. Record further stops in `stops_seen`."""
         self.stops_seen = stops_seen
         self.stops = sum(self.stopped)
         self.deepest = max(depth if on else 0 for on, depth in zip(self.stopped, self.depth, strict=True))

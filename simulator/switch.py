@@ -11,7 +11,7 @@ A switch handles frames as `p4src/mrc_switch.p4` does. It removes its own uSID f
 the frame to the neighbour with the next uSID. A frame without a segment list for this switch follows routes.
 Among several routes, the choice is by a hash of the flow (ECMP), by some bits of a structured EV, or by the
 load of the ports. The load is compared for each frame (adaptive routing) or for each flowlet. A flowlet is a
-part of a flow after a pause (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
+part of a flow between two gaps (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
 HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch stores its decision for each header until the
 routes change.
 """
@@ -188,7 +188,7 @@ class Tables:
     ev_mask: int = 0
     spread: Spread = "hash"
     flowlet_ps: int = 0
-    """The pause after which a flow may use another port."""
+    """A flow may use another port after a gap of this length between two of its frames."""
 
 
 class Switch(Node):
@@ -204,7 +204,7 @@ class Switch(Node):
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
         """Decisions that depend only on the destination and the hop limit."""
         self._turn = 0
-        """The position at which the search for the least loaded port begins. It advances with each frame."""
+        """The position at which the search for the least loaded port begins. Each frame advances it."""
         self._flowlets: dict[bytes, tuple[int, Hop]] = {}
         """The time of a flow's last frame, and the decision for its flowlet."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}

@@ -8,7 +8,7 @@ CPU was stalled, the timeouts restart.
 
 * **Dead**: the last few probes over a link were all lost while neighbouring links work. If all links of a
   switch are silent, the switch is dead. If all T0s of a plane are silent, the plane is dead.
-* **Lossy**: a link lost far more than the rest of the fabric (Poisson), and no other link explains that.
+* **Lossy**: a link lost far more than the other links (Poisson), and no other link explains these losses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MapperConfig:
     """The thresholds for verdicts. Times are in nanoseconds."""
 
     min_timeout_ns: int = 5_000_000
-    """The least timeout. It is longer if ``rtt_factor`` times the longest recent round trip is longer."""
+    """The timeout is ``rtt_factor`` times the longest recent round trip, but at least this time."""
     rtt_factor: int = 4
     peak_half_life_ns: int = 1_000_000_000
     """Half-life of the longest round trip, whose stored value decays exponentially."""
@@ -43,14 +43,14 @@ class MapperConfig:
     lossy_losses: int = 5
     """A link is lossy only if it has at least this many losses."""
     lossy_alone: int = 3
-    """A lossy link needs this many losses on routes without link X, for every other link X."""
+    """For every other link X: a lossy link needs this many losses on routes that do not contain X."""
     lossy_odds: float = 1e-9
     """A link is lossy if its losses would have at most this probability on a link like the others."""
     background_loss: float = 1e-5
     """The least loss ratio that is assumed for the rest of the fabric."""
     bucket_ns: int = 100_000_000
     windows: tuple[int, ...] = (10, 100)
-    """Numbers of buckets over which the loss is computed."""
+    """The time spans over which the loss is computed, in buckets of ``bucket_ns``."""
     well_probes: int = 50
     """A bad link works again after this many consecutive good probes. A lossy link may need more."""
     focus_ns: int = 100_000_000
@@ -59,7 +59,7 @@ class MapperConfig:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bad place, the time of the verdict, its first loss, its losses, and the share of lost probes."""
+    """A bad place, the time of the verdict, and the place's first loss, losses and share of lost probes."""
 
     place: str
     cause: Cause
@@ -142,13 +142,13 @@ class Mapper:
         self._out: dict[int, _Probe] = {}
         self._lost: deque[_Probe] = deque()
         self._written_off: dict[int, _Probe] = {}
-        self._last_back = [-1] * len(plan.routes)  # per route: when its newest returned probe was sent
+        self._last_back = [-1] * len(plan.routes)  # per route: send time of the newest probe that came back
         self._backs = [0] * len(plan.routes)
         self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
         self._settled: dict[str, int] = {}  # per link: the time at which it was cleared
-        self._well: dict[str, int] = {}  # per bad place: the returned probes at its last loss
+        self._well: dict[str, int] = {}  # per bad place: number of returned probes at its last loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0
         self._useful_ns: int | None = None  # time of the last round that could be judged
@@ -164,7 +164,7 @@ class Mapper:
         return frozenset(self._focus) | bad
 
     def send(self, routes: Iterable[Route], now_ns: int) -> Iterator[tuple[Route, bytes]]:
-        """Yield the frames of a round that begins at ``now_ns``. Each counts as sent when it is yielded."""
+        """Yield the frames of a round that begins at ``now_ns``. A frame counts as sent when yielded."""
         batch = list(routes)
         group = _Round(len(batch), len(batch))
         if self._useful_ns is None:
@@ -304,7 +304,7 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the fewest places that explain the silent links, without those that are not certain yet."""
+        """Yield the fewest places that explain the silent links. Leave out uncertain places."""
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):
@@ -342,7 +342,7 @@ class Mapper:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Return True if one of the links returned a probe that was sent after the others became silent."""
+        """Return True if one of ``links`` returned a probe sent after ``while_silent`` became silent."""
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 
@@ -392,7 +392,7 @@ class Mapper:
             if all(count - shared >= self._config.lossy_alone for shared in together.values()):
                 verdict = Verdict(link, "loss", now_ns, mine[0].sent_ns, count, count / probes)
                 yield self._condemn(verdict)
-                return  # its losses must not count against other links, so judge these again later
+                return  # judge other links later, when the losses of this link no longer count
 
     def _condemn(self, verdict: Verdict) -> Verdict:
         for link in self._links_of(verdict.place):

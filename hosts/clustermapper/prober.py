@@ -54,7 +54,7 @@ class Prober:
     """The prober of a running fabric.
 
     ``enter(host)`` returns a context in which new sockets belong to that host's namespace. ``say`` is called
-    with each verdict and each end of a verdict, as a dictionary with JSON's types.
+    with each verdict and each end of a verdict. Its argument is a dictionary with JSON's types.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Prober:
         self._stack.close()
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Probe until ``stop()`` returns True. It is called once in each round."""
+        """Probe until ``stop()`` returns True. Each round calls ``stop`` once."""
         sharpen_timers()
         freeze_heap()
         # The prober needs the priority of agents, because it cannot measure while it waits for a CPU.
@@ -153,7 +153,7 @@ class Prober:
     def _receive(self, until: int) -> None:
         """Receive the frames that arrive until ``until``, and at least those that have already arrived.
 
-        If frames arrive too fast, at most MOST_AT_ONCE frames of each host are read after that time.
+        If frames arrive too fast, at most MOST_AT_ONCE frames of each host are read after ``until``.
         """
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:

@@ -1,8 +1,8 @@
 """``python -m mrclab.hosts.service``: the NIC service of a host, in the host's network namespace.
 
 Standard input has a JSON object: the ``fabric`` (text), the ``host``, the path of the ``socket`` to listen
-on, the path of the event ``log``, the ``options`` of MRC and the ``linger_s`` time. The word ``ready`` on
-standard output means that programs may attach.
+on, the path of the event ``log``, the ``options`` of MRC, and ``linger_s``: the service ends after this time
+without an attached program. The word ``ready`` on standard output means that programs may attach.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG_BYTES = 64 << 20
 
 
 def main() -> None:
-    """Serve programs. End when no program has been attached for the linger time."""
+    """Serve programs. End after the time ``linger_s`` without an attached program."""
     if os.fork():
         os._exit(0)  # the service must not be a child process of the program that starts it
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
@@ -48,13 +48,13 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
         own = os.stat(path)
-        path.chmod(0o666)  # the service checks the user of each connection
+        path.chmod(0o666)  # all users may connect, but the service checks the user of each connection
         listener.listen(64)
         listener.setblocking(False)
         service = NicService(device, endpoint, fabric, host, listener, log, round(settings["linger_s"] * 1e9))
         take_cpu(None)
         begin_collecting()
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # SystemExit, so that the log is completed
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # `finally` then completes the log
         print("ready", flush=True)
         sys.stdout = None
         os.close(1)
@@ -72,8 +72,8 @@ def main() -> None:
 def begin_collecting() -> None:
     """Exclude all present objects from garbage collection, and begin to count new objects.
 
-    Python runs a full collection when the heap has grown by a quarter since the last one. Without the
-    exclusion, many megabytes of destroyed queue pairs would stay in memory until then.
+    Python runs a full collection when the heap has grown by a quarter since the last collection. If present
+    objects counted, many megabytes of destroyed queue pairs would stay in memory until that collection.
     """
     freeze_heap()
     gc.collect()

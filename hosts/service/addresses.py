@@ -1,4 +1,4 @@
-"""The addresses of hosts for programs: on the management network, and the GIDs of the device `mrc0`.
+"""The addresses of hosts that programs see: on the management network, and the GIDs of the device `mrc0`.
 
 Hosts are numbered from 1 in the order of the fabric. Host n has 10.99.x.y and fd99::n on the management
 network. GIDs: 0 is link-local (RoCE v1), 1 the IPv6 address of the NIC's first port (RoCE v2), 2 and 3 the

@@ -1,8 +1,8 @@
 """The NIC service: one NIC, the sessions of all programs on its host, and the loop that serves them.
 
-The loop waits in one ``select`` (`mrclab.hosts.nic.device`). Only during this wait programs must ring a
-doorbell. After work the loop polls the rings for a short time before it waits, so that a burst of requests
-needs one doorbell. The service ends if no program has been attached for the linger time.
+The loop waits in one ``select`` (`mrclab.hosts.nic.device`). Programs must ring a doorbell only during this
+wait. After work the loop polls the rings for a short time before it waits, so that a burst of requests
+needs one doorbell. The service ends after the linger time, in which no program was attached.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REQUEST = record("request")
 
 
 class NicService:
-    """The service of one host. ``run`` returns when no program has been attached for the linger time."""
+    """The service of one host. ``run`` returns after a linger time without an attached program."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class NicService:
         self._idle_since_ns = device.now()
 
     def run(self) -> None:
-        """Serve programs. Return when no program has been attached for the linger time."""
+        """Serve programs. Return after a linger time without an attached program."""
         device = self._device
         spin_until_ns = 0
         while True:
@@ -99,14 +99,14 @@ class NicService:
                 self._log.hand_over(now)
 
     def _until_ns(self, now: int) -> int | None:
-        """Return the time of the next work besides frames, timers and programs, or None."""
+        """Return the next time at which the linger time ends or the log has work, or None."""
         due = [] if self._sessions else [self._idle_since_ns + self._linger_ns]
         if self._log is not None and (flush := self._log.next_due()) is not None:
             due.append(max(flush, now + 1))
         return min(due, default=None)
 
     def _falls_asleep(self) -> bool:
-        """Set the flag that programs must ring the doorbell. Return True if a program has just posted."""
+        """Require programs to ring the doorbell. Return True if a program posted shortly before this."""
         for session in self._sessions.values():
             session.set_asleep(1)
         fence()

@@ -2,7 +2,7 @@
 
 The rules are those of verbs. Completions are in the order of posting. An unsignalled request has a completion
 only if it fails. After a failure all later requests and all posted receives are flushed. A WRITE with
-immediate consumes a posted receive; without one, both queue pairs fail [API].
+immediate consumes a posted receive. If no receive is posted, both queue pairs fail [API].
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ EVENTS: Mapping[Status, int] = {
 }
 """The asynchronous event for each failure on the receiving side."""
 HELD_BYTES = 64 << 20
-"""The most bytes of payload copies in a session. Above this limit further requests wait."""
+"""Limit for the bytes of payload copies in a session. Above this limit further requests wait."""
 QP_HELD_BYTES = 1 << 20
-"""The limit for one queue pair: a few windows. More copies would not fit into the CPU's cache."""
+"""Limit for the payload copies of one queue pair. More copies would not fit into the CPU's cache."""
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
-"""Limits for the ACK timer. 25 exponential retries mean: without end [SPEC Table 7-1]."""
+"""Limits for the ACK timer. 25 exponential retries mean retries without end [SPEC Table 7-1]."""
 PER_TURN = 64
-"""Most requests that one queue pair passes on before the next queue pair gets its turn."""
+"""Most requests that one queue pair passes to the endpoint before the next queue pair is served."""
 _SGE = record("sge")
 MOST_INLINE, MOST_PIECES, MOST_BYTES = LIMITS["MAX_INLINE"], LIMITS["MAX_SGE"], LIMITS["MAX_MESSAGE"]
 _SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]
@@ -78,7 +78,7 @@ _STATE = WORDS["QP_STATE"]
 
 @dataclass(slots=True)
 class Posted:
-    """A send request that is not completed. ``status`` is 0 if the endpoint has it, else its error code."""
+    """A send request that is not completed. ``status`` is 0, or an error code if the request has failed."""
 
     wr_id: int
     signaled: bool
@@ -91,7 +91,7 @@ class Posted:
 
 @dataclass(slots=True)
 class Copies:
-    """The number of payload bytes of which all queue pairs of a session hold copies."""
+    """The number of payload bytes in the copies that all queue pairs of a session hold."""
 
     held_bytes: int = 0
 
@@ -214,9 +214,9 @@ class ServiceQp:
         self._set_state(ERR)
 
     def take(self) -> int:
-        """Pass posted requests on while there is room for copies. In the error state, flush receives as well.
+        """Pass posted requests to the endpoint while there is room for copies of their payload.
 
-        Return the number of requests. Raise RingError if the ring's counters are invalid.
+        In the error state, flush requests and receives. Return their number. Raise RingError for a bad ring.
         """
         flushed = self._pass_receives() if self.state == ERR else 0
         if self.state not in (RTS, ERR):
@@ -325,14 +325,14 @@ class ServiceQp:
             cq.overrun_told = True
             self._raise_event(CQ_ERR, cq.number)
 
-    # The endpoint calls `_refill` when too few receives are posted.
+    # The endpoint calls `_refill` when it has too few posted receives.
 
     def _refill(self) -> None:
         with suppress(RingError):  # ignored here; the session ends when it is served again
             self._pass_receives()
 
     def _pass_receives(self) -> int:
-        """Pass posted receives on and return their number. In the error state this flushes them."""
+        """Pass posted receives to the endpoint, or flush them in the error state. Return their number."""
         before = self._passed
         connected = self._endpoint.qps[self.qpn].connected
         while self._passed - self._received < self.rings.receive_slots:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 MOST_LINES = 1_000_000
-"""The most lines of a recording. A last line has the number of those that were left out."""
+"""Limit for the lines of a recording. An additional last line has the number of lines left out."""
 BUFFER_BYTES = 1 << 16
 
 
@@ -27,7 +27,7 @@ class _File:
 
 @dataclass(slots=True)
 class Recordings:
-    """The unfinished recordings of a NIC's programs. ``now`` is the clock, ns."""
+    """The unfinished recordings of a NIC's programs. ``now`` returns the time in ns."""
 
     now: Callable[[], int]
     _files: dict[int, _File] = field(default_factory=dict)

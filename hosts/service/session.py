@@ -1,4 +1,4 @@
-"""A session: one program and its objects in this NIC. It ends with the program.
+"""A session: one program and its objects in this NIC. The session ends when the program ends.
 
 Invalid input from a program can end only its own session. For this, requests have one size and are checked,
 numbers are looked up in tables of the session, and every table has a limit.
@@ -135,7 +135,7 @@ class Session:
         self.connection.close()
 
     def serve(self) -> None:
-        """Carry out one request. Raise SessionOverError if the connection is closed or the request bad."""
+        """Carry out one request. Raise SessionOverError if the connection is closed or the request is bad."""
         try:
             message, fds, flags, _ = socket.recv_fds(self.connection, _REQUEST.size + 1, 2)
         except BlockingIOError:
@@ -254,7 +254,7 @@ class Session:
         os.set_blocking(ours, False)
         number = self._new_id()
         self._channels[number] = ours
-        fds.append(theirs)  # `serve` closes it after the reply
+        fds.append(theirs)  # `serve` closes this descriptor after the reply
         return (number,), b"", (theirs,)
 
     def _destroy_channel(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
@@ -351,7 +351,7 @@ class Session:
         return (), b"", ()
 
     def take(self) -> int:
-        """Pass posted requests on, and return their number. Raise RingError if a ring is invalid."""
+        """Pass posted requests to the endpoint. Return their number. Raise RingError if a ring is bad."""
         if self._page is None:
             return 0
         posted = self._page.words[_POSTED]
@@ -389,6 +389,6 @@ class Session:
                 os.eventfd_write(self._wake, 1)
 
     def raise_event(self, kind: int, number: int) -> None:
-        """Report an asynchronous event: its number in verbs, and the queue pair, queue or port."""
+        """Report an asynchronous event. ``number`` is that of the queue pair, completion queue or port."""
         with suppress(OSError):
             os.write(self._events_out, _EVENT.pack(kind, number))

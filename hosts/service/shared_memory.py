@@ -6,7 +6,7 @@ numbers are in the byte order of the machine. The size of every record is a mult
 
 Rings hold the requests that a program posts, and the completions that the service returns. The service
 creates each memory object and seals its size, so that a program cannot truncate it. A request is copied
-before it is checked. The service checks the program's counters, which run modulo 2^32.
+before it is checked. The service checks the program's counters, which wrap at 2^32.
 
 The service accesses a program's memory through descriptors of /proc/PID/mem and /proc/PID/maps. The program
 opens these files itself, because this needs no privilege. The descriptors become invalid with the program's
@@ -74,8 +74,8 @@ CONTROLS: Final = (
 """Requests of a controller: the first argument of CONTROL, numbered from 1."""
 
 WORDS: Final[Mapping[str, int]] = {
-    # The page of a session: a counter of posted requests, and two flags: the service sleeps, the program
-    # sleeps.
+    # The page of a session has a counter of posted requests, and two flags: "the service sleeps" and "the
+    # program sleeps".
     "SESSION_POSTED": 0,
     "SESSION_ASLEEP": 16,
     "SESSION_NAPS": 32,
@@ -205,7 +205,7 @@ class WorkRings:
         self._sent = self._received = 0
 
     def posted(self) -> int:
-        """Return the number of waiting send requests. Raise RingError if the counters claim more than fit."""
+        """Return the number of waiting send requests. Raise RingError if it is more than the ring's size."""
         count = self._words[_SQ_PROD] - self._sent & _MASK
         if count > self.send_slots:
             raise RingError(f"{count} requests in a ring of {self.send_slots}")
@@ -279,7 +279,7 @@ class CompletionRing:
         return True
 
     def event_due(self) -> bool:
-        """Return True if the program requested an event and the event is due. Call this after a fence."""
+        """Return True if the program requested an event and the event is due. Call `fence` before."""
         armed = self._words[_CQ_ARMED]
         due = armed == 1 or (armed == 2 and self._solicited)
         if due:
@@ -301,10 +301,10 @@ class ProgramMemory:
     """Reads and writes of one program's memory."""
 
     def __init__(self, mem_fd: int, maps_fd: int, pid: int) -> None:
-        """Use both descriptors. Raise PermissionError if they are not those of process ``pid``.
+        """Use both descriptors. Raise PermissionError if they do not belong to process ``pid``.
 
-        The files are compared, not their paths. A program may have another root directory, for instance after
-        a chroot; its paths are then different.
+        The check compares files and not paths. In a program with another root directory (chroot), the paths
+        would differ.
         """
         self._mem, self._maps = mem_fd, maps_fd
         for fd, name in ((mem_fd, "mem"), (maps_fd, "maps")):
@@ -331,7 +331,7 @@ class ProgramMemory:
         return data
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        """Write into the program's memory. Raise MemoryFaultError if the program has none there.
+        """Write into the program's memory. Raise MemoryFaultError if the program has no memory there.
 
         A small write writes its last bytes last, because a program may poll them.
         """

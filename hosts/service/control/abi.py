@@ -81,7 +81,7 @@ class EvOp(IntEnum):
 MODIFY, QUERY = 0, 1
 """Operations on the fields of a format or of EVs."""
 ALL_COPIES = 1
-"""The flag of an entry that replaces all copies of an EV."""
+"""Flag in an entry of a REPLACE request: replace all copies of the EV, not only the first."""
 
 
 class FormatMask(IntFlag):
@@ -131,7 +131,7 @@ class Option(IntFlag):
 
 
 def ev_number(data: bytes, bits: int) -> int:
-    """Return the EV in an array, which has ``bits`` bits. Raise ValueError if other bits are set."""
+    """Return the EV of ``bits`` bits in an array. Raise ValueError if other bits of the array are set."""
     value = int.from_bytes(data, "big")
     rest = EV_BITS - bits
     if value & (1 << rest) - 1:

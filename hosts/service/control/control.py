@@ -29,7 +29,7 @@ PROTOCOL_VERSIONS = 1 << 0
 MOST_WIDTH_BITS = 128
 OPTIONS = Option.MODIFY_ONLINE_EVS | Option.EV_EVENTS | Option.EXACT_DROPS | Option.PROBES
 MOST_PROBES = 1024
-"""Most probes of a batch, and most batches of a controller."""
+"""Largest number of probes in a batch, and of batches of a controller."""
 EV_PROBE = 0
 DISABLED, ENABLED = 0, 1
 
@@ -52,7 +52,7 @@ class EventQueue:
 
     ring: CompletionRing
     waiting: deque[tuple[EvEvent, int]] = field(default_factory=deque)
-    """Each event has the number of events that were dropped before it."""
+    """Pairs of an event and the number of events that were dropped before this event."""
     dropped: int = 0
 
     def add(self, event: EvEvent) -> None:
@@ -68,7 +68,7 @@ class EventQueue:
 
 @dataclass
 class Batch:
-    """The probes of one call: the controller's ids by the endpoint's ids, and answers in order of arrival."""
+    """The probes of one call. ``asked`` has the controller's id of each probe, by the endpoint's id."""
 
     asked: dict[int, int] = field(default_factory=dict)
     answers: list[bytes] = field(default_factory=list)
@@ -98,7 +98,7 @@ Operation = Callable[[Caller, tuple[int, ...]], tuple[int, ...]]
 
 
 def _on_structure(work: Callable[[ProgramMemory, int, int, int], object]) -> Operation:
-    """Return the operation for a request about a profile: its number, the address of a structure, a mask."""
+    """Return the operation for a request with these arguments: profile, address of a structure, and mask."""
     return lambda caller, a: (int(bool(work(caller.memory, a[0], a[1], a[2]))),)
 
 
@@ -258,7 +258,7 @@ class Control:
         batch.answers.append(abi.RESPONSE.pack(number, event.plane + 1, rtt_ns, adjusted))
 
     def _probed(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
-        """Write the answers so far. Return their number, and the number of unanswered probes."""
+        """Write the answers that have arrived. Return the numbers of answers and of unanswered probes."""
         batch = caller.batches[a[0]]
         caller.memory.write(a[1], b"".join(batch.answers))
         return len(batch.answers), batch.open - len(batch.answers)

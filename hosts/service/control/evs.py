@@ -1,8 +1,8 @@
-"""EV profiles, which a controller creates and changes. `formats` explains drafts.
+"""EV profiles, which a controller creates and changes. The module `formats` explains their drafts.
 
-Profile 0 is the NIC's own. Queue pairs use it if they name no other profile. The NIC chooses its EVs (mode
-AUTO), which have 32 bits and contain the plane and the T1 of the path. A controller may query, deny, allow
-and watch them.
+Profile 0 is the NIC's own. Queue pairs use profile 0 if they name no other profile. The NIC chooses the EVs
+of profile 0 (mode AUTO). They have 32 bits and contain the plane and the T1 of the path. A controller may
+query, deny, allow and watch these EVs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHAPE = EvsMask.MODE | EvsMask.FORMAT | EvsMask.COUNT | EvsMask.MIN_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class EvsDraft:
-    """Attributes of an EV profile. While it is ONLINE, the NIC has the entries and the denied EVs."""
+    """Attributes of an EV profile. If the profile is ONLINE, only the NIC has the present EVs."""
 
     state: State = State.INIT
     mode: Mode | None = None
@@ -80,7 +80,7 @@ class EvProfiles:
         return self._drafts.get(number, EvsDraft()).bits
 
     def modify(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Change attributes or EVs, then the state. Raise ControlError."""
+        """Change attributes or EVs, then the state. Raise ControlError if a change is not valid."""
         wanted = EvsMask(mask)
         if number != DEFAULT:
             room(self._drafts, number)

@@ -1,6 +1,6 @@
-"""EV formats and congestion control profiles, which a controller creates: attributes first, then the state.
+"""EV formats and congestion control profiles, which a controller creates and changes.
 
-The API sets attributes one by one. At each change of state it checks that all needed attributes are set. The
+A controller sets attributes one by one. At each change of state, all needed attributes must be set. The
 NIC's own profiles (`mrclab.hosts.mrc.profiles`) need all attributes at once. So a draft stores the
 attributes, and the NIC has a profile only while the profile is ONLINE.
 """
@@ -75,7 +75,7 @@ def check_current(now: State, claimed: int) -> None:
 
 
 def room(drafts: Mapping[int, object], number: int) -> None:
-    """Raise E2BIG if there are too many profiles, EINVAL for number 0, which is the NIC's own."""
+    """Raise E2BIG if there are too many profiles. Raise EINVAL for number 0, the NIC's own profile."""
     if number == 0:
         raise invalid("profile 0 is the NIC's own")
     if number not in drafts and len(drafts) >= MOST_PROFILES:
@@ -106,7 +106,7 @@ class Formats:
         return found
 
     def modify(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Change attributes, then the state. Raise ControlError."""
+        """Change attributes, then the state. Raise ControlError if a change is not valid."""
         room(self._drafts, number)
         wanted = FormatMask(mask)
         new, current, mode, op, fields, count, _ = abi.FORMAT.unpack(memory.read(address, abi.FORMAT.size))
@@ -188,7 +188,7 @@ class CcDraft:
 
     state: State = State.INIT
     chosen: bool = False
-    """True if the algorithm is set. The algorithm may be None."""
+    """True if the controller has set the algorithm. It may set None: no congestion control."""
     algorithm: str | None = None
     config: bytes | None = None
     """The bytes of the structure with the parameters."""
@@ -202,7 +202,7 @@ class CcProfiles:
         self._drafts: dict[int, CcDraft] = {}
 
     def modify(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Change attributes, then the state. Raise ControlError."""
+        """Change attributes, then the state. Raise ControlError if a change is not valid."""
         room(self._drafts, number)
         wanted = CcMask(mask)
         new, current, algorithm, config, _ = abi.CC.unpack(memory.read(address, abi.CC.size))
