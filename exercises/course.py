@@ -87,7 +87,7 @@ def _places(target: Path, name: str) -> list[Path]:
 
 
 def compile_all(directory: Path, out: Path, compiler: bool) -> None:
-    """Compile all programs of a directory into ``out``. Without ``compiler``, keep the older output there.
+    """Compile all programs of a directory into ``out``. If ``compiler`` is false, use the older output.
 
     Raise NotCompiledError if a program cannot be compiled, or if there is no compiler and no older output.
     """

@@ -42,7 +42,7 @@ _FRAME = HOST_MTU + 14
 
 @dataclass(frozen=True)
 class Plan:
-    """The exercise to run, and the target. Its files are checked before the machine is changed."""
+    """The exercise to run, and the target. `read` checks the files before the machine is changed."""
 
     directory: Path
     topology: Topology
@@ -187,7 +187,7 @@ def _lay(exercise: Exercise) -> None:
 def _shape(route: Any, index: int, link: Link, target: str) -> None:
     if not link.rate_bps and not link.delay_ns:
         return
-    # netem delays frames below a token bucket. If a link has no rate, its bucket gets a very high rate.
+    # The delay (netem) is attached to a token bucket. Without a link rate, the bucket gets a very high rate.
     bucket = rtnetlink.tbf(
         index,
         rate_bps=link.rate_bps or 100 * 10**9,
@@ -241,7 +241,7 @@ def _start_switches(exercise: Exercise) -> None:
 
 
 def _bmv2(number: int) -> list[str]:
-    """Return the command of the BMv2 switch ``number``, without ports and entries. Thrift ports differ."""
+    """Return the BMv2 command for switch ``number``, with a separate Thrift port, without interfaces."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:

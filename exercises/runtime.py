@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def updates(raw: dict[str, Any], info: p4i.P4Info) -> list[p4r.Update]:
-    """Return the P4Runtime updates for the entries of a switch's file. Raise BadInputError if one is bad."""
+    """Return the P4Runtime updates for the entries of a switch's file. Raise BadInputError if it is wrong."""
     out = []
     for number, entry in enumerate(raw.get("table_entries", [])):
         try:

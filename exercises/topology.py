@@ -33,7 +33,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch. `runtime` is the file with its program and entries. If None, a controller sets them."""
+    """A switch. `runtime` is the file with its program and entries; None if a controller sets both."""
 
     name: str
     device_id: int
@@ -69,7 +69,7 @@ class Topology:
     links: tuple[Link, ...]
 
     def ports(self, switch: str) -> list[int]:
-        """Return the port numbers of a switch that have a link, sorted."""
+        """Return the sorted numbers of a switch's ports that have a link."""
         return sorted(e.port for link in self.links for e in (link.a, link.b) if e.node == switch)
 
 

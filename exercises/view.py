@@ -31,7 +31,7 @@ class _Topo(Topo):  # type: ignore[misc]
 
 
 class ExerciseMininet(Mininet):  # type: ignore[misc]
-    """A Mininet network whose nodes are those of a running exercise. `stop` ends only its shells."""
+    """A Mininet network with the nodes of a running exercise. `stop` ends only the shells of these nodes."""
 
     inited = True  # without this, Mininet would change system-wide limits of the machine
 

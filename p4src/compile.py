@@ -31,7 +31,7 @@ def has_compiler() -> bool:
 def run_p4c(
     source: Path, json_file: Path, p4info: Path, *, includes: Sequence[Path] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Compile a P4 program with p4c-bm2-ss, the compiler for BMv2. Its messages are in ``stderr``.
+    """Compile a P4 program with p4c-bm2-ss, the compiler for BMv2. The result's ``stderr`` has its messages.
 
     Included files are searched first in the directory of ``source``, then in ``includes``.
     """

@@ -54,19 +54,19 @@ FRAME_OVERHEAD_BYTES: Final = TRIMMED_BYTES + ICRC_BYTES
 
 # Traffic classes: DSCPs, which the controller writes into table `traffic_class`, and priorities (queue.p4)
 NO_TRIM_DSCP: Final = 0
-"""Data that switches drop instead of trimming. Unknown DSCPs are treated in the same way."""
+"""DSCP of data that switches drop instead of trimming. Switches treat unknown DSCPs in the same way."""
 TRIMMABLE_DSCP: Final = 4
 RETX_DSCP: Final = 8
-"""Retransmitted data. Switches can trim it, unless the fabric gives it a higher class."""
+"""DSCP of retransmitted data. Switches can trim this data, unless the fabric gives it a higher class."""
 TRIMMED_DSCP: Final = 12
 TRIMMED_LAST_HOP_DSCP: Final = 16
-"""Frames trimmed by the last switch. Its congestion comes from incast, so the path is not the reason."""
+"""DSCP of frames trimmed by the last switch. The cause is incast at the receiver, not the frame's path."""
 CONTROL_DSCP: Final = 46
 PRIORITY_TRIMMED: Final = 1
 """The priority of trimmed frames. Data has priority 0."""
 PRIORITY_CONTROL: Final = 2
 
-# The smallest queue of a port, in full-size frames. The last hop trims at a depth of 1.5 such queues
+# For queue depths, a bandwidth-delay product is at least 16 full-size frames. Last hops trim at 1.5 products.
 QUEUE_MIN_FRAMES: Final = 16
 QUEUE_TRIM_LAST_HOP: Final = 1.5
 

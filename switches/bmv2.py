@@ -79,7 +79,7 @@ PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
 
 
 def _in_netns(netns: str | None) -> AbstractContextManager[None]:
-    """Return a context that moves this thread into a network namespace. For None, the thread stays."""
+    """Return a context that moves this thread into a network namespace. For None, do not move the thread."""
     return contextlib.nullcontext() if netns is None else namespaces.inside(netns)
 
 
@@ -95,7 +95,7 @@ def free_ports(count: int, netns: str | None) -> list[int]:
 
 
 def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
-    """Raise BadInputError if an interface does not exist. BMv2 itself may report it only after its start."""
+    """Raise BadInputError if an interface does not exist. BMv2 may report this only after its start."""
     with _in_netns(netns):
         there = {name for _, name in socket.if_nameindex()}
     for spec in specs:

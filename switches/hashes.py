@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Crc:
-    """The parameters of a cyclic redundancy check. `reflected`: the lowest bit of each byte goes first."""
+    """The parameters of a CRC. If `reflected` is true, the lowest bit of each byte comes first."""
 
     width: int
     polynomial: int
@@ -21,7 +21,7 @@ class Crc:
     reflected: bool
 
 
-# Parameters of v1model's CRCs. For a `_custom` CRC these are the initial ones; BMv2's CLI can change them.
+# Parameters of v1model's CRCs. BMv2's CLI can change the parameters of a `_custom` CRC.
 CRCS = {
     "crc16": Crc(16, 0x8005, 0, 0, True),
     "crc16_custom": Crc(16, 0x8005, 0, 0, True),
@@ -59,7 +59,7 @@ def checksum(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Return the XOR of all 16-bit words. A last odd byte is padded with a zero byte."""
+    """Return the XOR of all 16-bit words. If the number of bytes is odd, a zero byte is added."""
     result = 0
     for word in _words(data):
         result ^= word

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WAIT_KEY = "mrclab-wait-ns"
-"""gRPC metadata key of a P4Runtime Write or of a call to switch off: the wait before the change, in ns. An
+"""gRPC metadata key of a P4Runtime Write or of a power-off call: the wait before the change, in ns. An
 eBPF switch prepares the change, then waits (`linux.scheduling.at_its_moment`). BMv2 ignores the key."""
 
 

@@ -74,7 +74,7 @@ class SwitchTarget(Protocol):
         """
 
     def stop(self) -> None:
-        """Stop all switches. Do nothing if none was started."""
+        """Stop all switches. Do nothing if no switch was started."""
 
 
 def select_target(choice: str = "auto") -> SwitchTarget:

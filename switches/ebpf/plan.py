@@ -43,8 +43,8 @@ COUNTER_BYTES = 16  # size of a counter cell: packets, then bytes, 64 bits each
 VALUE_HEADER = 8  # bytes before an entry's parameters: action number (from 1), counter cell, 32 bits each
 DROP_PORT = 511
 PORTS = 512
-# HTB, the qdisc of a port, reads skb->priority as a class id. This is 1:10, the class for frames whose
-# standard_metadata.priority is 0; priority 7 has 1:17.
+# HTB, the qdisc of a port, reads skb->priority as a class id. Class 1:10 is for frames whose
+# standard_metadata.priority is 0, and class 1:17 for priority 7.
 QDISC_CLASS = 0x0001_0010
 SCAN_LIMIT = 256  # a ternary table with more entries uses tuple space search (see `table_state`), not a scan
 TUPLES = 128  # maximum number of tuples (different masks) of a table: the verifier checks a look-up for each
@@ -84,10 +84,10 @@ class ActionLayout:
 
 # Offsets in a meter cell, which begins with a 4-byte lock. PEAK and COMMITTED are the offsets of two buckets.
 METER_CONFIGURED, METER_PEAK, METER_COMMITTED, METER_LAST, METER_SIZE = 4, 8, 40, 72, 80
-# Offsets in a bucket. The rate is per second, REST a fraction of a token in billionths.
+# Offsets in a bucket. RATE is in tokens per second. REST is a fraction of a token, in billionths.
 METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24
 METER_COLOURS = 4  # counters of a meter cell: green, yellow, red, and an unused one
-METER_RATE_LIMIT = 16 * 10**9  # rates are capped: a higher one would overflow, and limits no real traffic
+METER_RATE_LIMIT = 16 * 10**9  # largest rate: a higher rate would overflow; real traffic is slower
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class TableLayout:
     """The layout of a table's entries in its maps.
 
     `kind` is `none` (no key), `hash`, `lpm`, `scan` or `tuples` (see `table_state`). A scan table is one map
-    value with `capacity` cells, which is replaced as a whole. A cell holds: 1 if used (8 bytes), the entry's
-    value, for each key slot its value or low end, then for each key slot its mask or high end.
+    value with `capacity` cells, which is replaced as a whole. A cell holds a flag (8 bytes, 1 if used), the
+    entry's value, the values or low ends of all key slots, and then the masks or high ends of all key slots.
     """
 
     name: str
@@ -227,7 +227,7 @@ class Plan:
     multicast_map: int | None = None  # see `runtime/replication`; None if the program has no multicast
     clone_map: int | None = None
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
-    ring_map: int | None = None  # the ring buffer for digests; None if the program has none
+    ring_map: int | None = None  # the ring buffer for digests; None if the program has no digests
     queue_map: int | None = None  # port -> cell of its queue, see `codegen/externs/queues`
     value_sets: Mapping[str, ValueSetLayout] = field(default_factory=dict)
     identity_map: int | None = None  # recognises frames that enter again (see `codegen/recirculation`)
@@ -273,10 +273,10 @@ FOREVER_NS = 1 << 62
 class Shape:
     """The parameters of a queue.
 
-    Frames leave at `rate` bytes per second. A frame counts as `overhead` bytes more than its length, and as
-    `least` bytes or more. A burst may be as long as `burst_ns` at this rate. If `whole` is true, a frame
-    waits for tokens for all its bytes, else for any token. A frame is dropped if `limit` frames wait already,
-    or if it would wait longer than `room_ns`.
+    Frames leave at `rate` bytes per second. A frame counts as its length plus `overhead` bytes, but at least
+    as `least` bytes. A burst may be as long as `burst_ns` at this rate. If `whole` is true, a frame waits
+    until there are tokens for all its bytes. Otherwise it waits until there is any token. A frame is dropped
+    if `limit` frames wait already, or if it would wait longer than `room_ns`.
     """
 
     rate: int

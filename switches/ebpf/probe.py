@@ -22,7 +22,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def check_machine() -> None:
-    """Raise MachineError if the kernel or the user's rights do not allow the target. It names the remedy."""
+    """Raise MachineError, with a remedy, if the kernel or the user's rights do not allow the target."""
     if not sys.platform.startswith("linux") or sys.byteorder != "little":
         raise MachineError("the ebpf target needs a little-endian Linux machine")
     if not is_root():

@@ -99,7 +99,7 @@ class EbpfTarget:
         self._power(names, on=True)
 
     def _power(self, names: Sequence[str], *, on: bool) -> tuple[int, int]:
-        if self._channel is None:  # not earlier: gRPC connects in the network namespace of this thread
+        if self._channel is None:  # create it here: gRPC connects in the network namespace of this thread
             self._channel = grpc.insecure_channel(self._address)
         try:
             wait_ns = None if on else chosen_wait_ns(self._rng)
@@ -114,7 +114,7 @@ class EbpfTarget:
         return self._process is not None and self._process.alive()
 
     def ended(self) -> str | None:
-        """Return how the process ended; None while it runs."""
+        """Return how the process ended, or None if it still runs."""
         if self._process is None or self._process.alive():
             return None
         return f"the switch server (process {self._process.pid}) {self._process.why_ended()}"

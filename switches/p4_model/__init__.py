@@ -1,4 +1,4 @@
-"""A model of P4's semantics: it computes the output frames of a v1model program, with BMv2's results.
+"""A model of P4's semantics: it computes the output frames of a v1model program, as BMv2 does.
 
 Tests compare the targets with this model, frame by frame. The model and the compiler share only the reader of
 the JSON, so the same error is unlikely in both. The model is slow and simple. Like BMv2, it computes with

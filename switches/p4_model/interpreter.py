@@ -278,14 +278,14 @@ class Controls(ParserModel):
         return out
 
 
-ROUNDS = 256  # a frame is dropped after so many clones, resubmissions and recirculations in sequence
+ROUNDS = 256  # limit of clones, resubmissions and recirculations in sequence; beyond it, a frame is dropped
 
 
 class Interpreter(Controls):
-    """Run frames through a program with given entries. Counters and registers last between frames.
+    """Run frames through a program with given entries. Counters and registers keep their values.
 
     `rules` maps table names to entries. `defaults` maps table names to default actions (action, arguments)
-    that the control plane has set. `random` returns a number from low to high, `clock` microseconds.
+    that the control plane has set. `random` returns a number from low to high, `clock` the time in us.
     """
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -301,7 +301,7 @@ class Interpreter(Controls):
         return out
 
     def _round(self) -> list[tuple[int, bytes]]:
-        """Run the current frame through the switch, from the parser, or for an egress clone from egress."""
+        """Run the current frame through the switch. Egress clones start at egress, others at the parser."""
         s = self._s
         match s.kind:
             case 0:

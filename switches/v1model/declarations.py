@@ -24,7 +24,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Varbit:
-    """A field of variable length, `offset` bits into its header, of at most `size` bytes."""
+    """A field of variable length, at most `size` bytes. It begins `offset` bits after its header begins."""
 
     name: str
     offset: int
@@ -193,8 +193,8 @@ class Calculation:
 class Checksum:
     """A checksum: a field that should equal the result of a calculation. Used only if `condition` is true.
 
-    If `verify` is true, the switch compares both after the parser and sets standard_metadata.checksum_error
-    if they differ. If `update` is true, the switch writes the result to the field before the deparser.
+    If `verify` is true, and field and result differ after the parser, the switch sets checksum_error. If
+    `update` is true, the switch writes the result to the field before the deparser.
     """
 
     name: str

@@ -87,7 +87,7 @@ class UnionStackField:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """Bits of the packet that the parser reads without moving on: `offset` from its position, and `width`."""
+    """Bits that the parser reads but does not extract: `width` bits, `offset` bits after its position."""
 
     offset: int
     width: int
@@ -109,7 +109,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Op:
-    """An operation. A unary one has only `right`. The conditional `?` has all three operands."""
+    """An operation. A unary operation has only `right`. The conditional `?` has all three operands."""
 
     op: str
     left: Expr | None

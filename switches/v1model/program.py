@@ -1,6 +1,6 @@
 """A whole v1model program, with its parser, controls, tables and deparser.
 
-The eBPF compiler and the model of P4's semantics (`p4_model`) both take it as input.
+The eBPF compiler and the model of P4's semantics (`p4_model`) both take a `Program` as input.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Name, P
 
 @dataclass(frozen=True)
 class Transition:
-    """A transition of a parser state; `kind` is default, hexstr or parse_vset. If `next` is None: accept.
+    """A transition of a parser state; `kind` is default, hexstr or parse_vset.
 
-    A transition of kind parse_vset is taken if the key is in the value set named `value_set`.
+    If `next` is None, the parser ends. Kind parse_vset is taken if the key is in the value set `value_set`.
     """
 
     kind: str
@@ -209,7 +209,7 @@ class Program:
         return tuple(h for u in self.union_stacks[name].members for h in self.unions[u].members)
 
     def named(self, name: Name) -> tuple[str, ...]:
-        """Return the headers that belong to a name: of a header, a union, or a stack of headers or unions."""
+        """Return the headers of a named object: a header, a union, or a stack of headers or unions."""
         return (name.name,) if name.name in self.headers else self.elements(name.name)
 
     def depth(self, stack: str) -> int:
@@ -217,7 +217,7 @@ class Program:
         return len((self.stacks.get(stack) or self.union_stacks[stack]).members)
 
     def element(self, stack: str, index: int, header: str | None = None) -> str:
-        """Return an element of a header stack; for a stack of unions, the named header of an element."""
+        """Return an element of a header stack. For a stack of unions, return a header of the element."""
         if header is None:
             return self.stacks[stack].members[index]
         unions = self.union_stacks[stack]

@@ -98,7 +98,7 @@ class _Counted:
 
 
 class ActionWriter:
-    """Write the code of action bodies. `leave` is the block after the control, the target of `exit`."""
+    """Write the code of action bodies. `leave` is the block after the control; `exit` jumps to this block."""
 
     def __init__(self, gen: CodegenContext, leave: Any) -> None:
         self.gen = gen
@@ -109,7 +109,7 @@ class ActionWriter:
             RegisterStatements(gen),
             RandomStatements(gen),
         )
-        self._counted: _Counted | None = None  # count statements to run after the lock is released
+        self._counted: _Counted | None = None  # count() statements to run after the lock is released
         self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
             "assign": self._assign,
             "set": self._assign,
@@ -144,7 +144,7 @@ class ActionWriter:
         }
 
     def run(self, action: Action, params: Params) -> None:
-        """Write the body of an action. Code that is written later follows it."""
+        """Write the code of an action's body. Code that is written later comes after the body."""
         jumps = {jump_target(p) for p in action.primitives if p.op in JUMPS}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
@@ -185,7 +185,7 @@ class ActionWriter:
         self._ops.get(primitive.op, self._refuse)(e, primitive)
 
     def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
-        """Write a statement whose header stack index is computed, once for each element of the stack.
+        """Write a statement once for each element of a header stack. At run time, the index selects one.
 
         If the index is beyond the end of the stack, the statement has no effect; BMv2 would terminate.
         """
@@ -270,7 +270,7 @@ class ActionWriter:
         """Take the lock of all registers if another CPU must not change them during the action.
 
         BMv2 locks every register that an action uses. Here a single access of up to 64 bits needs no lock,
-        because it is atomic. But if some action needs the lock, every action that writes must take it.
+        because it is atomic. But if some action needs the lock, every action that writes must take the lock.
         """
         ops = register_ops(action)
         contended = any(self._registers.needs_lock(a) for a in self.gen.program.actions.values())
@@ -282,7 +282,7 @@ class ActionWriter:
         return True
 
     def _before_lock(self, action: Action) -> None:
-        """Prepare for the lock, under which no helper can be called: draw random numbers, defer counting."""
+        """Draw random numbers and defer counting: no helper function can be called while the lock is held."""
         for p in action.primitives:
             if p.op in _NOT_LOCKED:
                 what = f"{_NOT_LOCKED[p.op]} in an action that holds the lock of registers"
@@ -296,7 +296,7 @@ class ActionWriter:
             self.asm.store(const(64, 0), self._count_place(i), 8)
 
     def _digest(self, e: Evaluator, p: Primitive) -> None:
-        """Request a digest. As in BMv2 it is sent at the end of ingress, and the last request wins."""
+        """Request a digest, which is sent at the end of ingress. As in BMv2, the last request wins."""
         number = p.args[1]
         if not isinstance(number, Const) or number.value not in self.gen.program.digests:
             raise e.refuse("a digest that is not declared")
@@ -305,7 +305,7 @@ class ActionWriter:
         )
 
     def _count_place(self, i: int) -> Value:
-        """Return the address of deferred count `i`: a flag (1 if it must run), and the cell's index."""
+        """Return the address of deferred count() `i`: a flag (1 if it must run) and the cell's index."""
         return self.asm.at(self.gen.machine.scratch, self.gen.layout.buffer + i * _COUNT_SIZE)
 
     def _after_lock(self) -> None:
@@ -333,20 +333,20 @@ class ActionWriter:
         asm, b = self.asm, self.asm.b
         cell = asm.at(self.gen.machine.scratch, self.gen.layout.cut)
         before, request = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
-        # The stored request is the length plus 1, or 0 for none: 0 - 1 is the largest unsigned number.
+        # A request is stored as length plus 1, and no request as 0. 0 - 1 is the largest unsigned number.
         one = const(32, 1)
         shorter = b.icmp_unsigned("<", b.sub(request, one), b.sub(before, one))
         asm.store(b.select(shorter, request, before), cell, 4)
 
     def _clone(self, e: Evaluator, p: Primitive) -> None:
-        """Request a clone. As in BMv2 it is made at the end of the control, and the last request wins."""
+        """Request a clone at the end of ingress or egress. As in BMv2, the last request wins."""
         session, b = self.asm.fit(e.value(p.args[0], 16), 32), self.asm.b
         request = const(32, ASKED | self._fields(e, p.args[1]) << 16)
         cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.clone)
         self.asm.store(b.or_(b.and_(session, const(32, SESSION_MASK)), request), cell, 4)
 
     def _reenter(self, e: Evaluator, p: Primitive, cell: int) -> None:
-        """Request that the frame is resubmitted or recirculated, with the field list that it keeps."""
+        """Request that the frame is resubmitted or recirculated and keeps the fields of a field list."""
         fields = const(32, self._fields(e, p.args[0]))
         self.asm.store(fields, self.asm.at(self.gen.machine.scratch, cell), 4)
 

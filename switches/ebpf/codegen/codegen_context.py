@@ -27,7 +27,7 @@ STANDARD = "standard_metadata"
 
 @dataclass(frozen=True)
 class Recirculation:
-    """Values that recognise a frame which enters the program again (see the module `recirculation`).
+    """Values by which the code recognises a frame that enters again (see the module `recirculation`).
 
     `identity` is the index of a map with the mark of such frames and the program's number. `mark` and
     `ifindex` belong to the current frame.
@@ -106,8 +106,8 @@ class CodegenContext:
     def varbit_bytes(self, header: str) -> Value:
         """Return the length of a header's varbit field in bytes (at least 1), as an i64.
 
-        A mask limits the value, because the kernel's verifier demands a range. Call a helper function between
-        the check of the length and this code. Otherwise LLVM knows the length and removes the mask.
+        A mask limits the value, because the kernel's verifier demands a range. The caller must call a helper
+        function after its check of the length. Otherwise LLVM knows the length and removes the mask.
         """
         asm, slot = self.asm, self.layout.varbits[header]
         length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)

@@ -57,7 +57,7 @@ def _compile(program: Program) -> Compiled:
     if maps > MAPS:
         raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
-        # Of the places that exceed the stack, name the place with the most instructions: probably the cause.
+        # Name the place with the most instructions that access too much stack: it is probably the cause.
         ((place, _),) = Counter(source_map.place_at(i) for i in deep).most_common(1)
         what, where = split_place(place or "the program")
         raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)

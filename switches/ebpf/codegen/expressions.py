@@ -1,8 +1,8 @@
 """Write the code of expressions. BMv2 has integers of any size; LLVM needs integers of a fixed width.
 
 `value(e, w)` returns expression e modulo 2^w. For an operation such as `+`, the operands need only w bits
-too. Other operations, such as a comparison, need the whole numbers. For them the operands are computed with
-the width that can hold all their values (module `ranges`).
+too. Other operations, such as a comparison, need the whole numbers. Then the operands are computed with a
+width that can hold all their values (module `ranges`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """Replace an access to a field of a known header by that field. Others are returned unchanged."""
+        """Replace an access to a field of a known header by the field. Other expressions stay unchanged."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:
@@ -166,7 +166,7 @@ class Evaluator:
         raise self.refuse("a computed header")
 
     def whole(self, *exprs: Expr | None) -> tuple[int, bool, list[Value]]:
-        """Evaluate expressions with a common width that holds all their values: (width, signed, values)."""
+        """Evaluate expressions. Return (width, signed, values); the common width can hold all values."""
         span = Interval(0, 0)
         for e in exprs:
             span = ranges.hull(span, self.interval(e))
@@ -290,7 +290,7 @@ class Evaluator:
         return asm.sext(shifted, width) if signed else asm.fit(shifted, width)
 
     def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
-        """Shift by a computed amount. If it is the width or more, the result is 0 (arithmetic: the sign)."""
+        """Shift by a computed amount. If no bit remains, return 0, or the sign if the shift is arithmetic."""
         asm, b, width = self.asm, self.asm.b, value.type.width
         size = -(-width // 64) * 64
         whole = (asm.sext if how == "arithmetic" else asm.fit)(value, size)
@@ -305,7 +305,7 @@ class Evaluator:
         return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
 
     def _shift_limbs(self, value: Value, by: Value, how: str) -> Value:
-        """Shift a number of more than 64 bits, in limbs (pieces) of 64 bits: BPF has no such instruction."""
+        """Shift a number of more than 64 bits in limbs of 64 bits: a BPF instruction cannot shift more."""
         asm, b, size = self.asm, self.asm.b, value.type.width
         count = size // 64
         limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]
@@ -351,7 +351,7 @@ class Evaluator:
         return asm.fit(self._unsigned(e.op, left, right), width)
 
     def _unsigned(self, op: str, left: Value, right: Value) -> Value:
-        """Return an unsigned quotient (0 if the divisor is 0) or remainder (then the dividend)."""
+        """Return an unsigned quotient (0 for the divisor 0) or remainder (the dividend for the divisor 0)."""
         asm, b, bits = self.asm, self.asm.b, left.type.width
         if bits > 64:
             raise self.refuse(f"operation '{op}' on more than 64 bits")

@@ -87,7 +87,7 @@ class HeaderStatements:
         asm.enter(done)
 
     def add_header(self, e: Evaluator, p: Primitive) -> None:
-        """Make a header valid. As in BMv2, if it was invalid, set all its fields to zero."""
+        """Make a header valid. As in BMv2, if the header was invalid, set all its fields to zero."""
         header = e.header(p.args[0])
         asm, b = self.asm, self.asm.b
         fresh, done = asm.block("add.fresh"), asm.block("add.done")

@@ -225,7 +225,7 @@ class ParserWriter:
         return self._passed(at, count)
 
     def _whole_bytes(self, bits: Expr, op: Primitive, at: ParserPosition) -> Value:
-        """Convert a computed number of bits to bytes (i32). If it is no multiple of 8, stop the parser."""
+        """Convert a computed number of bits to bytes (i32). If a part of a byte remains, stop the parser."""
         b = self.asm.b
         number = Evaluator(self.gen.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
         rest = b.and_(number, const(32, 7))
@@ -277,7 +277,7 @@ class ParserWriter:
         before, raw = varbit.offset // 8, layout.raw[header]
         if before:
             self._fetch(raw, self._position(at), before, at)
-        else:  # varbit_bytes needs a call of some helper function before it
+        else:  # a helper function must be called before `varbit_bytes`; its result is not used
             asm.helper(Helper.KTIME_GET_NS)
         some, done = asm.block("varbit.some"), asm.block("varbit.done")
         b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)

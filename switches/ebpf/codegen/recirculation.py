@@ -23,18 +23,18 @@ from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from mrclab.switches.v1model.program import Program
 
-ROUNDS = 256  # a frame is dropped after it and its originals have entered again 256 times in total
+ROUNDS = 256  # how often a frame, with its originals, may enter again; then the frame is dropped
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
 _LARGEST = 6 * 1024  # maximum number of bytes that can be appended to a frame of 9,216 bytes
-# Offsets of the trailer's fields: reason, session or port, field list, how often the frame has entered, bytes
-# to keep, the length when it was received, and the number of the program that sent it.
+# Offsets of the trailer's fields: reason, session or port, field list, how often the frame has entered again,
+# number of bytes to keep, received length, and number of the program that sent the frame.
 _REASON, _SESSION, _FIELDS, _ROUNDS, _KEEP, _RECEIVED, _PROGRAM, _SPARE = range(0, 32, 4)
 
 
 class EntryReason(IntEnum):
-    """The reason why a frame enters. The numbers are BMv2's instance types; CUT is for a truncated copy."""
+    """Why a frame enters the pipeline. The numbers are BMv2's instance types; CUT is a truncated copy."""
 
     NEW = 0
     INGRESS_CLONE = 1
@@ -47,7 +47,7 @@ class EntryReason(IntEnum):
 def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
     """Add the map with the mark of frames that enter again, and the program's number. Return its index.
 
-    Return None if the program has no such frames. Raise UnsupportedError if its state is too large.
+    Return None if the program has no such frames. Raise UnsupportedError if the program's state is too large.
     """
     if not program_reenters(program):
         return None
@@ -130,7 +130,7 @@ def cut_reentered(
     """Shorten a frame that has entered again to the number of bytes given in its trailer.
 
     Return the present length and the received length. They are equal for a new or a recirculated frame. For
-    the others, the received length is that of the original frame.
+    other frames, the received length is the length of the original frame.
     """
     b = asm.b
     reason = asm.load(asm.at(scratch, layout.trailer + _REASON), 32, 4)
@@ -150,7 +150,7 @@ def _trailer_field(gen: CodegenContext, at: int) -> Value:
 def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
     """Write the code between entry and parser. It clears metadata for frames that enter again.
 
-    Clones of egress and truncated copies skip the parser: they continue in the blocks given as arguments.
+    Egress clones and truncated copies skip the parser: they continue in the blocks given as arguments.
     """
     asm, b = gen.asm, gen.asm.b
     reason = entry_reason(gen)
@@ -270,8 +270,8 @@ def resubmit_if_requested(gen: CodegenContext) -> None:
 def recirculate_if_requested(gen: CodegenContext, length: Value, after: Any) -> None:
     """Write code for the end of the deparser: recirculate the frame (`length` bytes) if requested.
 
-    If `after` is a block, a clone of the frame is sent, and the code continues in `after`. If it is None,
-    the frame itself is sent.
+    If `after` is a block, a clone of the frame is sent, and the code continues in `after`. If `after` is
+    None, the frame itself is sent.
     """
     asm, b = gen.asm, gen.asm.b
     fields = _request(gen, gen.layout.recirculate)

@@ -25,8 +25,8 @@ from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _AT_A_TIME = COPIES // 32
 _REPLICATION = 5  # PKT_INSTANCE_TYPE_REPLICATION
-# Offsets of variables from `Layout.copying` on: the program called itself (0 or 1), the group, the next copy,
-# the payload's offset, the frame's present length, its received length, and its class of service.
+# Offsets of variables, relative to `Layout.copying`: whether the program called itself (0 or 1), the group,
+# number of the next copy, offset of the payload, the frame's present and received length, class of service.
 _CALLED, _GROUP, _NEXT, _PAYLOAD, _LENGTH, _RECEIVED, _CLASS = range(0, 28, 4)
 
 
@@ -43,7 +43,7 @@ class ReplicationMaps:
 
 
 def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
-    """Write a branch: a program that was called by itself makes copies, otherwise it processes a new frame.
+    """Write a branch: if the program has called itself, make copies; otherwise process a new frame.
 
     Return the basic block that makes copies.
     """
@@ -73,7 +73,7 @@ def begin_multicast(gen: CodegenContext) -> None:
 
 
 def begin_clone_session(gen: CodegenContext, maps: ReplicationMaps) -> None:
-    """Write code that starts the copies of a clone, truncated to its session's length. Ends the block."""
+    """Truncate a clone to its session's length and start its copies. This code ends the block."""
     asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
     group = b.or_(session_of(gen), const(32, SESSION))
     asm.store(group, gen.index_key, 4)
@@ -86,7 +86,7 @@ def begin_clone_session(gen: CodegenContext, maps: ReplicationMaps) -> None:
     start = b.block
     b.cbranch(b.icmp_unsigned("==", most, const(32, 0)), go, cut)
     asm.enter(cut)
-    # Keep all valid headers. If the session's length is larger, the rest of it is payload.
+    # Keep all valid headers. If the session's length allows more bytes, keep also a part of the payload.
     headers = valid_bytes(gen)
     keep = b.select(b.icmp_unsigned("<", most, headers), headers, most)
     parsed = asm.load(asm.at(memory, gen.layout.parsed), 32, 4)

@@ -66,7 +66,7 @@ def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], m
     for phi, first in ((index, const(64, 0)), (best, nothing), (best_priority, const(32, 0))):
         phi.add_incoming(first, start)
     cell = asm.at(masks, b.mul(index, const(64, tuple_size(layout.key_size))))
-    # The tuples are sorted by priority: end the loop if no later one can be better. Unused ones have 0.
+    # Tuples are sorted by priority (unused tuples: 0). End the loop if no later tuple can be better.
     b.cbranch(b.icmp_unsigned(">", asm.load(cell, 32, 4), best_priority), test, end)
     asm.enter(test)
     asm.store(asm.load(asm.at(cell, 4), 32, 4), asm.at(memory, base), 4)
@@ -138,7 +138,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
 
 
 def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> tuple[ActionLayout, ...]:
-    """Return the actions of a table with a profile. Their numbers are those in the profile's members."""
+    """Return the actions of a table with a profile. An action has the same number as in the profile."""
     own = {program.actions[a].name: a for a in table.action_ids}
     return tuple(replace(a, id=own[a.name]) for a in profile.actions if a.name in own)
 
@@ -326,7 +326,7 @@ class TableWriter:
         return bits if k.mask is None else self.asm.b.and_(bits, const(bits.type.width, k.mask))
 
     def _look_up(self, table: Table, layout: TableLayout, miss: object) -> Value | None:
-        """Write the look-up. Return the address of the entry's value; jump to `miss` if there is none."""
+        """Write the look-up. Return the address of the entry's value; if no entry matches, jump to `miss`."""
         asm, b, memory = self.asm, self.asm.b, self.gen.machine.scratch
         if layout.kind == "none" or layout.map is None:
             b.branch(miss)

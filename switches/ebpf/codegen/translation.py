@@ -309,7 +309,7 @@ def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) ->
 
 
 def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
-    """Write code after the parser: clones branch off. Later code is for all other frames."""
+    """Write code after the parser that handles clones. Later code is for all other frames."""
     asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
     is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))
@@ -327,7 +327,7 @@ def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | No
 
 
 def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None) -> None:
-    """Write code that sends the frame to a port, with skb->priority `number` if given. Ends the block."""
+    """Send the frame to a port and end the block. If `number` is given, it becomes skb->priority."""
     asm, b = gen.asm, gen.asm.b
     out, send = asm.block("out"), asm.block("send")
     asm.store(port, gen.index_key, 4)
@@ -348,7 +348,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     """Write the egress control for a frame that leaves by `port`."""
     asm, b = gen.asm, gen.asm.b
     gen.set_standard("egress_port", port)
-    gen.set_standard("egress_spec", const(32, 0))  # forget the port that ingress chose; egress may still drop
+    gen.set_standard("egress_spec", const(32, 0))  # forget ingress's port; egress may still drop the frame
     if gen.has_standard("packet_length"):
         gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
     if any(gen.has_standard(name) for name in QUEUE_TIMES):
@@ -408,7 +408,7 @@ def _copies(gen: CodegenContext, port_map: int, copies: ReplicationMaps) -> None
 
 
 def _send_cut(copy: CodegenContext, length: Value, port: Value, number: Value, after: Any) -> None:
-    """Write code that sends a truncated copy by `reinject`: the frame keeps its length for other copies."""
+    """Send a truncated copy by `reinject`. The frame itself keeps its length for the other copies."""
     asm, b = copy.asm, copy.asm.b
     keep = truncated_length(copy)
     shorter, whole = asm.block("copy.cut"), asm.block("copy.whole")

@@ -100,7 +100,7 @@ class Arbiter:
         return [p for role in self._roles.values() if (p := role.primary) is not None]
 
     def check(self, role: str, message: p4r.Uint128) -> None:
-        """Raise P4RuntimeError if a message's election id is not that of the role's primary.
+        """Raise P4RuntimeError if a message's election id is not the id of the role's primary.
 
         The code is NOT_FOUND if the role has no clients, else PERMISSION_DENIED.
         """
@@ -116,7 +116,7 @@ class Arbiter:
         update.device_id = self.device_id
         if client.role:
             update.role.name = client.role
-        # Report the highest id that the role has seen: a backup needs a higher one to become primary.
+        # Report the highest id that the role has seen: a backup needs a higher id to become primary.
         if role.highest != NOBODY:
             update.election_id.high, update.election_id.low = role.highest
         if role.primary is client:

@@ -42,7 +42,7 @@ from mrclab.switches.spec import SwitchSpec
 
 FEW_CHANGES = 16
 MOST_ENTITY_BYTES = 128 << 10
-"""Size limit of an entity in a request. It is larger than any key, but many entities fit into memory."""
+"""Size limit of an entity in a request: larger than any key, but small enough for many entities in memory."""
 
 
 _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
@@ -101,7 +101,7 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 
 
 def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
-    """Return a context for `changes` map updates. If they are few, they run before other processes."""
+    """Return a context for `changes` map updates. Up to FEW_CHANGES updates run before other processes."""
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
     # Many updates program a whole switch. Their time is not measured, so they need no precedence.
@@ -203,7 +203,7 @@ class Device:
         self._kinds = _kinds(config, running)
 
     def commit_saved(self, tc: TrafficControl) -> None:
-        """Start to forward with the saved configuration and its entities. Raise P4RuntimeError if none."""
+        """Forward with the saved configuration and its entities. Raise P4RuntimeError if none is saved."""
         if self._saved is None:
             raise P4RuntimeError(Code.NOT_FOUND, "no saved pipeline config to commit")
         config, running = self._saved
@@ -252,13 +252,13 @@ class Device:
             self.running.datapath.forget_ports()
 
     def programs(self) -> Iterator[Compiled]:
-        """Yield the loaded programs: the one on the ports, and that of a saved configuration."""
+        """Yield the loaded programs: the program on the ports, and the program of a saved configuration."""
         for running in (self.running, self._saved[1] if self._saved else None):
             if running is not None:
                 yield running.datapath.compiled
 
     def configs(self) -> Iterator[Config]:
-        """Yield the configurations: the forwarding one and the saved one, if they exist."""
+        """Yield the forwarding configuration and the saved configuration, if they exist."""
         for config in (self.config, self._saved[0] if self._saved else None):
             if config is not None:
                 yield config
@@ -313,10 +313,10 @@ class Device:
     ) -> WriteResult:
         """Execute updates in order. All are prepared first, so that the map updates take little time.
 
-        If `atomic` is true and an update fails, all are undone, and the others get the error ABORTED. If
-        `at_once` is true, frames must never see only a part of the updates. So raise P4RuntimeError
-        UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given, wait so long
-        between preparation and map updates, and use a CPU without senders (`linux.scheduling.at_its_moment`).
+        If `atomic` is true and an update fails, undo all updates and return the error ABORTED for the others.
+        If `at_once` is true, frames must never see only a part of the updates. So raise P4RuntimeError
+        UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given, wait for this time
+        between preparation and map updates, on a CPU without senders (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -327,7 +327,7 @@ class Device:
             self._join(running, plans)
         changes = [c for p in plans for c in p.tx.changes]
         if changes:
-            # After a pause the first access to a map is slow. Access it now, before the time is measured.
+            # The first access to a map after a long time is slow. Access it now, before the measured part.
             running.touch(changes[0])
         if wait_ns is not None and not any(p.error for p in plans):
             calls = [running.prepared(c) for c in changes]

@@ -59,7 +59,7 @@ class CpuPort:
 
     def _set_up(self) -> None:
         name = self.name.encode()
-        # Disable IPv6, so that the kernel does not send packets by itself (neighbour discovery).
+        # Disable IPv6. Otherwise the kernel sends its neighbour discovery packets to the switch.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{self.name}/disable_ipv6").write_text("1")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:

@@ -1,7 +1,7 @@
 """Programs that clients set: extract the BMv2 JSON from a device config, and compile it.
 
-A device config is the JSON itself, or a protobuf message around it, which older clients send. The switches of
-a process share compiled programs.
+A device config is the JSON itself, or a protobuf message that contains the JSON (from older clients). The
+switches of a process share compiled programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEVICE_DATA = 3  # number of the field with the JSON in p4.tmp.P4DeviceConfig (
 
 
 def json_of(config: bytes) -> bytes:
-    """Return the JSON in a device config. Raise BadInputError if there is none, or it is too large.
+    """Return the JSON in a device config. Raise BadInputError if the JSON is missing or too large.
 
     The server handles no other request at the same time, so this must be fast for every input.
     """
@@ -73,14 +73,14 @@ def _length_delimited(data: bytes, wanted: int) -> bytes | None:
 
 
 SPARE = 2
-"""Number of unused programs that are kept. If a client sets one again, it need not be compiled again."""
+"""Number of unused programs that are kept. If a client sets one of these again, it is not compiled again."""
 
 
 class Programs:
     """A cache of compiled programs, by the hash of their JSON. All switches share one compilation."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # the least recently used is first
+        self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first
 
     async def get(self, data: bytes) -> Compiled:
         """Return the compiled program. Concurrent callers share one compilation. Raise SwitchError."""
@@ -95,7 +95,7 @@ class Programs:
             raise
 
     def release(self, used: Collection[Compiled]) -> list[Compiled]:
-        """Drop and return the programs that no switch has loaded. Keep the last ``SPARE`` of them."""
+        """Drop and return the programs that no switch has loaded. Keep the most recent ``SPARE`` of them."""
         done = {digest: task for digest, task in self._known.items() if task.done() and not task.exception()}
         idle = [digest for digest, task in done.items() if not any(task.result() is c for c in used)]
         return [self._known.pop(digest).result() for digest in idle[:-SPARE]]

@@ -204,12 +204,12 @@ class Schema:
         return next((t for t in self.tables.values() if t.profile is profile), None)
 
     def tables_of(self, table_id: int) -> list[TableSchema]:
-        """Return a table by id, or all tables for 0. Raise P4RuntimeError NOT_FOUND."""
+        """Return a table by id, or all tables if the id is 0. Raise P4RuntimeError NOT_FOUND."""
         return [self.table(table_id)] if table_id else list(self.tables.values())
 
     @staticmethod
     def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
-        """Return the cells that a message names: one, or all without an index. Raise P4RuntimeError."""
+        """Return the cell at a message's index, or all cells if the index is unset. Raise P4RuntimeError."""
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index

@@ -102,7 +102,7 @@ class Session:
             self._report(error)
 
     def _report(self, error: p4r.StreamError) -> None:
-        """Send an error to the client. Drop it if MESSAGES_WAITING messages wait already."""
+        """Send an error to the client. Drop the error if MESSAGES_WAITING messages wait already."""
         if self._client.waiting() < MESSAGES_WAITING:
             self.queue.put_nowait(p4r.StreamMessageResponse(error=error))
 
@@ -151,7 +151,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     """Serve P4Runtime for a set of switches with different device ids.
 
     Create the server in the network namespace of the interfaces. Use it as an asynchronous context manager,
-    or call `start` and `stop`. Raise the BadInputError of `SwitchGroup`.
+    or call `start` and `stop`. Raise BadInputError if `SwitchGroup` does.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self._programs.get(json_of(request.config.p4_device_config))
-        # For a large P4Info both are slow. In threads they do not block other clients.
+        # For a large P4Info both calls are slow. In threads they do not block other clients.
         digest = await asyncio.to_thread(_digest, request.config)
         schema = await asyncio.to_thread(bind, request.config.p4info, compiled)
         device.reachable()  # the device may have been powered off during the `await`
@@ -347,10 +347,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         return p4r.WriteResponse()
 
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
-        """Return entries, defaults and counters, for one entity of the request after another.
+        """Return entries, defaults and counters, in the order of the request's entities.
 
-        The whole answer to an entity is read before it is sent, so that no write changes it halfway. Between
-        two entities the server handles other requests. At most one answer is in memory.
+        The answer for an entity is complete before the server sends it, so no write can change half of it.
+        Between two answers the server handles other requests. Only one answer is in memory at a time.
         """
         try:
             device = self._switches.device(request.device_id)

@@ -28,8 +28,8 @@ from mrclab.switches.spec import SwitchSpec
 log = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 1024
-"""If so many messages wait for a client, further packet-ins and errors to this client are dropped."""
-_FRAMES_AT_ONCE = 64  # after so many frames of a CPU port, the event loop does other work first
+"""Maximum number of messages that wait for a client. Further packet-ins and errors are dropped."""
+_FRAMES_AT_ONCE = 64  # frames read from a CPU port before the event loop does other work
 _SCAN_S = 0.01  # time between two checks for idle entries and digests
 _REST_S = 0.1  # time between two checks if no device has idle timeouts or digests
 
@@ -75,7 +75,7 @@ class SwitchGroup:
         shapes = partial(shapes_of, self.tc)
         self.devices = {s.device_id: Device(self._with_cpu_port(s), self._shared, shapes) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
-        self._booted: dict[int, asyncio.Event] = {}  # for each powered-off device: set when it is on again
+        self._booted: dict[int, asyncio.Event] = {}  # of powered-off devices; set at power-on
         self._watching: asyncio.Task[None] | None = None
 
     def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
@@ -251,7 +251,7 @@ class SwitchGroup:
     def power_on(self, device_ids: Sequence[int]) -> tuple[int, int]:
         """Power on devices again, without a pipeline. Return the times before and after.
 
-        If a device is not off, raise P4RuntimeError. The devices before it in the list are on then.
+        If a device is not off, raise P4RuntimeError. The devices before it in the list stay on.
         """
         before = time.monotonic_ns()
         for device_id in device_ids:
@@ -264,6 +264,6 @@ class SwitchGroup:
         return before, time.monotonic_ns()
 
     async def wait_for_power(self, device_id: int) -> None:
-        """Wait until a device is on. So a client gets no answer from a powered-off switch."""
+        """Wait until a device is on, so that a client gets no answer from a powered-off switch."""
         if device_id in self._booted:
             await self._booted[device_id].wait()

@@ -26,7 +26,7 @@ from mrclab.switches.v1model.program import Program
 # Parts of the verifier's error messages for a program that is too large, or a loop that may be endless.
 _TOO_MUCH = ("too large", "too complex")
 _ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
-_SEARCHED = ("scan", "tuples")  # the look-up of these kinds of tables is a loop, which costs instructions
+_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop: it needs many instructions
 
 
 def new_map(spec: MapSpec) -> Map:
@@ -40,8 +40,8 @@ def new_map(spec: MapSpec) -> Map:
 def _load(code: bytes, name: str, compiled: Compiled) -> int:
     """Load a program into the kernel.
 
-    Raise UnsupportedError, with the loop or the tables, if these are too much for the kernel's verifier.
-    Raise RefusedError, with the place in the P4 program, if the verifier rejects it for another reason.
+    Raise UnsupportedError if a loop or the tables are too much for the kernel's verifier. If the verifier
+    rejects the program for another reason, raise RefusedError with the place in the P4 program.
     """
     try:
         return bpf.load_program(code, name)
@@ -159,7 +159,7 @@ class Datapath:
         self.attached.clear()
 
     def close_descriptors(self) -> None:
-        """Close the descriptors of program and maps. The kernel keeps them as long as they are attached."""
+        """Close the descriptors of program and maps. The kernel keeps an attached program and its maps."""
         for m in self._own:
             m.close()
         self._own.clear()

@@ -14,7 +14,7 @@ LONGEST = 256  # maximum number of messages in a list if the client sets no limi
 
 @dataclass(frozen=True)
 class DigestConfig:
-    """A digest's limits: the wait of a message, the size of a list, and the wait for an acknowledgement."""
+    """A digest's limits: how long a message waits, the size of a list, the wait for an acknowledgement."""
 
     max_timeout_ns: int
     max_list_size: int
@@ -82,7 +82,7 @@ class DigestQueue:
         ]
 
     def acknowledge(self, digest: int, number: int) -> None:
-        """Record that the client has received a list. From now on its messages may be sent again."""
+        """Record that the client has received a list. Messages of this list may be sent again from now on."""
         if digest in self._digests:
             self._digests[digest].sent.pop(number, None)
 

@@ -21,9 +21,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Reference:
-    """A member or a group of an action profile, to which an entry refers in place of an action. `kind` is
-    TO_MEMBER or TO_GROUP, `place` the index in the map. The group of a single entry has no id; `one_shot` is
-    the client's message for it.
+    """A member or a group of an action profile, to which an entry refers in place of an action.
+
+    `kind` is TO_MEMBER or TO_GROUP, `place` an index in the map. A one-shot has the client's message, no id.
     """
 
     kind: int

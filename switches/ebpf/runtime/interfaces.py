@@ -24,7 +24,7 @@ from mrclab.switches.ebpf.plan import Shape
 
 
 class Claims:
-    """Claims on interfaces of this network namespace. As a context manager it releases them at the end."""
+    """Claims on interfaces of this network namespace. The end of a `with` block releases the claims."""
 
     def __init__(self, interfaces: Iterable[str]) -> None:
         """Claim all interfaces. Raise BadInputError if an interface is missing or claimed already."""
@@ -194,7 +194,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
 
 
 def _room(leaf: _Qdisc, rate: int) -> tuple[int | None, int | None]:
-    """Return a queue's depth in frames, or in ns of sending time. None means that there is no such limit."""
+    """Return a queue's limits: in frames, and in ns of sending time. None means that there is no limit."""
     if leaf.kind == "pfifo" and len(leaf.options) >= 4:
         return int(struct.unpack_from("=I", leaf.options)[0]), None
     if leaf.kind == "bfifo" and len(leaf.options) >= 4:
@@ -231,7 +231,7 @@ class QdiscMonitor:
         return self._socket.fileno()
 
     def changes(self) -> set[int] | None:
-        """Return the interfaces with changes since the last call. None means that all may have changed."""
+        """Return the interfaces with changes since the last call. None: any interface may have changed."""
         out: set[int] = set()
         while True:
             try:

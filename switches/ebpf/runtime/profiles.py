@@ -1,9 +1,9 @@
 """Action profiles: members, groups of members, and groups that belong to one entry (one-shots).
 
 A frame should get the same member as in BMv2, so this module numbers members as BMv2 does. The numbers are
-called handles. A new handle is the lowest free number. A member has at least one handle, and as many as its
-largest weight in a group. A member of weight n has n places in a group. The places of a group are sorted by
-handle, and the hash of a frame selects a place.
+called handles. A new handle is the lowest free number. The number of a member's handles is its largest weight
+in any group, but at least 1. A member of weight n has n places in a group. The places of a group are sorted
+by handle, and the hash of a frame selects a place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class InUseError(Exception):
 class Share:
     """A member's weight in a group, and its watch port: if `port` is down, the group omits the member.
 
-    `watch` is that port in the form of the client's message: ("watch", number) or ("watch_port", bytes).
+    `watch` is this port in the form of the client's message: ("watch", number) or ("watch_port", bytes).
     """
 
     weight: int
@@ -297,7 +297,7 @@ class ProfileState:
         return Reference(TO_GROUP, self.group(group_id).place, group_id)
 
     def count(self, reference: Reference, by: int, tx: Transaction) -> None:
-        """Count an entry that now refers to a member or group (`by` is 1), or no longer does (-1)."""
+        """Add `by` to the number of entries that refer to a member or group. `by` is 1 or -1."""
         if reference.one_shot:
             return
         thing: Member | Group

@@ -19,7 +19,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Replica:
-    """A copy: its egress port, its `egress_rid`, and backups, which replace it if the port is down."""
+    """A copy: its egress port, its `egress_rid`, and the backup copies to use if the port is down."""
 
     port: int
     instance: int
@@ -54,7 +54,7 @@ def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
 
 
 class ReplicationState:
-    """Groups by number; sessions if `base` is SESSION. A change adds its map updates to a transaction."""
+    """Groups, or sessions if `base` is SESSION, by number. A change adds its map updates to a transaction."""
 
     def __init__(self, map_index: int | None, is_up: Callable[[int], bool], base: int = 0) -> None:
         self.map = map_index

@@ -69,7 +69,7 @@ Step = tuple[str, ParserPosition]
 
 
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
-    """Return the steps of the parser: each state with a position at which it is entered, and its next steps.
+    """Return the parser's steps, each with its next steps. A step is a state and the position at its start.
 
     If `folded` is true, offsets are known only at run time, so that positions differ only in stack elements.
     Return None if there are more than `limit` steps.

@@ -46,7 +46,7 @@ _HEADER_WRITERS = {
 
 
 _WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # these may use all fields of a header
-RESULTS = {"execute_meter": 2}  # index of the argument that a statement writes, if it is not 0
+RESULTS = {"execute_meter": 2}  # index of the argument that a statement writes, if the index is not 0
 
 
 def operands(expr: Expr | None) -> Iterator[Expr]:
@@ -89,7 +89,7 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
             for a in p.args:
                 if isinstance(a, Name):
                     usage.whole |= set(program.named(a))
-        # The written field is a statement's first argument, or see RESULTS. Other arguments are read.
+        # A statement writes its first argument, or the argument given in RESULTS, and reads the others.
         at = RESULTS.get(p.op, 0)
         if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
             usage.written.add(target)
@@ -214,7 +214,7 @@ class Layout:
     cut: int  # 4 bytes: the length that truncate() has set, plus 1; 0 without truncate()
     zeroed: int  # the bytes before this offset are cleared for every frame
     parsed: int  # 4 bytes: the offset of the payload in the frame
-    base: int  # 4 bytes: sum of the passed lengths that are known only at run time (in the parser)
+    base: int  # 4 bytes, in the parser: sum of the extracted lengths that are known only at run time
     length: int  # 4 bytes: packet_length, updated when headers are added or removed
     key: int  # the key of a table look-up
     buffer: int  # CHUNK bytes for the payload while it is moved or summed
@@ -256,7 +256,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
     slots: dict[FieldRef, Slot] = {}
     at = 0
     sized = [(slot_size(program.field(r).width), r) for r in refs]
-    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # the largest first, so that all are aligned
+    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # the largest slots first, to align all
         slots[ref] = Slot(at, size)
         at += size
     wire = [h for h in program.headers.values() if not h.metadata]

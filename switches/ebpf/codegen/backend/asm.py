@@ -3,7 +3,7 @@
 This module only uses `llvmlite.ir`, which writes text. The LLVM library itself is loaded only in the worker
 process, so that the server does not keep it in memory.
 
-Places are numbered, and each instruction gets the number of its place as its line in the debug information.
+Each place has a number. In the debug information, this number is the line of the instructions of the place.
 LLVM writes the line of each BPF instruction into the section `.BTF.ext` (Documentation/bpf/btf.rst of the
 kernel). If the kernel's verifier rejects an instruction, the error message names its place.
 """
@@ -109,7 +109,7 @@ I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()
 Value = Any  # a value of llvmlite, which has no type annotations
 
-_AT_ONCE = 512  # bytes that are zeroed in a row: for more than 1,024, LLVM calls memset(), which BPF lacks
+_AT_ONCE = 512  # bytes that are zeroed at once: for more than 1,024, LLVM calls memset(), which BPF lacks
 
 
 class Helper(IntEnum):
@@ -136,7 +136,7 @@ class Helper(IntEnum):
 
 @dataclass
 class MapPool:
-    """The maps of a program, collected while its code is written. The position in `specs` is the index."""
+    """The maps of a program, collected while code is written. A map's index is its position in `specs`."""
 
     specs: list[MapSpec] = field(default_factory=list)
 
@@ -201,7 +201,7 @@ class Asm:
         )
 
     def forget(self, value: Value) -> Value:
-        """Return an i64 unchanged, but hide its value from LLVM, which then keeps later range checks."""
+        """Return an i64 unchanged, but hide its value from LLVM, so that LLVM keeps later range checks."""
         return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
 
     def here(self, value: Value) -> Value:
@@ -283,7 +283,7 @@ class Asm:
 
 
 class _Callee:
-    """The number of a helper function in the form of a function, which llvmlite expects in a call."""
+    """A helper function, known only by its number, as an object that llvmlite can call."""
 
     def __init__(self, number: int, signature: Any) -> None:
         self.function_type = signature

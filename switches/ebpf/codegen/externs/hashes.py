@@ -1,9 +1,9 @@
 """Write the code of hashes and checksums.
 
 A hash's input contains only fields of valid headers. If a header is not valid, the rest of the input shifts
-by the header's length. A shift by whole bytes needs only a branch. For a shift by a number of bits, the code
-of the rest is written twice, with and without the header. Checksums are verified after the parser and
-updated before the deparser, in the order of the program.
+by the header's length. If this length is in whole bytes, a branch is enough. Otherwise the code of the rest
+is written twice: for a valid and for an invalid header. Checksums are verified after the parser and updated
+before the deparser, in the order of the program.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mrclab.switches.v1model.declarations import Bits, Calculation, Checksum
 from mrclab.switches.v1model.expressions import Const, FieldRef, Name, Primitive
 from mrclab.switches.v1model.program import Program
 
-_CHUNK = 48  # bits of a field that are processed at a time. With up to 7 earlier bits they fit a register.
+_CHUNK = 48  # bits of a field that are processed at a time: with up to 7 older bits, they fit into a register
 _SLICES = 8  # bytes that one round of a CRC processes
-_SHIFTS = 4  # maximum number of headers that are not whole bytes: each doubles the code of the rest
+_SHIFTS = 4  # maximum number of headers that are not whole bytes: each doubles the code that follows
 
 State = tuple[Value, ...]
 
 
 def crc_tables(kind: Crc) -> bytes:
-    """Return 8 tables of 32-bit numbers. Table k has the CRC remainder of each byte and k zero bytes."""
+    """Return 8 tables: table k has, for each byte, the 32-bit CRC of this byte followed by k zero bytes."""
     top, mask = 1 << (kind.width - 1), (1 << kind.width) - 1
     low = int(f"{kind.polynomial:0{kind.width}b}"[::-1], 2)
 
@@ -149,7 +149,7 @@ class _WordSink:
 
 
 class _IdentitySink:
-    """A hash that is the first eight bytes as a number. State: (number, count of its bytes)."""
+    """A hash that returns its first eight input bytes as a number. State: (number, count of the bytes)."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
@@ -216,7 +216,7 @@ def _runs(program: Program, calculation: Calculation) -> list[_Run]:
 
 
 def _used_at(program: Program, calculation: Calculation) -> str:
-    """Return the source line of the first statement that uses a calculation which has no line itself."""
+    """Return the source line of a calculation's first use, for a calculation without a source line."""
     for action in program.actions.values():
         for primitive in action.primitives:
             if Name("calculation", calculation.name) in primitive.args:
@@ -362,7 +362,7 @@ def write_hash(gen: CodegenContext, e: Evaluator, p: Primitive) -> None:
 
 
 def verify_checksums(gen: CodegenContext) -> None:
-    """Write code that sets checksum_error if a checksum is wrong. Programs without this field need none."""
+    """Write code that sets checksum_error if a checksum is wrong. If this field is unused, write nothing."""
     if not gen.has_standard("checksum_error"):
         return
     asm, b = gen.asm, gen.asm.b
@@ -386,7 +386,7 @@ def verify_checksums(gen: CodegenContext) -> None:
 
 
 def update_checksums(gen: CodegenContext) -> None:
-    """Write code that updates each checksum whose condition is true. As in BMv2, also in invalid headers."""
+    """Write code that updates checksums whose condition is true. As in BMv2, headers may be invalid."""
     asm, b = gen.asm, gen.asm.b
     for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")

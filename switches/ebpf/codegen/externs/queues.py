@@ -2,8 +2,8 @@
 
 The program runs before the kernel's queue and cannot read its state. But it can compute when a frame will
 leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
-`switches/ebpf/runtime/interfaces.py`). It stores this time for the last 1,024 frames. A frame still waits if
-its time is in the future. Frames that other programs send over the port are not counted.
+`switches/ebpf/runtime/interfaces.py`). The program stores this time for the last 1,024 frames. A frame still
+waits if its time is in the future. Frames that other programs send over the port are not counted.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
 
 
 def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
-    """Return the number of frames that have not left yet. Frames leave in order, so use a binary search.
+    """Return the number of frames in the queue. Frames leave in order, so use a binary search.
 
     The code has no branches, because the kernel's verifier would check every path through them.
     """

@@ -23,7 +23,7 @@ _DEFAULT_SIZE = 1024  # number of members if the program does not set a size
 
 
 def layout_profile(program: Program, profile: ActionProfile, pool: MapPool) -> ProfileLayout:
-    """Lay out an action profile. Raise UnsupportedError if its tables have different actions of one name."""
+    """Lay out an action profile. Raise UnsupportedError if different actions have the same name."""
     users = [t for t in program.tables() if t.profile == profile.name]
     by_name: dict[str, Action] = {}
     for table in users:

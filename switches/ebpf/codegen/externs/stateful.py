@@ -3,7 +3,7 @@
 A meter is the two-rate three-colour marker of RFC 2698, colour-blind. Each cell has two token buckets, one
 for the peak rate and one for the committed rate. If the peak bucket has too few tokens, the frame is red and
 takes no tokens. If only the committed bucket has too few, the frame is yellow and takes peak tokens only.
-Otherwise it is green and takes both. If a cell is not configured, every frame is green.
+Otherwise the frame is green and takes tokens of both buckets. Without configuration, every frame is green.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mrclab.switches.v1model.expressions import Expr, FieldRef, Name, Primitive,
 
 GREEN, YELLOW, RED = 0, 1, 2
 _SECOND = 10**9
-_AGES = 1 << 28  # seconds: a longer pause counts as this. Every bucket is full by then; nothing overflows.
+_AGES = 1 << 28  # limit of the elapsed seconds, so that no number overflows; every bucket is full by then
 
 
 def layout_meter(meter: MeterArray, size: int, pool: MapPool) -> MeterLayout:
@@ -62,7 +62,7 @@ def execute_meter(
     index = asm.fit(index, max(index.type.width, 32))
     b.cbranch(b.icmp_unsigned("<", index, const(index.type.width, meter.size)), inside, done)
     asm.enter(inside)
-    now = asm.helper(Helper.KTIME_GET_NS)  # before the lock: under it no helper function can be called
+    now = asm.helper(Helper.KTIME_GET_NS)  # no helper function can be called while the lock is held
     asm.store(asm.fit(index, 32), gen.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), gen.index_key)
     b.cbranch(asm.is_null(cell), done, found)
@@ -168,7 +168,7 @@ class RegisterStatements:
         self.gen.machine.write(target, asm.fit(value, self.gen.program.field(target).width), p.source)
 
     def write(self, e: Evaluator, p: Primitive) -> None:
-        """Write code that writes a cell. If the index is outside the array, it does nothing."""
+        """Write code that writes a cell. If the index is outside the array, nothing is written."""
         asm, b = self.asm, self.asm.b
         width, bits, inside, cell = self._cell(e, p.args[0], p.args[1])
         value = asm.fit(e.value(p.args[2], width), bits)

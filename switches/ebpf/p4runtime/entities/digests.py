@@ -46,7 +46,7 @@ class DigestEntries:
         tx.on_undo(lambda: self.queue.configure(number, before))
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the configuration of one digest, or of all digests that have one."""
+        """Yield the configuration of one digest, or of all configured digests."""
         wanted = entity.digest_entry.digest_id
         if wanted and wanted not in self.schema.digests:
             raise P4RuntimeError(Code.NOT_FOUND, f"no digest {wanted}")

@@ -204,7 +204,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Undo a transaction, including its first `done` map updates (None: all of them)."""
+        """Undo a transaction, including its first `done` map updates. None: undo all map updates."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
@@ -227,7 +227,7 @@ class Running:
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
     """Yield, for each kind of entity, the type of update and the read request that copy its entities.
 
-    An entity can refer to others, so their kinds come first: for instance members before table entries.
+    If entities of one kind refer to another kind, the other kind comes first: members before table entries.
     """
     insert, modify = p4r.Update.INSERT, p4r.Update.MODIFY
     for kind, name in (
@@ -253,7 +253,7 @@ def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
 
 
 def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running: Running) -> None:
-    """Copy all entities of `old` to `new`, the entities of `running`. Raise P4RuntimeError if one fails."""
+    """Copy all entities of `old` to `new`, which belongs to `running`. Raise P4RuntimeError if this fails."""
     for kind, wanted in _wanted():
         name = wanted.WhichOneof("entity")
         assert name is not None
@@ -268,7 +268,7 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
 
 
 def _differs(entity: p4r.Entity, there: Entities) -> bool:
-    """Return True if an entity must be copied: a new program does not have the same one already."""
+    """Return True if an entity must be copied: the new program does not have an equal entity."""
     if entity.table_entry.is_default_action:
         key = p4r.Entity()
         key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True

@@ -254,7 +254,7 @@ class TableEntries:
         return index, cells, cell
 
     def meter_of(self, message: p4r.TableEntry) -> tuple[MeterState, int]:
-        """Return the meter and the cell of an entry or a default entry. Raise P4RuntimeError if none."""
+        """Return meter and cell of an entry or default entry. Raise P4RuntimeError if there is no meter."""
         table = self.schema.table(message.table_id)
         if message.is_default_action:
             meters, cell = self.running.default_meters, 0
