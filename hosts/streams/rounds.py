@@ -50,7 +50,6 @@ class Connection:
 
     def __init__(self, qpn: int) -> None:
         self.qpn = qpn
-        self.peer = ""
         self.sender: StreamSender | None = None
         self.receiver: StreamReceiver | None = None
 
