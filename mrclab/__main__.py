@@ -1,7 +1,7 @@
 """The entry point of ``mrclab`` and ``python -m mrclab``.
 
-It sets the signal handlers before it imports the commands, which can take a second. So a signal in this
-second ends the program with a message of one line.
+It sets the signal handlers before it imports the commands, because their import can take a second. So a
+signal in this second ends the program with a message of one line.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def chakra(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print a trace's numbers. Raise InputError if a file is no trace or does not fit the other files."""
+    """Print a trace's ranks, messages, bytes and times. Raise InputError if the files are not valid."""
     if args.ranks < 0 or not 1 <= args.ranks_per_host <= MAX_RANKS_PER_HOST:
         raise InputError(f"--ranks is 0 or more, --ranks-per-host 1 to {MAX_RANKS_PER_HOST}")
     found = summary_of(source_of(trace_source(args.path, args.groups, args.ranks)), {}, args.ranks_per_host)

@@ -212,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
 def carry_out(args: argparse.Namespace) -> int:
     """Import a parsed command's function, call it, and return its exit code.
 
-    Raise MachineError if the command needs Linux and the system is another one.
+    Raise MachineError if the command needs Linux and this system is not Linux.
     """
     command = next(each for each in COMMANDS if each.name == args.command)
     if command.linux:
@@ -255,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # escape what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # escape characters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
         _require_utf8(sys.argv[1:] if argv is None else argv)

@@ -1,4 +1,4 @@
-"""``mrclab compare A B ...``: compare two runs with the size of each difference, or several in columns."""
+"""``mrclab compare A B ...``: compare two runs and their differences, or show several runs in columns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _csv(rows: Sequence[dict[str, Any]], runs: dict[str, dict[str, Any]]) -> None:
-    """Print one CSV line for each row: both directories, the values, and the interval's two ends."""
+    """Print one CSV line for each row: both directories, the values, the ends of the ratio's interval."""
     names = [name for name in rows[0] if name != _LIST]
     columns = ["directory_a", "directory_b", *names, "ratio_low", "ratio_high"]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")

@@ -17,8 +17,8 @@ TIMEOUT_S = 60.0
 def call(names: Names, do: str, **arguments: Any) -> dict[str, Any]:
     """Send a request to the running testbed and return its answer.
 
-    Raise InputError if no testbed is up or it refuses the request. Raise MachineError if the machine lacks
-    something that the request needs, and RequestFailedError if the testbed fails to carry it out.
+    Raise InputError if no testbed is up or the testbed refuses the request. Raise MachineError if the machine
+    lacks something that the request needs, and RequestFailedError if the request fails in the testbed.
     """
     found = state.require(names)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -1,8 +1,8 @@
-"""The daemon that ``mrclab up`` leaves running. It owns the lab and answers requests on a socket.
+"""The daemon that ``mrclab up`` starts. It owns the lab and answers requests on a socket.
 
-Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD [PROGRAM]``. It writes its progress to
-the status descriptor, one JSON object per line. ``say`` is a line for the user. The last object is ``ready``,
-or an error as in `mrclab.linux.requests`. On SIGTERM the daemon takes the lab down.
+The command is ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD [PROGRAM]``. The daemon writes its
+progress to the status descriptor, one JSON object per line. An object ``say`` has a line for the user. The
+last object is ``ready``, or an error as in `mrclab.linux.requests`. On SIGTERM the daemon takes the lab down.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Daemon:
     def _status(self, request: Request) -> dict[str, Any]:
         lab = self._lab
         counters = lab.controller.counters()
-        # Comparing all table entries takes longer than reading counters, so `status --watch` omits it.
+        # Comparing all table entries is slower than reading counters, so `status --watch` does not compare.
         drifts = {d.switch: str(d) for d in (lab.controller.verify() if request.get("verify", True) else ())}
         return {
             "t_ns": time.monotonic_ns(),
@@ -126,7 +126,7 @@ class Daemon:
         return asdict(self._lab.faults.apply(fault))
 
     def _counters(self, request: Request) -> dict[str, Any]:
-        """Return the counters of one switch, which is faster than "status". None if the switch is off."""
+        """Return the counters of one switch (None if it is off). This is faster than the request "status"."""
         name = request["switch"]
         if name not in {switch.name for switch in self._lab.fabric.switches}:
             raise InputError(f"no switch '{name}' in {self._lab.fabric.name}")
@@ -181,7 +181,7 @@ class _Client:
 
 
 def serve(lab: Lab, listener: socket.socket) -> None:
-    """Answer requests until a "down" request. A slow client does not delay the others."""
+    """Answer requests until a "down" request. A slow client does not delay other clients."""
     daemon = Daemon(lab)
     clients: dict[int, _Client] = {}
     with selectors.DefaultSelector() as selector:

@@ -43,7 +43,7 @@ def live(args: argparse.Namespace) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out ``mrclab exec``, on one host or on all, with or without a recording."""
+    """Carry out ``mrclab exec``, on one host or on all hosts, with or without a recording."""
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if args.all:
         from mrclab.exec import run_everywhere

@@ -1,4 +1,4 @@
-"""``mrclab exec``: run a program on one host or on all, with the host's NIC ``mrc0``.
+"""``mrclab exec``: run a program on one host or on all hosts, with the host's NIC ``mrc0``.
 
 The program's requests to the NIC can be recorded. With --all, each process has its rank, the number of ranks
 and the first host's address in the environment variables of PyTorch (such as RANK) and Open MPI.
@@ -90,8 +90,8 @@ def _prepend(environment: dict[str, str], name: str, value: str) -> None:
 def record_program(host: str | None, words: list[str], user: str | None, file: Path) -> int:
     """Run a program on a host. Return its exit code, or 128 plus the signal's number if a signal ended it.
 
-    During this time, write the requests of the host's programs to its NIC into ``file``. Raise InputError if
-    the host, user or program is unknown, or the file cannot be written.
+    While the program runs, write all requests of the host's programs to the NIC into ``file``. Raise
+    InputError if the host, user or program is unknown, or the file cannot be written.
     """
     host, network, _ = checked(host, words, user, "--record FILE h0 -- ib_write_bw")
     libraries()
@@ -119,7 +119,7 @@ def _run(argv: list[str]) -> int:
 
 
 def part(file: Path, host: str) -> Path:
-    """Return the file that holds one host's part of a recording."""
+    """Return the path of the file with one host's part of a recording."""
     return file.with_name(f"{file.name}.{host}")
 
 
@@ -157,10 +157,10 @@ def rank_environment(fabric: Fabric, rank: int) -> dict[str, str]:
 
 
 def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = None) -> int:
-    """Run a program on every host. Return 0 after all have succeeded.
+    """Run a program on every host. Return 0 after all programs have succeeded.
 
-    If a program fails, end the others and return its exit code, or 128 plus the signal's number if a signal
-    ended it. If ``file`` is given, write the requests of all programs to their NICs into it.
+    If a program fails, end the other programs. Return the failed program's exit code, or 128 plus the
+    signal's number if a signal ended it. If ``file`` is given, write all programs' requests to NICs into it.
     """
     if not words:
         raise InputError("exec needs a program: mrclab exec --all -- PROGRAM")

@@ -1,4 +1,4 @@
-"""``mrclab exercise``: run one exercise of a P4 course on mrclab's switches, or all with a result table."""
+"""``mrclab exercise``: run one exercise of a P4 course on mrclab's switches, or run all and print a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mrclab.testbed.doctor import require_machine
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
-    """Bring an exercise up, open Mininet's command line, and take the exercise down when the user leaves it.
+    """Bring an exercise up, open Mininet's command line, and take the exercise down at the end.
 
     If programs are not compiled yet and p4c is on PATH, compile them first. Write no file into ``directory``.
     """
@@ -60,7 +60,7 @@ def _tell(up: Exercise) -> None:
 
 
 def exercise_all(course: Path, target: str) -> int:
-    """Bring up each exercise of a course, as given and with its solution; print a table of the results.
+    """Bring up each exercise of a course, with the given files and with its solution; print a table.
 
     Return 0 if every solution came up, otherwise 1. Raise InputError or MachineError as `exercise` does.
     """
@@ -83,7 +83,7 @@ def exercise_all(course: Path, target: str) -> int:
 
 
 def outcome(case: Case, solved: bool, target: str, compiler: bool) -> tuple[bool, str]:
-    """Run an exercise, as given or with its solution. Return whether it came up, and the result as text."""
+    """Run an exercise with the given files or its solution. Return (True if it came up, result as text)."""
     with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as scratch:
         try:
             here = staged(case, solved, Path(scratch) / case.name)

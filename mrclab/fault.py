@@ -21,7 +21,7 @@ from mrclab.topologies.units import option_value, time_ns
 
 
 def fault(args: argparse.Namespace) -> int:
-    """Make a fault, or list the kinds of faults if none is named. Raise InputError if it is not valid."""
+    """Make a fault. If no kind is named, list the kinds of faults. Raise InputError on bad input."""
     if args.kind is None:
         terminal().print(_kinds())
         return 0
@@ -41,7 +41,7 @@ def fault(args: argparse.Namespace) -> int:
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Undo a fault, or all faults. Raise InputError if there is none."""
+    """Undo a fault, or all faults. Raise InputError if there is no such fault."""
     if (args.where is None) != args.all:
         raise InputError("restore what? Give the place of a fault, or --all")
     names = Names.from_environment()

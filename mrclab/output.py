@@ -1,4 +1,4 @@
-"""Result directories: create one, show a run's progress, list their sizes, and remove old ones."""
+"""Result directories: create a directory, show a run's progress, list sizes, and remove old directories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 Step = Callable[[int], None]
 Detail = Callable[[float], str]
 LEAST_ROOM_BYTES = 50_000_000
-"""With less free disk space than this, no run starts: its captures alone would need more."""
+"""The free disk space that a run needs to start. Its captures may need more."""
 LINE_EVERY_S = 10.0
 """The time between two progress lines if the output is no terminal."""
 
@@ -46,7 +46,7 @@ def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
         yield out
     except BaseException:
         for folder in missing:
-            with suppress(OSError):  # the folder is not empty, or is gone already
+            with suppress(OSError):  # the folder is not empty, or does not exist any more
                 folder.rmdir()
         raise
 
@@ -93,7 +93,8 @@ def bytes_text(count: int) -> str:
 def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]:
     """Return a command that runs the scenario again in the same way, from any directory.
 
-    Files have absolute paths. The target has its name, because `auto` may choose another one elsewhere.
+    Files have absolute paths. The target has its real name, because `auto` may choose another target on
+    another machine.
     """
     words = ["mrclab", "run", _whole(SCENARIOS, name), "--target", target_name(scenario.target)]
     topology = scenario.topology if isinstance(scenario.topology, str) else None
@@ -119,7 +120,7 @@ def _whole(shipped: Shipped, name: str) -> str:
 def progress(
     console: Console, what: str, total: int, detail: Detail = lambda _seconds: ""
 ) -> Iterator[tuple[Say, Step]]:
-    """Show the progress. Yield two functions: one prints a line, one takes the number of finished parts.
+    """Show the progress. Yield two functions: print a line, and set the number of finished parts.
 
     A terminal shows a bar. Elsewhere a line is printed every ten seconds and at the end. ``detail`` takes the
     seconds since the start and returns a text about the present part of the work.
@@ -148,7 +149,7 @@ def progress(
 
 
 class _Lines:
-    """Progress as lines for a file or a pipe. Each line is flushed, so that a reader sees it at once."""
+    """Progress as lines for a file or a pipe. Each line is flushed, so that a reader sees it immediately."""
 
     def __init__(self, console: Console, what: str, total: int, detail: Detail) -> None:
         self._console = console
@@ -251,7 +252,7 @@ def find_runs(root: Path) -> list[Kept]:
 
 
 def beyond(runs: Sequence[Kept], keep: int) -> list[Kept]:
-    """Return the runs that are not among the ``keep`` newest of their folder. A folder holds one scenario."""
+    """Return all runs except the ``keep`` newest runs of each folder. A folder has runs of one scenario."""
     folders: dict[Path, list[Kept]] = defaultdict(list)
     for run in runs:
         folders[run.directory.parent].append(run)

@@ -22,15 +22,15 @@ from mrclab.topologies.units import option_value, rate_bps, time_ns
 MAX_SIZE = 1 << 30
 MAX_QPS = 4096
 ALL_SIZES = tuple(1 << n for n in range(1, 24))
-"""perftest's --all: 2 B to 8 MiB."""
+"""The message sizes of perftest's --all: 2 B to 8 MiB."""
 DEFAULT_SIZE = {"write_bw": 65536, "write_lat": 2}
 DEFAULT_ITERATIONS = {"write_bw": 5000, "write_lat": 1000}
 DEFAULT_BYTES = 256 << 20
-"""Without -n, fewer large messages are sent: 5,000 messages of 8 MiB take a software NIC long."""
+"""The most bytes to send without -n. A software NIC would need too long for 5,000 messages of 8 MiB."""
 WARM_UP = 100
 MAX_DURATION_S = 3600
 INTERVAL_S = 1.0
-"""How often a line shows the progress of a measurement of a given time."""
+"""The time between two progress lines, if the measurement has a given duration."""
 MAX_MTU = 4096
 MIB_BITS = 8 << 20
 
@@ -42,12 +42,13 @@ LAT_HEADER = (
 LINE = "-" * 100
 
 DEAD_PEER_RETRIES = 8
-"""Doublings of the ACK timer until a write fails: 4 s in all before the first RTT, and after that a
-thousand times the first timeout, which is four RTTs at least. So a dead network is reported."""
+"""The number of timeouts, each twice as long as the one before, until a write fails. So a dead network is
+reported. Before the first RTT is known, this takes 4 s. Later it takes a thousand times the first timeout,
+which is at least four RTTs."""
 
 
 def perf(args: argparse.Namespace) -> int:
-    """Measure and print. Raise InputError for bad arguments, before anything is started."""
+    """Measure and print the result. Raise InputError for bad arguments, before anything is started."""
     _check(args)
     config = _config(args)
     network = FabricNetwork.attached()
@@ -140,7 +141,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         config["mtu_bytes"] = mtu_bytes
     if find_transport(args.transport).kind == "mrc":
         config["exponential_retries"] = DEAD_PEER_RETRIES
-        # The question is how fast the endpoint's software is, so nothing holds it back unless asked to.
+        # Measure the speed of the endpoint's software: without options, congestion control must not slow it.
         config["congestion"] = args.congestion or "fixed"
         config["path_policy"] = args.path_policy or "rotation"
     if args.rate_limit is not None:
@@ -185,7 +186,7 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
 
 
 def _interval(size: int, before: Sequence[int], elapsed_ns: int, completed: int, *, gbits: bool) -> str:
-    """Return a line on the first host's writes since ``before`` (ns, writes)."""
+    """Return a line about the first host's writes since ``before``, which is (ns, number of writes)."""
     since_ns, count = elapsed_ns - before[0], completed - before[1]
     mib_s = count * size * 1e9 / max(1, since_ns) / (1 << 20)
     rate = f"{mib_s * MIB_BITS / 1e9:.2f} Gb/sec" if gbits else f"{mib_s:.2f} MiB/sec"

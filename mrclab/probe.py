@@ -24,7 +24,7 @@ from mrclab.topologies import Fabric
 
 MAX_COUNT = 100_000
 MOST_PATHS = 32
-"""If there are more paths, only the worst ones are printed."""
+"""The largest number of printed paths. If there are more, only the worst paths are printed."""
 
 
 def probe(args: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _show(console: Console, path: ProbedPath, echoes: list[Echo], sent: int, one
 
 
 def all_paths(found: Sequence[tuple[ProbedPath, Sequence[Echo | None]]], one_clock: bool) -> Group:
-    """Return a row for each path, within 80 columns. If there are very many, only lossy and slow paths."""
+    """Return a row for each path, within 80 columns. If there are many, show only lossy and slow paths."""
     rows = [(path, [echo for echo in echoes if echo is not None], len(echoes)) for path, echoes in found]
     shown = rows
     if len(rows) > MOST_PATHS:
@@ -134,7 +134,7 @@ def _median_us(echoes: Sequence[Echo]) -> float:
 
 
 def _slowest(path: ProbedPath, echoes: Sequence[Echo]) -> str:
-    """Return the step with the longest median time, named by the switch or host at which it ends."""
+    """Return the hop with the longest median time, as text with the switch or host at the end of the hop."""
     steps = [statistics.median(times) for times in zip(*map(since_previous_us, echoes), strict=True)]
     number = max(range(len(steps)), key=steps.__getitem__)
     way = "" if number <= len(path.switches) // 2 else " back"

@@ -1,4 +1,4 @@
-"""``mrclab profile``: show and change the profiles of NICs while they work on the running fabric.
+"""``mrclab profile``: show and change the profiles of NICs (EVs, congestion control) on the running fabric.
 
 Each process with a NIC has a socket in its host's namespace (`mrclab.hosts.profile_socket`). A request is
 sent to the sockets of all chosen hosts.
@@ -27,7 +27,7 @@ Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def profile(args: argparse.Namespace) -> int:
-    """Show or change profiles. Return 2 if a request failed, even in part. Raise InputError on bad input."""
+    """Show or change profiles. Return 2 if a NIC reports an error. Raise InputError on bad input."""
     request = _request(args)
     network = FabricNetwork.attached()
     known = [host.name for host in network.fabric.hosts]

@@ -18,8 +18,8 @@ INDEX = "index.html"
 def report(args: argparse.Namespace) -> int:
     """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
-    If one of several directories has no result, skip it with a line on stderr. Raise InputError if all lack
-    one.
+    If one of several directories has no result, skip it with a line on stderr. Raise InputError if no
+    directory has a result.
     """
     console = terminal(soft_wrap=True)
     runs = [Path(directory) for directory in args.directories]

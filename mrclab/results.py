@@ -40,7 +40,7 @@ PACKET_COLUMNS = (*_KEY, "host", *(PACKET.names or ()), "is_data")
 
 @dataclass(frozen=True)
 class Results:
-    """One run. ``result`` is result.json's content. Frames come from it and from files next to it."""
+    """One run. ``result`` is the content of result.json. Frames come from files of the run."""
 
     directory: Path
     result: Mapping[str, Any]
@@ -138,22 +138,22 @@ class ManyResults:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """See Results."""
+        """The measured faults of all runs, one row each."""
         return self._joined("trials")
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """See Results."""
+        """The values of all metrics of all runs."""
         return self._joined("samples")
 
     @cached_property
     def series(self) -> pd.DataFrame:
-        """See Results."""
+        """Delivered bytes and lost packets of all runs, in bins of time."""
         return self._joined("series")
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """See Results."""
+        """The logged events of all runs."""
         return self._joined("events")
 
     def _joined(self, name: str) -> pd.DataFrame:
@@ -176,7 +176,7 @@ def load_many(directories: Sequence[Path | str] | Mapping[str, Path | str]) -> M
 
 
 def load(directory: Path | str) -> Results:
-    """Return the results in a directory. Raise InputError if there are none, or they are damaged.
+    """Return the results in a directory. Raise InputError if it has no results, or if they are damaged.
 
     Packets and events are read at their first use, because captures and logs may be large.
     """

@@ -33,14 +33,14 @@ def listed_figures() -> tuple[str, ...]:
 
 
 def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
-    """Return the arguments for one figure. If the figure is simulated in any case, drop the target."""
+    """Return the arguments for one figure. If the figure only runs in the simulator, drop the target."""
     if args.target is None or load_scenario(name).target != SIMULATED:
         return args
     return argparse.Namespace(**{**vars(args), "target": None})
 
 
 def run_figures(args: argparse.Namespace) -> int:
-    """Run the scenarios of all figures and write ``index.html``. If one fails, run the rest and return 1.
+    """Run the scenarios of all figures and write ``index.html``. Return 1 if a scenario failed.
 
     All scenarios are checked before the first one runs. Raise InputError or MachineError if a check fails.
     """

@@ -1,4 +1,4 @@
-"""Run several repetitions of a scenario in virtual time at once, each in a separate process.
+"""Run several repetitions of a scenario at the same time, in virtual time, each in a separate process.
 
 A repetition depends only on its scenario, transport and number, so one process would give the same results.
 """
@@ -28,7 +28,7 @@ AFTERWARDS = "mrclab.experiments.report.write"
 """The module that writes the report. Its import takes seconds, so this process does it while workers run."""
 
 MOST_PARTS = 4
-"""The most processes that draw pictures: a run has few pictures."""
+"""The largest number of processes that draw pictures, because a run has few pictures."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run_in_processes(
 ) -> None:
     """Run all repetitions of a scenario like the engine's `run_scenario`, ``workers.count`` at a time.
 
-    The workers end with the run. Trials are counted when their repetition is done. Raise InputError if a
+    The workers end when the run ends. Trials are counted when their repetition is done. Raise InputError if a
     transport or the workload cannot be simulated, and MachineError if a process dies.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
@@ -118,16 +118,17 @@ def _run_all(
 
 
 def longest(waiting: Sequence[Part], took_s: Mapping[int, float]) -> Part:
-    """Return the part to run next: one of the slowest transport, so that no slow part is left for the end.
+    """Return the part to run next: a part of the slowest transport, so that slow parts do not run last.
 
-    ``took_s`` has the seconds of each transport that has run. A transport without a time counts as slowest.
+    ``took_s`` has the duration, s, of a part of each transport. A transport without a duration counts as the
+    slowest.
     """
     return max(waiting, key=lambda part: took_s.get(part.place, math.inf))
 
 
 def draw_in_processes(jobs: int, directory: Path, result: Mapping[str, Any]) -> None:
-    """Draw a result's pictures like `draw_all`, in ``jobs`` processes. Raise MachineError if one dies."""
-    from mrclab.experiments.report.pictures import draw_all  # late: this import is slow
+    """Draw a result's pictures like `draw_all`, in several processes. Raise MachineError if one dies."""
+    from mrclab.experiments.report.pictures import draw_all  # imported here because the import is slow
 
     parts = min(jobs, MOST_PARTS)
     try:

@@ -29,7 +29,7 @@ from mrclab.workers import copies
 def run_scenario(args: argparse.Namespace) -> int:
     """Run the scenario that the arguments name, or print its plan if ``--dry-run``."""
     scenario = scenario_of(args, args.scenario)
-    # Imported late because it loads numpy: bad input must be rejected without this delay.
+    # Imported only here, because it loads numpy, which is slow: errors in the input must appear quickly.
     from mrclab.experiments.spec.plan import plan_text
 
     plan = plan_text(scenario)
@@ -90,7 +90,7 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return the settings in JSON types, without target and topology, which have several spellings."""
+    """Return the settings in JSON types, except target and topology, which have several spellings."""
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 
@@ -117,7 +117,7 @@ def require(scenario: Scenario) -> None:
 
 
 def require_jobs(jobs: int, scenario: Scenario) -> None:
-    """Check the number of repetitions at a time. Raise InputError if it is not possible."""
+    """Raise InputError if ``jobs`` (the number of repetitions at a time) is not possible."""
     if jobs < 1:
         raise InputError(f"--jobs: {jobs} repetitions at a time: give 1 or more")
     if jobs > 1 and scenario.target != SIMULATED:
@@ -190,7 +190,7 @@ def _detail_of(scenario: Scenario, out: Path) -> Detail:
 
 
 def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
-    """Return the scenario, slowed if this machine needs it. After an error, remove the new directory."""
+    """Return the scenario, in slow motion if this machine is too slow. On an error, remove the directory."""
     if scenario.target == SIMULATED:
         return scenario
     from mrclab.experiments.live.calibration import calibrated, needs_calibration
@@ -218,8 +218,8 @@ def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
 
 
 def _show(out: Path, jobs: int = 1) -> None:
-    """Write the files that show a result. With several jobs, as many processes draw the pictures."""
-    # Imported late, because it takes seconds: in this time, worker processes already work.
+    """Write the files that show a result. If ``jobs`` is above 1, ``jobs`` processes draw the pictures."""
+    # Not imported at the top, because it takes seconds. With several jobs, it is imported while workers run.
     from mrclab.experiments.report.write import write_all
 
     if jobs > 1:
@@ -233,7 +233,7 @@ def _show(out: Path, jobs: int = 1) -> None:
 def _run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool, jobs: int
 ) -> dict[str, Any]:
-    """Do the work of ``run_and_report``. Any signal raises an exception here."""
+    """Do the work of ``run_and_report``. A signal raises an exception in this function."""
     from mrclab.experiments.live.system import describe_system
     from mrclab.experiments.report.build import Run, build, load_repetitions, save_run, save_unfinished
     from mrclab.experiments.result.file import save_result

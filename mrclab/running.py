@@ -1,7 +1,7 @@
-"""Commands for this machine and the testbed that stays up: up, down, cli, clean, doctor.
+"""Commands for this machine and its testbed: up, down, cli, clean, doctor.
 
-As a program (``python -m mrclab.running PREFIX STATE_DIR RUN_ID``) this module takes the testbed of a run
-down. `down_if_killed` starts it in a watchdog process.
+As a program (``python -m mrclab.running PREFIX STATE_DIR RUN_ID``), this module takes down the testbed of a
+run. `down_if_killed` starts this program in a watchdog process.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def down(args: argparse.Namespace) -> int:
 
 
 def take_down(*, force: bool = False) -> int:
-    """Take the testbed down. Raise InputError if none runs or, without ``force``, if it has another owner."""
+    """Take the testbed down. Raise InputError if none runs, or if it has another owner and not ``force``."""
     names = Names.from_environment()
     found = require_ours(names, force=force)
     take(names, found)
@@ -136,14 +136,14 @@ def down_if_killed(names: Names) -> Iterator[None]:
 
 
 def down_after(names: Names, run_id: str) -> None:
-    """Take the testbed of a run down, unless it is gone or a newer testbed is up."""
+    """Take down the testbed of a run. Do nothing if it is already down or a newer testbed is up."""
     found = state.read(names)
     if found is not None and found.run_id == run_id:
         _take_down(names)
 
 
 def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
-    """Let the daemon take its testbed down, and remove the rest. If the daemon is dead, remove everything.
+    """Let the daemon take its testbed down, and remove all remains. If the daemon is dead, remove all parts.
 
     Return the outcome in a few words, and the removed parts.
     """
@@ -173,9 +173,9 @@ def cli(_args: argparse.Namespace) -> int:
 
 
 def clean(args: argparse.Namespace) -> int:
-    """Remove the testbed that is up and the remains of dead ones, and print the removed parts.
+    """Remove the testbed that is up and the remains of dead testbeds. Print the removed parts.
 
-    Raise InputError if the testbed has another owner, unless forced.
+    Raise InputError if the testbed has another owner and ``--force`` is not given.
     """
     require_root("clean")
     names = Names.from_environment()

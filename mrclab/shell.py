@@ -22,8 +22,8 @@ LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 def shell(args: argparse.Namespace) -> int:
     """Open the shell and return its exit code. If standard input is a script, run its lines.
 
-    Raise InputError if no testbed is up or it has no such switch. Raise MachineError if the shell's virtual
-    environment cannot be made.
+    Raise InputError if no testbed is up, or if the testbed has no such switch. Raise MachineError if the
+    shell's virtual environment cannot be made.
     """
     switch: str = args.switch
     names = Names.from_environment()

@@ -22,18 +22,18 @@ PINS = (
     "ipython==7.31.1",
     "jedi==0.17.2",
     "grpcio>=1.60,<2",
-    "setuptools<81",  # later ones lack pkg_resources, which IPython 7 imports
+    "setuptools<81",  # later versions lack pkg_resources, which IPython 7 imports
 )
 
 
 class ShellEnvironmentError(RuntimeError):
-    """The environment cannot be made. The text is one line and says what to do."""
+    """The environment cannot be made. The message is one line and contains advice."""
 
 
 def environment_directory() -> Path:
     """Return the environment's directory. Its name has a hash of the pinned versions.
 
-    It is below MRCLAB_CACHE if that is set, otherwise below the user's cache directory.
+    If MRCLAB_CACHE is set, the directory is in MRCLAB_CACHE, otherwise in the user's cache directory.
     """
     cache = os.environ.get(CACHE_VARIABLE)
     root = (
@@ -47,8 +47,8 @@ def environment_directory() -> Path:
 def shell_python() -> Path:
     """Return the environment's Python. The first call makes the environment (some 15 s, 100 MB, needs PyPI).
 
-    If several processes call this at once, one makes the environment and the others wait. Raise
-    ShellEnvironmentError if it cannot be made.
+    If several processes call this at the same time, one process makes the environment and the others wait.
+    Raise ShellEnvironmentError if the environment cannot be made.
     """
     directory = environment_directory()
     python = directory / "bin" / "python"

@@ -25,7 +25,7 @@ def main() -> None:
     connect = shell.setup
 
     def setup(*args: object, **kwargs: object) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):  # hide the warning that a backup may only read
+        with contextlib.redirect_stdout(io.StringIO()):  # hide the warning that a backup may not write
             connect(*args, **kwargs)
         shell.client.election_id = (election >> 64, election & (1 << 64) - 1)
         print(BANNER.format(switch=switch, device=device, address=address))

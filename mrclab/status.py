@@ -25,9 +25,9 @@ from mrclab.topologies.units import option_value, time_ns
 FILE_WIDTH = 160
 WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5
-"""Lines of the output besides the table of switches."""
+"""The number of output lines that are not in the table of switches."""
 MOST_PORTS = 16
-"""If more ports than this are not up, the others are only counted."""
+"""The largest number of listed ports that are not up. Other ports are only counted."""
 
 
 def status(args: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def _console() -> Console:
 def page(
     answer: dict[str, Any], *, ports: bool = False, sids: bool = False, rows: int | None = None
 ) -> Group:
-    """Return the output of ``status``. If ``rows`` are too few, healthy switches of a tier share one row."""
+    """Return the output of ``status``. If there are too few ``rows``, show one row for each tier."""
     switches = answer["switches"]
     table = _table(switches, answer["ports"])
     if rows is not None and table.row_count + OTHER_ROWS > rows:
@@ -192,7 +192,7 @@ def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
 
 
 def _sids(switches: dict[str, Any]) -> Table:
-    """Return how often each switch used each SID: its own SID, or the SID of the neighbour it sent to."""
+    """Return how often each switch used each SID: the switch's SID, or the SID of the next node."""
     table = Table(box=None, header_style="bold")
     for head in ("switch", "SID", "frames", "bytes"):
         table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")
@@ -237,7 +237,7 @@ def _queues(switches: dict[str, Any]) -> Table | str:
 
 
 def _tiers(switches: dict[str, Any], ports: dict[str, str]) -> Table:
-    """Return one row for each plane and tier, and one for each switch that has a problem."""
+    """Return one row for each plane and tier, and one row for each switch with a problem."""
     table = Table(box=None, header_style="bold")
     for heading in ("switches", "state", "rx frames", "tx frames", "drops"):
         table.add_column(heading, justify="right" if heading.endswith("frames") else "left")

@@ -13,13 +13,13 @@ def terminal(file: IO[str] | None = None, *, width: int | None = None, soft_wrap
     """Return a console on standard output, or on a file, that prints text unchanged.
 
     By default rich treats square brackets as markup and ``:cat:`` as an emoji. But names and descriptions of
-    users may contain both, so this console does neither. Use `rich.text.Text` for styles.
+    users may contain both, so this console prints them unchanged. Use `rich.text.Text` for styles.
     """
     return Console(file=file, width=width, soft_wrap=soft_wrap, markup=False, emoji=False)
 
 
 def offset_ns() -> int:
-    """Return how far the wall clock is ahead of CLOCK_MONOTONIC, in nanoseconds."""
+    """Return the wall clock's time minus CLOCK_MONOTONIC, in nanoseconds."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     return wall - (before + time.monotonic_ns()) // 2

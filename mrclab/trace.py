@@ -13,7 +13,7 @@ NAME = "trace.json"
 
 
 def trace(args: argparse.Namespace) -> int:
-    """Write the trace of a result directory. Raise InputError if there is nothing to write."""
+    """Write the trace of a result directory. Raise InputError if it has no events and no faults."""
     source = Path(args.directory)
     if not source.is_dir():
         raise InputError(f"no directory '{args.directory}': give the result directory of a run")

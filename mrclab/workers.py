@@ -1,4 +1,4 @@
-"""Worker processes on this machine: start them, and end them with the process that started them."""
+"""Worker processes on this machine. They end when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _nothing() -> None:
 
 
 def begin_worker(parent_pid: int) -> None:
-    """Prepare a worker: it ignores Ctrl-C, and ends when the process that started it ends or is killed.
+    """Prepare a worker: it ignores Ctrl-C, and ends when its parent process ends or is killed.
 
-    SIGTERM ends a worker immediately, except in a task (`run_or_end`). An exception would not be safe here.
-    If it came while the worker sends a result, the pool would catch it and send again. This could wait for
-    ever, if another worker was killed while it held the lock for sending.
+    SIGTERM ends a worker immediately, except in a task (`run_or_end`). An exception would not be safe here:
+    if it was raised while the worker sends a result, the pool would catch the exception and send again. Then
+    the worker could wait forever for the lock for sending, if another worker was killed with this lock.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -67,7 +67,7 @@ def begin_worker(parent_pid: int) -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    """End a task by an exception, so that its run and its files are removed first.
+    """End a task by an exception, so that the task first ends its run and removes its files.
 
     In a finalizer and some callbacks Python ignores exceptions, and the task would continue. So an alarm ends
     the process after ``END_S``.
@@ -82,7 +82,7 @@ def _end(number: int, frame: object) -> None:
 def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kwargs) -> Found:
     """Run a worker's task. SIGTERM raises an exception in the task, and then ends the process.
 
-    The process ends here, because the pool would return that exception as the result of the task.
+    The process ends here. Otherwise the pool would return this exception as the result of the task.
     """
     try:
         signal.signal(signal.SIGTERM, _end)
@@ -95,7 +95,7 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
 
 def _end_at_once() -> None:
-    """Let SIGTERM end the process immediately. If it came before this call, its exception is still raised."""
+    """Let SIGTERM end the process immediately. For an earlier SIGTERM, the exception is still raised."""
     if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return
@@ -106,6 +106,6 @@ def _end_at_once() -> None:
 
 
 def end_workers() -> None:
-    """End all workers of this process, in the middle of their tasks."""
+    """End all workers of this process immediately, even if they have not finished their tasks."""
     for worker in multiprocessing.active_children():
         worker.terminate()

@@ -1,6 +1,6 @@
 """Build a Fabric from a topology file or from its definition, a FabricSpec.
 
-This module also makes a one-plane fabric from another fabric, and passes fabrics as text between processes.
+This module also makes a one-plane fabric from another fabric, and converts fabrics to text and back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEIGHTS: dict[Tier, int] = {"t0": 1, "t1": 2, "t2": 3}
 
 
 def refusal_of_name(ifname: str) -> str | None:
-    """Return the reason why Linux does not accept an interface's name, or None if it does."""
+    """Return the reason why Linux does not accept an interface's name. Return None for a valid name."""
     if len(ifname) <= MAX_IFNAME:
         return None
     return f"interface '{ifname}' would have {len(ifname)} characters; Linux takes {MAX_IFNAME}"
@@ -76,7 +76,7 @@ def build(spec: FabricSpec, source: str = "") -> Fabric:
 
 
 def nic_numbers(hosts: Sequence[HostSpec]) -> Sequence[int]:
-    """Return the index of each host in its uSIDs: its number in the fabric or, if too large, in its rack."""
+    """Return each host's index in uSIDs: its number in the fabric or, in a large fabric, in its rack."""
     if len(hosts) <= MAX_INDEX + 1:
         return range(len(hosts))
     before: Counter[int] = Counter()
@@ -239,7 +239,7 @@ class _Builder:
         self.cables[far.node].append((far, near))
 
     def _host(self, index: int, host: HostSpec, number: int) -> Host:
-        """Return a host. ``number`` is the index in its NIC's uSIDs."""
+        """Return a host. ``number`` is the index of its NIC in uSIDs."""
         ports = []
         for near, far in self.cables[host.name]:
             plane = near.port
@@ -277,7 +277,7 @@ def _at(exception: int) -> KeyPath:
 
 
 def _link_name(ends: tuple[str, str]) -> str:
-    """Return the name of a link between two nodes, which has the lower node first."""
+    """Return the name of a link. The end of the lower tier (a host is the lowest) comes first."""
 
     def height(node: str) -> int:
         parsed = parse_switch_name(node)
@@ -329,8 +329,8 @@ def _values(profile: LinkProfile) -> tuple[int, int, int]:
 def one_plane(fabric: Fabric) -> Fabric:
     """Return the fabric with all its bandwidth in one plane, for transports that use a single path.
 
-    The new fabric has the same hosts and as many T0s and T1s as one plane. Each link has the rate of all
-    planes' links together. Exceptions for single links are taken from plane 0.
+    The new fabric has the same hosts. It has as many T0s and T1s as one plane of the old fabric. Each link
+    has the rate of all planes' links together. Exceptions for single links are taken from plane 0.
     """
     if fabric.planes == 1:
         return fabric

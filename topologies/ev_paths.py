@@ -1,9 +1,9 @@
 """The path of a frame from its EV, if switches choose the path: by a hash (ECMP), or by bits of the EV.
 
-ECMP: a T0 hashes the flow of a frame to another rack, as in p4src/ecmp.p4, and so chooses an uplink. The rest
-of the path is fixed. The low half of the EV is the UDP source port, and the high half is in the flow label.
-Both are in the hash. The plane is the NIC's port and is not hashed. The EV's top bits are its number, so that
-the EVs of different planes differ. The other bits can have any value.
+ECMP: for a frame to another rack, a T0 chooses the uplink by a hash of the flow, as in p4src/ecmp.p4. The
+rest of the path is fixed. The low half of the EV is the UDP source port, and the high half is in the flow
+label. The hash includes both halves. The NIC's port determines the plane. The EV's top bits are the number of
+the plane, so that the EVs of different planes differ. The other bits can have any value.
 
 Structured EVs: the T0 reads the number of its uplink from bits of the EV.
 
@@ -12,9 +12,9 @@ Structured EVs: the T0 reads the number of its uplink from bits of the EV.
     31      28 27            18 17                  0
     |  plane  |  T0's uplink   |  the same in all   |
 
-The plane is the NIC's port, and no switch reads it. The T0 reads the next ten bits, the number of the T1. The
-rest of the path is fixed. The low half of the EV is the UDP source port. The bits that all EVs have in common
-keep this port in the range that RoCEv2 senders use.
+The NIC's port determines the plane, so no switch reads the plane's bits. The T0 reads the next ten bits: the
+number of the T1. The rest of the path is fixed. The low half of the EV is the UDP source port. The bits that
+all EVs have in common keep this port in the range that RoCEv2 senders use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def flow_hash(src: bytes, dst: bytes, flow_label: int, protocol: int, src_port: 
 
 
 def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> Path:
-    """Return the path of frames with this EV if switches hash it, and if no link is down.
+    """Return the path of frames with this EV, if switches hash the EV and no link is down.
 
     Raise KeyError if the fabric does not have the EV's plane.
     """
@@ -67,7 +67,7 @@ def _way(ways: Sequence[Path], value: int) -> Path:
 def hashed_uplinks(
     fabric: Fabric, src: str, dst: str, plane: int, evs: Sequence[int], udp_port: int
 ) -> list[int | None]:
-    """Return the number of the T1 on each EV's path in a plane. It is None between hosts of one rack."""
+    """Return the number of the T1 on each EV's path in a plane, or None between hosts of one rack."""
     ways = list(dict.fromkeys(path.t1 for path in fabric.paths(src, dst) if path.plane == plane))
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
     hashes = (flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) for ev in evs)

@@ -88,7 +88,7 @@ class Switch:
     ports: tuple[SwitchPort, ...]
 
     def port_to(self, node: str) -> SwitchPort:
-        """Return the port whose link leads to ``node``. Raise KeyError if there is none."""
+        """Return the port whose link leads to ``node``. Raise KeyError if there is no such link."""
         for port in self.ports:
             if port.peer.node == node:
                 return port
@@ -181,8 +181,8 @@ class Fabric:
     def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
         """The profiles of host links and fabric links, if all links of each kind have the same profile.
 
-        Otherwise None. It is None for three tiers, too, because paths differ in length. If there are no T1s,
-        both profiles are those of the host links.
+        If links of one kind differ, the value is None. It is also None for three tiers, because paths differ
+        in length. If there are no T1s, both profiles are the profile of the host links.
         """
         if self.pods > 1:
             return None
@@ -201,15 +201,15 @@ class Fabric:
         return first, last
 
     def host(self, name: str) -> Host:
-        """Return the host with this name. Raise KeyError if there is none."""
+        """Return the host with this name. Raise KeyError if there is no such host."""
         return self._hosts[name]
 
     def switch(self, name: str) -> Switch:
-        """Return the switch with this name. Raise KeyError if there is none."""
+        """Return the switch with this name. Raise KeyError if there is no such switch."""
         return self._switches[name]
 
     def link(self, a: str, b: str) -> Link:
-        """Return the link between two nodes, in either order. Raise KeyError if there is none."""
+        """Return the link between two nodes, in either order. Raise KeyError if there is no such link."""
         return self._links.get(f"{a}:{b}") or self._links[f"{b}:{a}"]
 
     def has_link(self, a: str, b: str) -> bool:
@@ -217,7 +217,7 @@ class Fabric:
         return f"{a}:{b}" in self._links or f"{b}:{a}" in self._links
 
     def t0(self, plane: int, index: int) -> Switch:
-        """Return the T0 of a plane and a rack. Raise KeyError if there is none."""
+        """Return the T0 of a plane and a rack. Raise KeyError if there is no such T0."""
         return self._by_place[plane, "t0", index]
 
     def tier(self, node: str) -> Tier | None:
@@ -235,7 +235,7 @@ class Fabric:
 
     @cached_property
     def _counts(self) -> Counter[Tier]:
-        """The number of switches of each tier in a plane. All planes are equal in this."""
+        """The number of switches of each tier in a plane. It is the same in all planes."""
         return Counter(switch.tier for switch in self.switches if switch.plane == 0)
 
     def above(self, switch: Switch) -> Sequence[Switch]:
@@ -259,7 +259,7 @@ class Fabric:
         return self.plan.sid(usid)
 
     def paths(self, src: str, dst: str) -> tuple[Path, ...]:
-        """Return all paths from one host's NIC to another's, sorted by plane and then by T1.
+        """Return all paths from one host's NIC to another host's NIC, sorted by plane and then by T1.
 
         In each plane, hosts of one rack have one path, over their T0. Between racks, there is a path for
         every T1 to which both T0s are linked. Between pods, there is a path for every T2 to which a T1 of
@@ -284,7 +284,7 @@ class Fabric:
             yield from self._core_paths(a, b, plane)
 
     def _core_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
-        """Return the paths over T2s. They go down over the T1 that has the same number in the other pod."""
+        """Return the paths over T2s. The T1s of both pods on a path have the same number."""
         up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
         back = {t1.name: t1 for t1 in self.above(down)}
         for t1 in self.above(up):
@@ -319,7 +319,7 @@ class Fabric:
         )
 
     def usid_of(self, node: str, plane: int) -> int:
-        """Return the uSID of a switch, or of a host's port to a plane. Raise KeyError if it is unknown."""
+        """Return the uSID of a switch, or of a host's port to a plane. Raise KeyError for an unknown node."""
         host = self._hosts.get(node)
         return self.switch(node).usid if host is None else host.ports[plane].usid
 

@@ -16,7 +16,7 @@ ROUTER_IDS = IPv4Address("10.0.0.0")
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """The timers by which a router notices that a neighbour is gone.
+    """The timers by which a router detects that a neighbour is dead.
 
     ``keepalive_s`` and ``hold_s`` are timers of BGP. If ``bfd_interval_ms`` is not 0, BFD (RFC 5880) runs,
     too. BFD declares a neighbour dead after ``bfd_multiplier`` silent intervals.
@@ -33,7 +33,7 @@ class Timers:
 
     @classmethod
     def detecting_in(cls, detection_ns: int) -> Timers:
-        """Return timers that detect a dead neighbour in this time: BFD below 3 s, else BGP's hold time.
+        """Return timers that detect a dead neighbour in this time: BFD for times below 3 s, otherwise BGP.
 
         Raise ValueError if no timer can have this value.
         """
@@ -80,7 +80,7 @@ class Router:
 
 
 def plan(fabric: Fabric) -> tuple[Router, ...]:
-    """Return the routers of a fabric. T1s of a plane share one AS number; each T0 has its own."""
+    """Return the routers of a fabric. T1s of a plane have the same AS number. T0s have different ones."""
     addresses = {link.name: _addresses(number) for number, link in enumerate(_fabric_links(fabric))}
     return tuple(_router(fabric, switch, addresses) for switch in fabric.switches)
 

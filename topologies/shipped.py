@@ -15,7 +15,7 @@ from mrclab.topologies.yaml_lines import MAX_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The YAML files in a ``folder`` of a ``package``. ``what`` is the name of their kind in messages."""
+    """The YAML files in a ``folder`` of a ``package``. ``what`` is the word for such a file in messages."""
 
     what: str
     package: str
@@ -57,5 +57,5 @@ def shipped_topologies() -> tuple[str, ...]:
 
 
 def load_fabric(name_or_file: str) -> Fabric:
-    """Return the fabric of a shipped topology or of a YAML file. Raise InputError if it is wrong."""
+    """Return the fabric of a shipped topology or of a YAML file. Raise InputError if the file is wrong."""
     return build_fabric(*TOPOLOGIES.text(name_or_file))

@@ -37,7 +37,8 @@ class HostSpec:
 class LinkException:
     """A link that is missing, or has other properties than the other links of its kind.
 
-    ``ends`` are its two nodes in any order. None means the same value as for the other links.
+    ``ends`` are the link's two nodes in any order. If a property is None, the link has
+    the usual value.
     """
 
     ends: tuple[str, str]
@@ -77,7 +78,7 @@ class FabricSpec:
     pods: int = 1
     t2s: int = 0
     core_links: LinkProfile | None = None
-    """The links from T1 to T2. None means: equal to the links from T0 to T1."""
+    """The properties of links from T1 to T2. None: the same as for links from T0 to T1."""
 
     def pod_of(self, rack: int) -> int:
         """Return the pod of a rack."""

@@ -62,7 +62,7 @@ def share(text: str) -> float:
 
 
 def option_value(parse: Callable[[Any], int], text: str, option: str) -> int:
-    """Return the value of a command-line option. If ``parse`` fails, raise InputError with its name."""
+    """Return a command-line option's value. If ``parse`` fails, raise InputError with the option's name."""
     try:
         return parse(text)
     except ValueError as error:

@@ -8,11 +8,11 @@ A uSID has 16 bits: the plane, the role of the node that it names, and the node'
 So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and its
 uplink bits into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3, Fig. 3).
 
-In a fabric of up to 1,024 hosts, a NIC's index is its number in the fabric. In a larger fabric, it is its
-number in its rack. This is enough, because only the rack's T0 reads it (as for local SIDs of RFC 9800). T2s
-have the role of T1s, and their indices follow the indices of their plane's T1s.
+In a fabric of up to 1,024 hosts, a NIC's index is the NIC's number in the fabric. In a larger fabric, the
+index is the NIC's number in the rack. This is enough, because only the rack's T0 reads a NIC's index (like a
+local SID of RFC 9800). T2s have the role of T1s, and their indices follow the indices of their plane's T1s.
 
-A container has the format F3216: a 32-bit locator block and up to six uSIDs. Zeros end it (RFC 9800).
+A container has the format F3216: a 32-bit locator block and up to six uSIDs. Zeros end the list (RFC 9800).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SID_PREFIX_LEN = 48
 
 
 class Role(IntEnum):
-    """The role of the node that a uSID names. 0 is no role, because the uSID 0000 ends a container."""
+    """The role of the node that a uSID names. No role is 0, because the uSID 0000 ends a container."""
 
     T0 = 1
     T1 = 2
@@ -91,7 +91,7 @@ class UsidPlan:
         return tuple(found)
 
     def shift(self, container: IPv6Address) -> IPv6Address:
-        """Return a container without its first uSID. A switch (uN) shifts the others by 16 bits."""
+        """Return a container without its first uSID. A switch (uN) shifts the other uSIDs by 16 bits."""
         value = int(container)
         rest = (value << 16) & ((1 << 96) - 1)
         return IPv6Address(value >> 96 << 96 | rest)

@@ -45,7 +45,7 @@ class YamlDocument:
     places: Mapping[KeyPath, Place]
 
     def place(self, path: KeyPath = ()) -> Place:
-        """Return the place of a key. If the document lacks it, return the place of the nearest key above.
+        """Return the place of a key. If the document lacks the key, return the place of the next key above.
 
         Parts of ``path`` that are no keys of the document are skipped, because pydantic adds the names of
         union members to its paths.
@@ -96,10 +96,10 @@ def dotted(path: KeyPath) -> str:
 
 
 def read_yaml(text: str, where: str) -> YamlDocument:
-    """Return the data of a YAML text and the line of each key. Error messages name the text ``where``.
+    """Return the data of a YAML text and the line of each key. ``where`` is the text's name in errors.
 
-    Raise InputError if the text is not YAML, is empty, is too large or is nested too deeply, if its top level
-    is no mapping, if it repeats a key, or if it has values of other than plain types.
+    Raise InputError if the text is not YAML, is empty, is too large or is nested too deeply. Also raise
+    InputError if the top level is no mapping, if a key is repeated, or if a value has no plain type.
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"larger than {MAX_CHARACTERS >> 20} MiB", where=where)
@@ -118,7 +118,7 @@ def read_yaml(text: str, where: str) -> YamlDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader with a limit on depth, because deep recursion would end in an error of Python."""
+    """PyYAML's loader with a limit on depth, because Python limits the depth of recursion."""
 
     depth = 0
 
@@ -160,7 +160,7 @@ class _Reader:
             raise self._error(f"more than {MAX_NODES} values (aliases count each time)", node, path)
         if any(node is other for other in above):
             raise self._error("an alias refers to what contains it", node, path)
-        if len(above) >= MAX_DEPTH:  # aliases can make data deeper than the text is
+        if len(above) >= MAX_DEPTH:  # aliases can nest the data deeper than the text
             raise self._error(f"nested deeper than {MAX_DEPTH}", node, path)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
@@ -187,7 +187,7 @@ class _Reader:
         return entries
 
     def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
-        """Return the text of a node. Raise InputError if it cannot be written to a file or name a file.
+        """Return the text of a node. Raise InputError if files or file names could not contain this text.
 
         Escapes can produce such text: half of a UTF-16 pair, or a zero character.
         """

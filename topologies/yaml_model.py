@@ -45,7 +45,7 @@ class YamlModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, data: Any) -> Any:
-        """Refuse unknown and missing keys, with clearer messages than those of pydantic."""
+        """Refuse unknown and missing keys, with clearer messages than pydantic's messages."""
         if isinstance(data, cls):
             return data
         if not isinstance(data, Mapping):

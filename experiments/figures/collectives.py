@@ -61,9 +61,9 @@ def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list
 
 
 def faster(result: Result, transport: str, other: str, size: str) -> Interval | None:
-    """Return the bandwidth of ``transport``, divided by that of ``other``, at one message size.
+    """Return the bandwidth of ``transport``, divided by the bandwidth of ``other``, at one message size.
 
-    As in nccl-tests, it is computed from the mean time of an operation, so all stalls count.
+    As in nccl-tests, the bandwidth is computed from the mean time of an operation, so all stalls count.
     """
     metric = f"time_us@{size}"
     return ratio_interval(by_repetition(result, other, metric), by_repetition(result, transport, metric))
@@ -83,7 +83,7 @@ SMALL_SOURCE = "paper: 124 against 18 at 8 MB, where a message has as many packe
 
 
 def judge_fig17(result: Result) -> Verdict:
-    """Check the same as for figure 16, and that MRC's lead at the smallest size is the paper's at 8 MB."""
+    """Check the bandwidth that MRC keeps under loss, and its lead over RoCEv2, also at the smallest size."""
     sizes = sizes_of(result, "mrc", "time_us")
     checks = judge_losses(result, FIG17_LARGEST)
     for name in ("rocev2", "rocev2-16qp") if sizes else ():

@@ -1,4 +1,4 @@
-"""Judges of entropy values (EVs): retired after losses, skipped after marks, their number, and EV modes.
+"""Judges of entropy values (EVs): how they are retired and skipped, how many are needed, and EV modes.
 
 Figure 4: losses at the start of a job on a fabric with dead links. Figures 12 and 13: an EV is replaced if
 its path drops 20 % of the packets. Figure 14: ECN marks alone move a flow to another EV of the plane.
@@ -59,7 +59,7 @@ PER_QP_SOURCE = "paper, section 2.4: fewer than 5 packets lost per queue pair in
 
 
 def judge_fig04(result: Result) -> Verdict:
-    """Check how much the losses fall, the losses per queue pair, and that the links are dead to the end."""
+    """Check the decrease of losses, the losses per queue pair, and that links are dead until the end."""
     end = duration_us(result)
     first, last, blind = (
         _lost(result, name, window)
@@ -112,7 +112,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check the throughput, the time until the EV is retired, its replacement, and the losses after that."""
+    """Check the throughput, the time until the EV is retired, the new EV, and the losses after the change."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
@@ -218,7 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return for each repetition by what factor the rate on the measured links grows with the second flow."""
+    """Return by repetition the factor by which the measured links' rate grows when the second flow begins."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):
@@ -305,7 +305,7 @@ def _retirements(result: Result, name: str, trial: Mapping[str, Any]) -> tuple[s
 
 
 def _broken(fabric: Fabric, src: str, dst: str, fault: FaultRecord, name: str, retired: set[int]) -> set[int]:
-    """Return the EVs whose path meets a fault. If switches hash the EVs, look only at ``retired`` ones."""
+    """Return the EVs whose path meets a fault. If switches hash the EVs, check only EVs in ``retired``."""
     if name == "mrc-ecmp":
         return {ev for ev in retired if fault.breaks(hashed_path(fabric, src, dst, ev, MRC_PORT))}
     paths = structured_paths(fabric, src, dst) if name == "mrc-structured" else fabric.paths(src, dst)
@@ -320,7 +320,7 @@ def _all_in_use(result: Result, name: str, fabric: Fabric) -> bool:
 
 
 def _not_silent(felt: list[Mapping[str, Any]]) -> int | None:
-    """Return the number of faults during which data was still sent over the broken link, None if unknown."""
+    """Return the number of faults during which data was still sent over the broken link; None: unknown."""
     found = [c["ok"] for t in felt for c in t["checks"] if c["name"] == "silent_after_rerouting"]
     return sum(ok is False for ok in found) if any(ok is not None for ok in found) else None
 
@@ -368,7 +368,7 @@ def evs_of(result: Result, name: str) -> int:
 
 
 def share_of_paths(result: Result, fabric: Fabric, count: int) -> float:
-    """Return the share of a NIC's rate that ``count`` paths can carry, if each plane has equally many."""
+    """Return the total rate of ``count`` paths, spread evenly over the planes, as a share of a NIC's rate."""
     placement = placement_of(result, fabric)
     src, dst = (placement.hosts[rank] for rank in placement.pairs[0])
     paths = [path for path in fabric.paths(src, dst) if path.plane == 0]

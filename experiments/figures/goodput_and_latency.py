@@ -1,4 +1,4 @@
-"""Judges of goodput and latency without faults: a permutation (figure 20), queue pairs, section 5.2.1."""
+"""Judges of goodput and latency without faults: the paper's figure 20 and section 5.2.1, queue pairs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def judge_fig20(result: Result) -> Verdict:
 
 
 def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
-    """Check that as many flows share links as a random hash predicts, and MRC's lead over the slowest."""
+    """Compare the share of colliding flows and the slowest flow with a random hash, and check MRC's lead."""
     fabric, found = fabric_of(result, name), flows(result, name)
     whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in found])
@@ -84,7 +84,8 @@ def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
 def expected_collisions(result: Result, fabric: Fabric, seed: int = 1) -> tuple[float, float]:
     """Return the expected share of flows that share a full link, and the expected rate of the slowest flow.
 
-    Each flow gets a random path, many times. The rate is divided by that of a flow alone on its links.
+    Both are averages over many random choices of paths. The rate is a share of the rate of a flow that shares
+    no link.
     """
     chooser = random.Random(seed)
     placement = placement_of(result, fabric)
@@ -128,7 +129,7 @@ MORE_SOURCE = "paper, figure 20: 323 against 245 Gbit/s a flow; theory: more has
 def judge_queue_pairs(result: Result) -> Verdict:
     """Check that MRC fills its NIC with one queue pair, and has the same goodput with more queue pairs.
 
-    RoCEv2 must be faster with more queue pairs, and MRC must lead it with one queue pair.
+    RoCEv2 must be faster with more queue pairs. With one queue pair, MRC must be faster than RoCEv2.
     """
     names = result["transports"]
     judged = [name for name in names if not one_rotation(result, name)]
@@ -220,7 +221,7 @@ OUTER_HEADER_BYTES = 40
 def judge_latency(result: Result) -> Verdict:
     """Check that a request and its answer take no longer than with RoCEv2, except for the time on the wire.
 
-    That time is longer for MRC: its packets have one more header, and each plane has a lower rate.
+    The time on the wire is longer for MRC: its packets have one more header, and a plane has a lower rate.
     """
     ours, theirs = (pooled(result, name, "latency_us") for name in ("mrc", "rocev2"))
     usual = median_interval(theirs)

@@ -25,15 +25,16 @@ DRAW_SOURCE = "in repetitions whose hash has the victim share a link, as the pap
 
 
 def judge_fig18(result: Result) -> Verdict:
-    """Check that MRC's victim flow has its NIC's rate and leads RoCEv2's, and that the incast is fair."""
+    """Check that MRC's victim has its NIC's rate and leads RoCEv2's victim, and that the incast is fair."""
     return all_hold(judge_incast(result, "mrc", DCQCN))
 
 
 def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[Check]:
-    """Check MRC's victim, which is the last flow, its lead over the victims of ``others``, and fairness.
+    """Check the rate of MRC's victim (the last flow), its lead over victims of ``others``, and fairness.
 
     ``others`` gives the paper's rate of each victim. Under PFC, a victim with one queue pair may share links
-    with the incast or not: a hash decides. In the paper it shares links. So other repetitions are skipped.
+    with the incast or not: a hash decides. In the paper it shares links. So repetitions without
+    shared links are skipped.
     """
     found = flows(result, mrc)
     victims = [rates[-1] for rates in found]
@@ -70,7 +71,7 @@ VICTIMS = {"rocev2-1qp": 97.0, "rocev2-8qp": 25.0}
 
 
 def judge_fig21(result: Result) -> Verdict:
-    """Check MRC with 8 queue pairs as for figure 18, and its victim's lead over RoCEv2's under PFC.
+    """Check MRC with 8 queue pairs: rate of the victim, fairness, and the lead over RoCEv2 under PFC.
 
     Only the simulator has PFC. On other targets, the lead is "not shown".
     """
@@ -124,13 +125,13 @@ PAPER_FIG22 = (
 )
 DEFAULT = "default"
 QUEUES = {"aggressive": 4.0 / 20.0, "most-aggressive": 5.5 / 20.0}
-"""The paper's longest queue with each setting, divided by that with DCQCN's defaults."""
+"""The paper's longest queue with each DCQCN setting, divided by the longest queue with the defaults."""
 KEPT = {"aggressive": 0.9, "most-aggressive": 0.8}
-"""The paper's throughput with each setting, divided by that with DCQCN's defaults."""
+"""The paper's throughput with each DCQCN setting, divided by the throughput with the defaults."""
 
 
 def judge_fig22(result: Result) -> Verdict:
-    """Check that PFC stops links with DCQCN's defaults, and that settings for short queues cost rate."""
+    """Check that PFC stops links under DCQCN's defaults, and that settings for short queues cost goodput."""
     paused = mean_of([float(n) for n in by_repetition(result, DEFAULT, "stop_depth")])
     checks = [
         at_least(

@@ -1,7 +1,7 @@
 """Judges of figures 9 and 19: links fail and return, and the rate follows the number of working links.
 
-Figures 9a and 9b: NIC-T0 links fail one by one, or half of them at once. Figures 9c and 9d: T0-T1 links fail
-one by one, or flap. Figures 19a to 19c: T0-T1 links of one plane fail.
+Figures 9a and 9b: NIC-T0 links fail one by one, or half of them at the same time. Figures 9c and 9d: T0-T1
+links fail one by one, or flap. Figures 19a to 19c: T0-T1 links of one plane fail.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ PAPER_FIG19B = (
 
 
 def judge_fig19b(result: Result) -> Verdict:
-    """Check that the rate of every phase fits its working links, and that the dips are as in figure 9a."""
+    """Check that each phase's rate fits its working links, and that dips are as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 
@@ -88,5 +88,5 @@ PAPER_FIG19C = "two of four 100G links taken at once and returned: 383, 191, 381
 
 
 def judge_fig19c(result: Result) -> Verdict:
-    """Check for half of the rate, then the full rate, with dips as short as in figure 9a."""
+    """Check that the rate falls to a half and then returns, and that dips are as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

@@ -1,4 +1,4 @@
-"""Judges of the recovery from silent faults: MRC in tens of us, routing in seconds, a program's pause."""
+"""Judges of the recovery from silent faults: MRC in tens of us, routing in seconds, and programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def judge_link_kill(result: Result) -> Verdict:
 def judge_bypass(result: Result, transport: str) -> list[Check]:
     """Return the checks of a transport whose senders bypass failed paths themselves.
 
-    Times count from the first loss, because nobody can notice a silent fault before it. The time from the
+    Times count from the first loss, because nobody can notice a silent fault earlier. The time from the
     fault to its first loss depends only on the packet rate.
     """
     felt = [trial for trial in trials_of(result, transport) if trial["felt"]]
@@ -80,8 +80,8 @@ METRIC = "recovered_since_loss_us"
 def judge_headline(result: Result) -> Verdict:
     """Check that MRC bypasses faults in time, that routing with hold timers takes seconds, and MRC's lead.
 
-    Medians are over the faults that were felt. The limits for routing follow from the paper's times, not from
-    the timers that the scenario sets.
+    Medians are over the faults that lost packets. The limits for routing follow from the paper's times, not
+    from the timers that the scenario sets.
     """
     checks = judge_bypass(result, "mrc")
     limit_us = bypass_limit_us(rtt_us(result, "mrc"))

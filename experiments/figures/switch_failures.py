@@ -1,6 +1,7 @@
 """Judges of switches that fail and return (figures 8, 10 and 11), and of a planned reboot with a drain.
 
-During a drain, the hosts avoid a T1, and its reboot must have no effect. The control is a T1 without drain.
+During a drain, the hosts avoid a T1, and its reboot must have no effect. The control is the
+reboot of a T1 without a drain.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ FIG10_SOURCE = "paper: one sample of 200 ms at 0"
 
 
 def judge_fig10(result: Result) -> Verdict:
-    """Check that the rate falls to that of the other planes, after a dip of one bin at most."""
+    """Check that the rate falls to the rate of the working planes, after a dip of one bin at most."""
     low: list[float | None] = []
     width = sample_us(result)
     for series in series_of(result, "mrc"):

@@ -135,7 +135,7 @@ def judge_fig06(result: Result) -> Verdict:
 
 
 def _rate_to_end(series: Series, begin_us: float) -> float:
-    """Return the mean rate from ``begin_us`` on. Skip the last fifth, because the series outlasts the job."""
+    """Return the mean rate from ``begin_us`` on. Skip the last fifth, in which the job may have ended."""
     return series.rate_mbps((begin_us, begin_us + 0.8 * (series.end_us - begin_us)))
 
 
@@ -173,9 +173,10 @@ FAILOVER_SOURCE = (
 
 
 def judge_training_124m(result: Result) -> Verdict:
-    """Check steps after a plane failed. With MRC, they may wait at most 1 / 0.73 times as long as before.
+    """Check the steps after a plane failed: their wait for the network with MRC, and stalls of RoCEv2.
 
-    RoCEv2 must stall for a second or fail. With failover, it must stall until all retries are used.
+    With MRC, ranks may wait at most 1 / 0.73 times as long as before. RoCEv2 must stall for a second or
+    fail. RoCEv2 with failover must stall until all retries are used.
     """
     before, after = _exposed_us(result, "mrc")
     noticed = sum(trial.get("detected_us") is not None for trial in trials_of(result, "mrc"))
@@ -324,7 +325,7 @@ def longest_stall_us(result: Result) -> float:
 
 
 def _trainings(result: Result, transport: str) -> dict[int, Mapping[str, Any]]:
-    """Return the training's details for each repetition of a transport, by the repetition's number."""
+    """Return the details of each repetition's training, by the repetition's number."""
     details = transport_of(result, transport).get("details", ())
     return {found["repetition"]: found["training"] for found in details if "training" in found}
 

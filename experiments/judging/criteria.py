@@ -66,15 +66,15 @@ def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -
 
 
 def present(asked: str, count: int, source: str) -> Check:
-    """Check that something happened, for instance that a fault lost packets. If not, it is "not shown"."""
+    """Check that something happened, for instance that a fault lost packets. A count of 0 is "not shown"."""
     return Check(asked, f"{count:,}", True if count else None, source)
 
 
 def like_control(asked: str, ratio: Interval | None, limit: float, source: str) -> Check:
     """Check that a value is at most ``limit`` times the control's value.
 
-    If the control's value is higher by the same factor, something disturbed the control, and the criterion is
-    "not shown".
+    If the control's value is more than ``limit`` times this value, something disturbed the control. Then the
+    criterion is "not shown".
     """
     check = at_most(asked, ratio, limit, source)
     if ratio is not None and ratio.high < 1 / limit:
@@ -94,7 +94,7 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return the check. If the same check without faults, the control, fails as well, it is "not shown"."""
+    """Return the check. It is "not shown" if it fails and ``control`` (without faults) also fails."""
     if check.holds is not False or control.holds is True:
         return check
     return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)
@@ -115,7 +115,7 @@ def _check(
     unit: str,
     *limits: float,
 ) -> Check:
-    """Return the check of an interval. If a limit lies inside it, add the factor of `_decided_by`."""
+    """Return the check of an interval. If the interval includes a limit, add the factor of `_decided_by`."""
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)
     straddles = f"{words(found, unit)} straddles the limit, {wanted}"

@@ -51,7 +51,7 @@ TIME_METRICS = ("latency_us", "step_us", "time_us")
 RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
 MARGIN = 1.05
 """A measured rate may exceed the links' rate by this factor: all bytes of a message count when the last one
-arrives, even those that were sent before the measurement."""
+arrives, even bytes that were sent before the measurement."""
 STAMP_ERROR_US = 1.0
 """The assumed error, us, of a trial's times, if the trial itself does not give an error."""
 BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
@@ -102,7 +102,7 @@ def _ended(result: Result, name: str) -> Iterator[Check]:
 
 
 def _order(result: Result, name: str) -> Iterator[Check]:
-    """Check that the times of each fault are in the right order. Recovery, for instance, is after a loss."""
+    """Check that the times of each fault are in the right order, such as the loss before the recovery."""
     trials = trials_of(result, name)
     wrong = [why for trial in trials for why in (_out_of_order(trial),) if why]
     if wrong:
@@ -133,7 +133,7 @@ def _out_of_order(trial: Mapping[str, Any]) -> str:
 
 
 def _twice(result: Result, name: str) -> Iterator[Check]:
-    """Check that no repetition and no fault occurs twice: compare its number, its time and its data.
+    """Check that no repetition and no fault occurs twice: compare numbers, times and data.
 
     In virtual time, RoCEv2's data are not compared: without random choices, all its runs are equal.
     """
@@ -157,7 +157,7 @@ def _repeated(keys: list[Any]) -> int:
 
 
 def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
-    """Return the measurements of each repetition as text that can be compared; None if there are none."""
+    """Return each repetition's measurements as a text to compare, or None for a repetition without values."""
     rows: dict[Any, list[Any]] = {}
     for sample in found.get("samples", ()):
         values = {key: value for key, value in sample["metrics"].items() if value}
@@ -241,7 +241,10 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
 
 
 def _judged_by(own: Callable[[Mapping[str, Any]], Any], figure: str, result: Mapping[str, Any]) -> Verdict:
-    """Return the verdict of a user's own judge. If the judge fails, return a check that is "not shown"."""
+    """Return the verdict of a user's own judge.
+
+    If the judge fails, the verdict has one check, which contains the error and whose outcome is "not shown".
+    """
     try:
         verdict = own(result)
     except Exception as error:  # an error in the user's code must not lose the measurements

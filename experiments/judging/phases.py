@@ -23,7 +23,7 @@ LEVEL_MARGIN = 0.01
 """The margin of a level, as a share of the fault-free rate. The paper's figures can be read to about 1 %."""
 LEVEL_SOURCE = "paths left in the topology (paper: its steps are k/n to 1 % of the whole)"
 PAPER_PAYLOAD_SHARE = 392 / 400
-"""The largest share of its NIC's rate that a flow of the paper has as payload (figure 20)."""
+"""The largest payload rate of a flow in the paper (figure 20), as a share of its NIC's rate."""
 SAMPLE_US = 200_000.0
 """The width of the paper's time bins, us."""
 FEWEST_SAMPLES = 15
@@ -70,7 +70,7 @@ def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
 def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> Check:
     """Check that the fault-free rate is at least the paper's share of the links: ``gbps`` of ``of_gbps``.
 
-    With less load, the links that are left could carry all of it, and a fault would have no effect.
+    With a smaller rate, the links that still work could carry all traffic, and a fault would have no effect.
     """
     shares: list[float | None] = []
     for series in series_of(result, transport):
@@ -127,7 +127,8 @@ def sample_us(result: Result) -> float:
 def judge_lowest(result: Result, transport: str, limit: float, source: str) -> Check:
     """Check that no bin after the first fault is below ``limit`` times the fault-free rate.
 
-    If a bin before the first fault is as low, the machine was disturbed, and the check is "not shown".
+    If a bin before the first fault is also below the limit, the machine was disturbed. Then the check is
+    "not shown".
     """
     lowest: list[float | None] = []
     control: list[float | None] = []

@@ -112,7 +112,7 @@ def series_of(result: Result, transport: str) -> list[Series]:
 
 
 def duration_us(result: Result) -> float:
-    """Return the workload's duration, us. If it has none, return the end of the shortest time series."""
+    """Return the workload's duration, us. If the workload has no duration, use the shortest time series."""
     asked = result["parameters"]["workload"].get("duration_ns")
     if asked:
         return float(asked) / 1e3

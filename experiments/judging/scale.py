@@ -27,7 +27,7 @@ PAPER_BYPASS_US = 50.0
 PAPER_TENS_US = 100.0
 """The limit, us, that mrclab uses for "tens of microseconds". Nine of ten faults must be below it."""
 BMV2_HOP_US = 150.0
-"""The time that a BMv2 switch adds to a round trip: 44 us on an idle machine, and more for its queues."""
+"""The time that a BMv2 switch adds to a round trip: 44 us on an idle machine, more if it has queues."""
 HOPS = 6
 """The number of switches that a packet and its answer pass on a path over a T1: T0, T1, T0 and back."""
 BYPASS_SOURCE = (
@@ -74,7 +74,7 @@ def payload_mbps(result: Result, transport: str) -> float:
 def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
     """Return the largest payload rate of the workload, Mbit/s.
 
-    The senders' links, the receivers' links and the rates set for its flows limit this rate.
+    This rate is limited by the senders' links, the receivers' links, and the configured rates of flows.
     """
     fabric = fabric_of(result, transport)
     placement = placement_of(result, fabric, repetition)
@@ -90,7 +90,7 @@ def packets_a_second(fabric: Fabric, mbps: float) -> float:
 
 
 def rtt_us(result: Result, transport: str) -> float:
-    """Return the round-trip time, us: the one measured before the faults, or the idle network's if shorter.
+    """Return the round-trip time before the faults or in the idle network, us: the shorter time.
 
     The idle network's round-trip time is computed. Limits are multiples of the round-trip time, so queues of
     the run must not make it longer.
@@ -111,7 +111,7 @@ def idle_network_rtt_us(result: Result, transport: str) -> float:
 
 
 def bypass_limit_us(round_trip_us: float, paper_us: float = PAPER_BYPASS_US) -> float:
-    """Return the time limit for bypassing a failed path, us. It is longer if round trips are longer."""
+    """Return the time limit for bypassing a failed path, us. It grows with the round-trip time."""
     return paper_us * max(1.0, round_trip_us / PAPER_RTT_US)
 
 
@@ -158,9 +158,9 @@ def nic_mbps_of(result: Result, transport: str) -> float:
 
 
 def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the rate of all senders' links or of all receivers' links, Mbit/s: the smaller of the two.
+    """Return the total rate of all senders' links or of all receivers' links, Mbit/s: the smaller rate.
 
-    Return infinity if the result does not give the kind of its workload.
+    Return infinity if the result does not name the kind of its workload.
     """
     if "kind" not in result["parameters"]["workload"]:
         return float("inf")
@@ -172,7 +172,7 @@ def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
 
 
 def bus_factor(result: Result) -> float:
-    """Return the bytes that a rank sends in a collective, divided by its buffer; 0 for other workloads."""
+    """Return the bytes a rank sends in a collective, divided by its buffer's size; 0 for other workloads."""
     factor = BUS_FACTOR.get(str(result["parameters"]["workload"].get("kind")))
     if factor is None:
         return 0.0

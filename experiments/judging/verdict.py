@@ -11,7 +11,8 @@ from typing import Any
 class Check:
     """One condition: ``asked`` is the criterion, ``found`` is the measured value in words.
 
-    ``holds`` is None if this run does not show it. ``source`` is the criterion's origin: paper or theory.
+    ``holds`` is None if the run does not show whether the criterion holds. ``source`` is the criterion's
+    origin: paper or theory.
     """
 
     asked: str
@@ -31,9 +32,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a claim. The claim holds if all checks hold. It is open if ``holds`` of a check is None.
+    """The verdict on a claim. The claim holds if all checks hold. It is open if a check is open.
 
-    ``notes`` are reasons why the claim may fail at this scale. They are printed only if it does not hold.
+    ``notes`` are reasons why the claim may fail at this scale. They are printed if the claim does not hold.
     """
 
     checks: tuple[Check, ...]
@@ -53,7 +54,7 @@ class Verdict:
 
     @property
     def decided_by(self) -> float | None:
-        """The factor by which the number of values must grow to decide the claim; None if that is unknown."""
+        """The factor by which the number of values must grow to decide the claim; None if it is unknown."""
         open_checks = [check for check in self.checks if check.holds is None]
         counts = [check.decided_by for check in open_checks if check.decided_by is not None]
         if self.holds is not None or self.invalid or len(counts) < len(open_checks):

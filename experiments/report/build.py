@@ -94,8 +94,9 @@ def build(
 ) -> dict[str, Any]:
     """Return the contents of result.json, with a verdict if the run has a figure or expectations.
 
-    The keys of ``repetitions`` are names of transports. ``finished`` is the end time, by default now. If a
-    run was ended early, ``unfinished`` is the reason. Then the result lacks transports without repetitions.
+    The keys of ``repetitions`` are names of transports. If ``finished`` (the end time) is None, use the
+    present time. If a run was ended early, ``unfinished`` is the reason. Then the result lacks transports
+    without repetitions.
     """
     ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
     found = {t.name: _transport(t, repetitions[t.name]) for t in ran}
@@ -238,7 +239,7 @@ def _sample(repetition: Repetition) -> dict[str, Any]:
 
 
 def thinned(values: Sequence[float]) -> list[float]:
-    """Return the values with six digits. If there are too many, sort them and keep evenly spaced ones."""
+    """Return the values with six digits. If there are too many, keep some, evenly spaced in sorted order."""
     if len(values) <= MOST_VALUES:
         return [float(f"{v:.6g}") for v in values]
     ordered = sorted(values)
@@ -276,7 +277,7 @@ def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
 def save_unfinished(
     directory: Path, run: Run, repetitions: Mapping[str, Sequence[Repetition]], why: str
 ) -> dict[str, Any] | None:
-    """Write and return the result of a run that was ended early. Return None if it has no repetition."""
+    """Write and return the result of a run that was ended early. Return None if the run has no repetition."""
     if not any(repetitions.values()):
         return None
     result = build(run, repetitions, unfinished=why)
@@ -285,7 +286,7 @@ def save_unfinished(
 
 
 def rebuild(directory: Path) -> None:
-    """Write the result of a run that was killed before it wrote one. Do nothing if there is a result.
+    """Write the result of a run that was killed before the result was written. Keep an existing result.
 
     Raise InputError if the run has no finished repetition.
     """

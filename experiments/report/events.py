@@ -75,7 +75,7 @@ def share_retired(events: Mapping[str, Any], edges_us: Floats, routing: str) -> 
 
 
 def _spans(events: Mapping[str, Any]) -> dict[tuple[int, int, int], list[tuple[float, float]]]:
-    """Return when each EV was out of use: (rank, queue pair, EV) to a list of (beginning, end) in us."""
+    """Return for each (rank, queue pair, EV) the times in which it was out of use: (beginning, end) in us."""
     changes: list[tuple[float, bool, tuple[int, int, int]]] = []
     for kind in STATES:
         changes += [(row[0], kind == "retired", _key(row)) for row in events[kind]]

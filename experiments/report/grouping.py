@@ -17,7 +17,7 @@ class _Group:
     worst: str
     size: float
     where: dict[str, list[str]] = field(default_factory=dict)
-    """From the transport's name to the numbers of its repetitions."""
+    """The numbers of the repetitions that have this line, by the transport's name."""
     count: int = 0
 
 
@@ -48,7 +48,7 @@ def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
 
 
 def _transport_of(line: str, transports: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the transport at the beginning of a line ("" if there is none) and the rest of the line."""
+    """Return the transport at the beginning of a line ("" if no transport is there), and the other words."""
     for name in transports:
         if line.startswith(f"{name}: "):
             return name, line[len(name) + 2 :]

@@ -158,7 +158,8 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
 def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
     """Draw the smoothed delivery rates around the fault, for results in older forms.
 
-    Older results have two rates, for broken paths and for other paths. The oldest have one rate for all.
+    Older results have two rates, for broken paths and for other paths. The oldest results have one rate for
+    all paths.
     """
     figure = new_figure()
     axes = figure.subplots()

@@ -95,15 +95,16 @@ _NAMES = {
 }
 _POINTS = 2000
 SHOWN_BIN_US = 20_000.0
-"""The width of the drawn bins, so long that bursts and delays of the scheduler do not show."""
+"""The width of the drawn bins, us. They are long enough to hide bursts and delays of the scheduler."""
 FEWEST_BINS = 100
-"""The number of bins in a short run, in which bins are narrower."""
+"""The smallest number of drawn bins. In a short run, bins are therefore narrower."""
 
 
 def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: int = 1) -> tuple[str, ...]:
     """Draw all pictures for which a result has data into its directory, and return their names.
 
-    If several processes share the work, ``parts`` is their number and ``part`` (from 0) is the own number.
+    If several processes share the work, ``parts`` is the number of processes, and ``part`` is this process's
+    number (from 0).
     """
     transports: Mapping[str, Any] = result["transports"]
     drawn: dict[str, Figure] = {}

@@ -34,7 +34,7 @@ NOT_VALID = "not valid"
 MOST_TIMES = 100.0
 """If more values than this factor are needed to decide a claim, the text proposes no number."""
 MANY = 40
-"""With more trials than this, the terminal shows only their summary. result.json has all trials."""
+"""The largest number of trials that the terminal shows one by one. result.json has all trials."""
 MOST_LINES = 5
 LEGEND = (
     "after a fault: first loss, the first packet lost; detected, a path retired or a route changed; "
@@ -70,7 +70,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return the number of counted faults as text, and the numbers requested and made if they differ."""
+    """Return the number of counted faults as text. If the numbers differ, add requested and made faults."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:
@@ -83,7 +83,7 @@ def faults_text(result: Mapping[str, Any]) -> str:
 
 
 def asked_for(result: Mapping[str, Any]) -> int:
-    """Return the requested number of sequential faults of a run. It is 0 if the run has none."""
+    """Return the requested number of sequential faults of a run. It is 0 if the run has no such faults."""
     asked = result["parameters"]
     try:
         each = sum(entry.get("trials") or 0 for entry in asked.get("faults") or ())
@@ -201,7 +201,7 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times do not come from captures, with the rule used instead."""
+    """Return a line for each transport whose times do not come from captures, with the rule for them."""
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):
@@ -343,7 +343,7 @@ def expected(result: Mapping[str, Any]) -> list[str]:
 
 
 def why_valid(result: Mapping[str, Any]) -> str:
-    """Return the reason why a run is valid. On live targets, one condition is that the machine kept up."""
+    """Return the reason why a run is valid. On live targets, the machine must also have been fast enough."""
     if result["target"] == SIMULATED:
         return "all evidence is there; virtual time does not depend on the machine"
     return "the machine kept up, and all evidence is there"

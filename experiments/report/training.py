@@ -26,13 +26,13 @@ class Row:
     longest_stall_us: float
     """The longest stall in all repetitions."""
     stalled_share: float
-    """The stalled share of the time. This value and the next two are medians of the repetitions."""
+    """The stalled share of the time: median of the repetitions."""
     crashes: float
     lost_steps: float
     ended: int
     """The number of repetitions that finished all steps."""
     same_bits: bool | None
-    """True if all trained parameters equal those of one process without network. None if unknown."""
+    """True if all trained parameters equal the parameters of one process without network. None if unknown."""
     slow_step_us: float
     """The 99th percentile of the times of all steps."""
     steps_per_s: float
@@ -94,7 +94,7 @@ def _tokens_per_step(parameters: Mapping[str, Any]) -> int:
 
 
 def _toll(result: Mapping[str, Any], found: Mapping[str, Any]) -> Toll | None:
-    """Return the cost of one fault: median of the repetitions with faults. None if there are none."""
+    """Return the cost of one fault: median of the repetitions with faults. None if there were no faults."""
     timeout_us = result["parameters"]["workload"]["collective_timeout_ns"] / 1e3
     stalls, crashes = [], []
     for details in found["details"]:
@@ -131,7 +131,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the table cells about a watchdog: how often it ends the job, lost steps, goodput, bits."""
+    """Return the table cells about a watchdog: ended jobs, lost steps, goodput, equality of all bits."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),

@@ -15,7 +15,7 @@ from mrclab.experiments.result.palette import RED, new_figure
 
 Floats = npt.NDArray[np.float64]
 SMOOTHED = 9
-"""The number of steps over which losses are averaged. Without this, noise would hide the trend."""
+"""The number of steps over which losses are averaged. Without averaging, noise would hide the trend."""
 
 
 def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
@@ -49,7 +49,7 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
 
 
 def _over_steps(axes: Any, firsts: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw the losses over steps. A wide grey line below them is the control."""
+    """Draw the losses over steps. A wide grey line behind the other lines is the control."""
     if CONTROL in firsts:
         losses = firsts[CONTROL]["losses"]
         axes.plot(

@@ -69,10 +69,10 @@ LAST = ("rule",)
 def write_all(
     out: Path, draw: Callable[[Path, Mapping[str, Any]], object] | None = None
 ) -> tuple[Path, Path]:
-    """Draw the pictures, and write report.html and trials.csv into a result's directory. Return both paths.
+    """Draw the pictures, and write report.html and trials.csv. Return the paths of these two files.
 
-    ``draw`` is a function to use in place of `draw_all`. Raise InputError if the directory has no result, or
-    if it cannot be written.
+    ``out`` is the result's directory. ``draw`` is a function to use in place of `draw_all`. Raise InputError
+    if the directory has no result, or if a file cannot be written.
     """
     result = load_result(out)
     page, table = out / PAGE, out / TABLE

@@ -28,9 +28,10 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> FormT:
-    """Read a JSON file of a given form. ``what`` is its name in error messages, such as ``run``.
+    """Read a JSON file of a given form. ``what`` names the file in error messages, for instance ``run``.
 
-    Raise InputError: with the text ``missing`` if there is no file, with the wrong key if the form differs.
+    If there is no file, raise InputError with the text ``missing``. If the form differs, raise InputError
+    with the wrong key.
     """
     try:
         return form.validate_json(read_regular(path, LARGEST_BYTES))
@@ -62,7 +63,7 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
     Raise InputError if there is no result, or if it is damaged.
     """
-    from mrclab.experiments.result.model import SCHEMA, Result  # imported only here, because it is slow
+    from mrclab.experiments.result.model import SCHEMA, Result  # only here: this import is slow
 
     path = Path(directory)
     if path.is_dir():

@@ -24,7 +24,7 @@ class Model(BaseModel):
 
 
 class Fault(Model):
-    """One fault, with time stamps before and after the calls that make it and repair it (null if never)."""
+    """One fault, with time stamps before and after the calls that make and repair it (null: no such call)."""
 
     kind: str
     where: str
@@ -87,7 +87,7 @@ class Trial(Model):
     rtt_p99_us: float | None = None
     rtt_samples: int | None = None
     in_flight_us: float | None = None
-    """The longest time, by assumption, that a packet is on its way."""
+    """The assumed longest travel time of a packet, us."""
     packets_per_s: int | None = None
     """The rate of data packets. The time from the fault to the first loss depends on it."""
     unnoticed_us: float | None = None
@@ -107,7 +107,7 @@ class Trial(Model):
     """The longest time between two messages of a flow after the fault: the maximum over all flows."""
     app_gap_us: Gaps | None = None
     standstill_us: float | None = None
-    """The longest time between fault and recovery without any data frame sent or received."""
+    """The longest time between fault and recovery in which no data frame was sent or received, us."""
     set_aside_because: str | None = None
     checks: list[TrialCheck] = Field(default_factory=list)
 
@@ -144,7 +144,7 @@ class Times(Model):
 
 
 class Validity(Model):
-    """The reasons why the figures are not valid (none for a valid run), and other notes for the reader."""
+    """The reasons why the figures are not valid, and other notes. A valid run has no reasons."""
 
     reasons: list[str]
     notes: list[str]
@@ -153,7 +153,7 @@ class Validity(Model):
 
 
 class Sample(Model):
-    """One repetition with the values of its metrics. Of very many values, evenly spaced ones are kept."""
+    """One repetition with the values of its metrics. If there are too many values, only some are kept."""
 
     repetition: int
     valid: bool
@@ -167,7 +167,7 @@ class Sample(Model):
 
 
 class Aside(Model):
-    """A repetition that was set aside and repeated: the reasons, and the values that do not count."""
+    """A repetition that does not count and was run again: the reasons, and its values."""
 
     repetition: int
     reasons: list[str]
@@ -208,7 +208,7 @@ class PathEvents(Model):
     skipped: dict[str, int] = Field(default_factory=dict)
     """For each EV, how many times the rotation skipped it."""
     left_out: int = 0
-    """The number of events that are not in the lists, because only the first 5000 of each kind are."""
+    """The number of events that are not in the lists. A list has only the first 5000 events of a kind."""
 
 
 class StoppedPort(Model):
@@ -234,7 +234,7 @@ class FlowControl(Model):
     repetition: int
     mode: Literal["pfc", "credit"]
     links: int
-    """The number of links. Each direction counts as one."""
+    """The number of links. Each direction of a link counts as one link."""
     length_us: float
     bin_us: float
     stopped_us: list[float]
@@ -279,7 +279,7 @@ class Transport(Model):
 
 
 class ClaimCheck(Model):
-    """One condition of a claim. ``holds`` is null if the run does not show it. ``source`` is its origin."""
+    """One condition of a claim. ``holds`` is null if the run does not show it. ``source``: paper, theory."""
 
     asked: str
     found: str
@@ -290,12 +290,12 @@ class ClaimCheck(Model):
 
 
 class Verdict(Model):
-    """The verdict on a claim. ``holds`` is null if the run does not show it."""
+    """The verdict on a claim. ``holds`` is null if the run does not show whether the claim holds."""
 
     holds: bool | None
     because: str
     decided_by: float | None = None
-    """If the claim is open: the estimated factor by which repetitions or trials must grow to decide it."""
+    """If the claim is open: the estimated factor by which the number of repetitions must grow."""
     paper: str
     checks: list[ClaimCheck]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 UNITS = {"us": "\N{MICRO SIGN}s", "ms": "ms", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
 LONG_US = 100_000
-"""If a metric has a value of at least this time, its values are shown in milliseconds."""
+"""If a metric has a value of at least this time, us, its values are shown in milliseconds."""
 
 
 def figure(value: float | None) -> str:

@@ -28,7 +28,7 @@ def new_figure(width: float = 7.2, height: float = 4.0) -> Figure:
 
 
 class PlainLog(LogFormatter):
-    """The labels of the minor ticks of a logarithmic axis: plain numbers, at ticks that have room for one."""
+    """The labels of a logarithmic axis's minor ticks: plain numbers, but only at ticks with enough room."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """Return the label of the tick at ``x``, or "" if there is no room for it."""

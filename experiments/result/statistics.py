@@ -1,10 +1,10 @@
 """Summaries of samples, 95 % intervals of means, ratios, shares and counts, and the size of a difference.
 
-A repetition has many values (messages, steps), and their intervals come from the bootstrap. Repetitions are
-few. For few values, bootstrap intervals are too narrow, so these intervals come from Student's t. All random
-numbers are seeded: equal samples give equal intervals.
+A repetition has many values (messages, steps), and their intervals come from the bootstrap. A run has few
+repetitions. For few values, bootstrap intervals are too narrow, so intervals over repetitions come from
+Student's t. All random numbers are seeded: equal samples give equal intervals.
 
-This module has its own functions, because importing `scipy.stats` takes a second.
+This module does not use `scipy.stats`, because that import takes a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.special import betaincinv, stdtrit
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 MIN_FOR_INTERVAL = 6
-"""An interval needs six values: their range includes the true median in 97 % of samples (of five: 94 %)."""
+"""The fewest values for an interval. The range of six values includes the true median in 97 % of samples."""
 
 MAX_FOR_EFFECT = 2000
 LARGEST_BATCH = 4_000_000  # at most this many random numbers are in memory at a time
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The statistics of one metric, with 95 % intervals. Below six values, the intervals are None."""
+    """The statistics of one metric, with 95 % intervals, which are None for fewer than six values."""
 
     n: int
     mean: float | None = None
@@ -71,7 +71,7 @@ def summarise(values: Sequence[float] | Floats, seed: int = 1) -> Summary:
 def bootstrap(
     values: Sequence[float] | Floats, of: str = "median", seed: int = 1
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of the median or the mean, or None below six values.
+    """Return the 95 % interval of the median or the mean, or None for fewer than six values.
 
     Method: percentile bootstrap. [Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13]
     """
@@ -102,11 +102,11 @@ class Difference:
     """The median of b, divided by the median of a."""
     ci95_ratio: tuple[float, float] | None
     cliffs_delta: float | None
-    """Cliff's delta, from -1 (every b is below every a) to 1 (every b is above every a). It needs no assumed
-    distribution (Cliff, Psychological Bulletin 114, 1993). None below six values."""
+    """Cliff's delta, from -1 (every b is below every a) to 1 (every b is above every a). It assumes no
+    distribution (Cliff, Psychological Bulletin 114, 1993). None for fewer than six values."""
     size: str
     """The size of Cliff's delta: `negligible`, `small`, `medium` or `large`, by the usual bounds 0.147, 0.33
-    and 0.474. It is `unknown` below six values."""
+    and 0.474. It is `unknown` for fewer than six values."""
 
 
 def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: int = 1) -> Difference:
@@ -123,7 +123,7 @@ def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: i
 
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
-    """Return the probability that a value of b is above one of a, minus the probability that it is below."""
+    """Return the probability that a value of b is above a value of a, minus the reverse probability."""
     ordered = np.sort(a)
     below = np.searchsorted(ordered, b, "left").sum()
     above = (len(a) - np.searchsorted(ordered, b, "right")).sum()
@@ -141,7 +141,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
-    """Return the mean of a few independent values with Student's t interval, or None below six values."""
+    """Return the mean of a few independent values with Student's t interval; None for fewer than six."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
@@ -150,7 +150,7 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
 
 
 def median_interval(values: Sequence[float] | Floats, seed: int = 1) -> Interval | None:
-    """Return the median of many independent values with a bootstrap interval, or None below six values."""
+    """Return the median of many independent values with a bootstrap interval; None for fewer than six."""
     found = bootstrap(values, "median", seed)
     return None if found is None else Interval(float(np.median(values)), *found, len(values))
 
@@ -205,13 +205,14 @@ def quantile_ratio_interval(
 ) -> Interval | None:
     """Return a quantile of ``above``, divided by the same quantile of ``below``, with a bootstrap interval.
 
-    ``q`` is 0 to 1. Return None if a sample has fewer than six values, or ``below`` one that is not positive.
+    ``q`` is 0 to 1. Return None if a sample has fewer than six values, or if a value of ``below``
+    is not positive.
     """
     return _ratio_of(above, below, _quantile(q), seed)
 
 
 def interval_of(values: Sequence[float] | Floats, statistic: str, seed: int = 1) -> Interval | None:
-    """Return ``p50``, ``p90``, ``p99`` or ``mean`` with its bootstrap interval, or None below six values."""
+    """Return ``p50``, ``p90``, ``p99`` or ``mean`` with its bootstrap interval; None for too few values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None

@@ -40,7 +40,8 @@ ROUTED_KINDS = tuple(kind.name for kind in ALL_KINDS.values() if kind.routed)
 class PlannedFault:
     """One fault to make. ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0).
 
-    If ``until_ns`` is None, the fault lasts until the repetition ends. ``entry`` is its index in ``faults``.
+    If ``until_ns`` is None, the fault lasts until the repetition ends. ``entry`` is the index of the entry in
+    ``faults`` that describes the fault.
     """
 
     kind: str
@@ -66,8 +67,8 @@ def places_of(fabric: Fabric, kind: str) -> list[str]:
 def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
     """Return the places that an entry's ``where`` names. ``used`` are the links that the traffic can take.
 
-    ``random`` names all links between switches in ``used``. If ``used`` is empty, it names all such links of
-    the fabric. For a kind of fault that breaks switches, it names the upper switches of these links.
+    For a kind of fault that breaks links, ``random`` names all T0-T1 links in ``used``, or all T0-T1 links of
+    the fabric if ``used`` is empty. For a kind that breaks switches, ``random`` names the T1s of these links.
     """
     found: list[str] = []
     place, candidates = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)
@@ -91,7 +92,7 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
 def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: Sequence[str] = ()) -> None:
     """Raise InputError if the ``where`` of an entry names no place of the fabric.
 
-    If ``used`` is given, also raise it if an entry names links and none of these links is in ``used``.
+    If ``used`` is given, also raise InputError if an entry names links, and no named link is in ``used``.
     """
     for number, spec in enumerate(specs):
         if isinstance(spec, RandomFaults):
@@ -255,9 +256,9 @@ def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
 def trials_of(
     spec: SequentialFaults, number: int, fabric: Fabric, seed: int, used: Sequence[str]
 ) -> tuple[PlannedFault, ...]:
-    """Return the faults of a sequential entry. The times of each fault count from its own start.
+    """Return the faults of a sequential entry. Each fault begins at time 0 of a separate trial.
 
-    The seed gives a random order of the places. When all have been used, a new random order follows.
+    The seed gives a random order of the places. After the last place, a new random order follows.
     """
     places = matching(spec, fabric, used)
     chooser = random.Random(seed)
@@ -283,7 +284,7 @@ def place_in_one_plane(place: str) -> str:
 
 
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
-    """Return the faults that a transport meets in a scenario. A control (a run without faults) meets none.
+    """Return the faults that a transport meets. For a control (a run without faults), return no fault.
 
     An entry with ``over: planes`` or ``over: one-plane`` applies only to transports of that kind.
     """
@@ -295,7 +296,7 @@ def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultS
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:
-    """Return the same faults for a fabric of one plane. Places that become equal are broken once."""
+    """Return the same faults for a fabric of one plane. If two places become equal, keep one of them."""
     return tuple(spec if isinstance(spec, RandomFaults) else _in_one_plane(spec) for spec in specs)
 
 

@@ -23,7 +23,7 @@ from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, w
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000
-"""Live targets begin to search for the busiest link this long before the measurement."""
+"""The time, ns, before the measurement at which live targets begin to search for the busiest link."""
 AnyTime = Annotated[int, Time()]
 
 
@@ -38,12 +38,12 @@ Kind = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", 
 
 
 def repeats(kind: str) -> bool:
-    """Return True if this kind of fault starts and ends again in every period, as a flap does."""
+    """Return True if this kind of fault (such as a flap) starts and ends once in every period."""
     return ALL_KINDS[kind].phases is not None and "period_ns" in ALL_KINDS[kind].takes
 
 
 def boots_again(kind: str) -> bool:
-    """Return True if this kind of fault ends by itself after a time, as the reboot of a switch does."""
+    """Return True if this kind of fault (such as the reboot of a switch) ends without a restore."""
     return ALL_KINDS[kind].phases is not None and not repeats(kind)
 
 

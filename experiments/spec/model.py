@@ -45,7 +45,7 @@ SIMULATED: Target = "sim"
 
 
 class Measure(YamlModel):
-    """Measurements in addition to the times of faults."""
+    """Optional measurements: time series, captures, queues and link loads."""
 
     series_ns: Annotated[int, Time(1_000)] = Field(
         1_000_000, alias="series", description="width of the bins of the delivered bytes"
@@ -265,7 +265,7 @@ class Scenario(YamlModel):
 
     @property
     def live_warmup_ns(self) -> int:
-        """The warm-up on a live target. It is long enough to find the busiest link, if a fault needs it."""
+        """The warm-up on a live target, ns. It includes the search for the busiest link, if needed."""
         wanted = any(isinstance(fault, TimedFault) and BUSIEST in fault.where for fault in self.faults)
         return max(self.warmup_ns, 2 * BUSIEST_NS) if wanted else self.warmup_ns
 

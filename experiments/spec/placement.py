@@ -21,7 +21,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement of a workload. ``hosts`` has the host of each rank, ``job`` names the ranks' job."""
+    """The placement of a workload. ``hosts`` has the host of each rank, ``job`` the kind of job."""
 
     hosts: tuple[str, ...]
     job: str
@@ -29,7 +29,7 @@ class Placement:
     pairs: tuple[tuple[int, int], ...]
     """Pairs of ranks (sender, receiver)."""
     length_ns: int | None
-    """How long the measurement lasts. None means: until the job is done."""
+    """The length of the measurement, ns. None: the measurement ends when the job is done."""
 
     def links_used(self, fabric: Fabric) -> frozenset[str]:
         """Return all links on the paths between the hosts of the sender-receiver pairs."""
@@ -48,7 +48,7 @@ class Placement:
 
 
 def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
-    """Place a workload on a fabric. Raise InputError if the fabric is too small for it."""
+    """Place a workload on a fabric. Raise InputError if the fabric is too small for the workload."""
     hosts: tuple[str, ...]
     if kind == "spray":
         hosts = _ends(params, fabric)
@@ -119,7 +119,7 @@ def _programs(params: Mapping[str, Any], fabric: Fabric) -> Placement:
 
 def _graph(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
     """Place the ranks of a graph. Raise InputError if the fabric has too few hosts."""
-    from mrclab.hosts.workloads.player import plan_of  # imported only here, because it needs slow numpy
+    from mrclab.hosts.workloads.player import plan_of  # imported here: numpy loads slowly
 
     each = params["ranks_per_host"]
     job = {
@@ -199,7 +199,7 @@ def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
 
 
 def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[int, int]]:
-    """Return flows from the first half of the hosts, sorted by rack, to the second half, one per host."""
+    """Return one flow from each host of the first half (by rack) to a random host of the second half."""
     order = sorted(range(len(hosts)), key=lambda place: (fabric.host(hosts[place]).rack, place))
     half = len(order) // 2
     receivers = random.Random(seed).sample(order[len(order) - half :], half)
@@ -207,7 +207,7 @@ def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[in
 
 
 def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:
-    """Return random flows: each host sends to one host and receives from one, in another rack if possible."""
+    """Return random flows: each host sends to one other host, if possible in another rack."""
     chooser = random.Random(seed)
     best: list[int] = []
     fewest = size + 1

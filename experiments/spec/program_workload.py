@@ -122,7 +122,7 @@ def program_hosts(params: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tup
 
 
 def units_of(workload: Mapping[str, Any]) -> dict[str, str]:
-    """Return the unit of each metric of the workload's programs. It is empty for other workloads."""
+    """Return the unit of each metric of the workload's programs. Return {} for other workloads."""
     return {
         name: str(metric["unit"])
         for program in workload.get("programs", ())

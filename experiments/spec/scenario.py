@@ -71,7 +71,7 @@ def without(document: YamlDocument, keys: Sequence[str]) -> YamlDocument:
 
 
 def merge(base: YamlDocument, over: YamlDocument) -> YamlDocument:
-    """Return ``base`` with the values of ``over`` in place of its own. Nested mappings are merged.
+    """Return ``base``, changed by the values of ``over``. Nested mappings are merged.
 
     If ``base`` has a list and ``over`` a mapping, the mapping's keys are indices of the list
     (``faults: {0: {at: 1 s}}``). Raise InputError if the list has no such index.
@@ -124,7 +124,8 @@ def load_scenario(
 
     If a key is set in several places, the first of these counts: the arguments ``topology`` to ``program``;
     ``settings``, the KEY=VALUE of ``--set``; the file's part for the target; its part for the topology; the
-    rest of the file. ``trials`` sets the number of sequential faults or, without any, of repetitions.
+    rest of the file. ``trials`` sets the number of sequential faults. If there are no sequential faults,
+    ``trials`` sets the number of repetitions.
     """
     text, where = SCENARIOS.text(name_or_file)
     overrides = parse_overrides(settings, topology=topology, target=target, seed=seed, program=program)

@@ -50,7 +50,7 @@ def slowed(scenario: Scenario, times: float) -> Scenario:
 
 
 def _scaled(model: BaseModel, times: float) -> dict[str, Any]:
-    """Return the times (ns) of a model, multiplied by ``times``, and its rates (bit/s), divided by it."""
+    """Return a model's times (ns), multiplied by ``times``, and its rates (bit/s), divided by ``times``."""
     values = {name: getattr(model, name) for name in type(model).model_fields}
     return _numbers(values, times)
 
@@ -70,7 +70,7 @@ def _copy(model: Model, times: float) -> Model:
 
 
 def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
-    """Return a transport's entry with slower times and rates of its endpoints, including the default ones."""
+    """Return a transport's entry with slowed times and rates of its endpoints, also for default values."""
     entry = scenario.entries[name]
     transport = entry.transport(name)
     usual = _defaults(scenario, transport)
@@ -83,7 +83,7 @@ def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
 
 
 def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
-    """Return the default times and rates of endpoints, or nothing if a propagation delay changes them."""
+    """Return the default times and rates of endpoints. Return {} if the scenario has a propagation delay."""
     if transport.core.config is None or scenario.propagation_ns:
         return {}
     fabric = scenario.fabric()

@@ -15,7 +15,7 @@ from mrclab.topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
 
 class TransportEntry(YamlModel):
-    """One entry of ``transports``: a transport's name and the settings that differ from its usual ones."""
+    """One entry of ``transports``: a transport's name and the settings that differ from its defaults."""
 
     use: str = Field("", description="the transport's name, where it has another one here")
     options: dict[str, Any] = Field(
@@ -96,7 +96,7 @@ class TransportEntry(YamlModel):
         )
 
     def _lossless(self, base: Transport) -> LosslessMode:
-        """Return how links avoid drops, or "" if they drop. Raise ValueError if the settings do not fit."""
+        """Return how links avoid drops; "" if links drop packets. Raise ValueError if settings do not fit."""
         if self.lossless == "drops":
             found: LosslessMode = ""
         else:

@@ -15,7 +15,7 @@ from mrclab.linux.errors import InputError
 from mrclab.p4src.targets import TARGETS
 
 SMALL = "tiny, lab, two-racks, wide, thin"
-"""The shipped topologies that fit on one machine. The simulator also runs larger ones."""
+"""The shipped topologies that fit on one machine. The simulator also runs larger topologies."""
 _WRONG_CHOICE = re.compile(r"invalid choice: '(.+?)' \(choose from (.*)\)")
 
 
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # Treat "-5s" as the value of an option, not as an option: its parser then raises a clear error.
+        # Treat "-5s" as the value of an option, so that the option's parser raises a clear error.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> None:  # type: ignore[override]
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulator: bool = False) -> None:
-    """Add ``--target``. Its default is the environment variable MRCLAB_TARGET, if that is set."""
+    """Add ``--target``. Its default is the environment variable MRCLAB_TARGET, if it is set."""
     words = "Run on these switches"
     if simulator:
         words += "; sim is the simulator, which needs no root and runs on any system"

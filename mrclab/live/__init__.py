@@ -1,1 +1,1 @@
-"""The live page: a browser page that shows a testbed or a simulation, on which users break links."""
+"""The live page: a browser page that shows a testbed or a simulation. Its viewers can break links."""

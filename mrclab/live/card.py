@@ -31,9 +31,9 @@ from mrclab.topologies import Fabric
 RING_BYTES = 8 << 20
 NAME = "the live capture"
 IDLE_NS = 2_000_000_000
-"""How much of the capture is kept while no fault is being measured."""
+"""The age, ns, up to which records are kept if no fault is being measured."""
 MOST_NS = 12_000_000_000
-"""How much of the capture is kept while a fault is being measured."""
+"""The age, ns, up to which records are kept if a fault is being measured."""
 
 
 class Pieces:
@@ -44,7 +44,7 @@ class Pieces:
 
     def __init__(self, most_bytes: int) -> None:
         self.since_ns: int | None = None
-        """Records from this time (monotonic) on are kept; None keeps those of the last `IDLE_NS`."""
+        """Records from this time (monotonic) on are kept; None: the records of the last `IDLE_NS`."""
         self.held_bytes = 0
         self._most_bytes = most_bytes
         self._dropped_ns = -1
@@ -57,7 +57,7 @@ class Pieces:
         self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:
-        """Drop the pieces that are too old, and the oldest ones if the total size is too large."""
+        """Drop the pieces that are too old. If the total size is too large, also drop the oldest pieces."""
         idle_ns = now_ns - IDLE_NS
         since_ns = idle_ns if self.since_ns is None else max(now_ns - MOST_NS, min(idle_ns, self.since_ns))
         while self._pieces and (self._pieces[0][0] < since_ns or self.held_bytes > self._most_bytes):
@@ -96,7 +96,7 @@ class RecentCapture(Tap):
         return parse_pcap(self._pcap(since_ns, until_ns), NAME)
 
     def segments(self, since_ns: int, until_ns: int) -> Segments:
-        """Return the TCP segments with data that were recorded in the same span of time as for `packets`."""
+        """Return the TCP segments with data, recorded from shortly before ``since_ns`` until ``until_ns``."""
         return parse_segments(self._pcap(since_ns, until_ns), NAME)
 
     def _pcap(self, since_ns: int, until_ns: int) -> bytes:
@@ -117,7 +117,7 @@ BEFORE_NS = 150_000_000
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
 """The times after a fault at which its captures are evaluated."""
 LOOK_UNDONE_S = (0.35, 0.8, 1.2, 1.6, 2.2, 3.0, 5.0)
-"""The times after a fault was undone at which its captures are evaluated: viewers wait for the recovery."""
+"""The times after the end of a fault at which its captures are evaluated: viewers wait for the recovery."""
 OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
 STAYS = "it has one path, and stays on it: the last packet into the break is its last retry"
@@ -160,7 +160,7 @@ class Card:
 
     @property
     def urgency(self) -> tuple[bool, int]:
-        """The sort key of due cards: first the cards without results, and among them the newest."""
+        """The sort key of due cards: cards without results come first, and newer cards before older cards."""
         return (bool(self.results), -self.number)
 
     def begin_look(self) -> None:
@@ -180,11 +180,11 @@ class Card:
         return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
 
     def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool, over: bool = False) -> None:
-        """Store the results of an evaluation, and plan no more if they are complete.
+        """Store the results of an evaluation. If they are complete, plan no more evaluations.
 
         If ``whole`` is false, the captures do not reach back to the beginning of the fault, so the earlier
-        results about this beginning are kept. ``over`` is true if the fault was undone some time ago: a
-        transport that has not lost a packet by then will not lose one.
+        results about this beginning are kept. ``over`` is true if the fault was undone some time ago. Then a
+        transport without losses cannot lose a packet by this fault any more.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
@@ -197,7 +197,7 @@ class Card:
             self.due_s = []
 
     def close(self) -> None:
-        """Plan no more evaluations, because the captures of this fault's traffic are gone."""
+        """Plan no more evaluations, because the captures of this fault's traffic were deleted."""
         self.due_s = []
         self.closed = True
 
@@ -215,7 +215,7 @@ class Card:
 
 
 def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
-    """Return the known result with recovery times of a later one, whose captures lack the fault's start."""
+    """Return the known result with the recovery times of ``later``, whose captures lack the fault's start."""
     if known is None or not known["felt"]:
         return later
     if not later["felt"]:
@@ -226,7 +226,7 @@ def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Watched:
-    """The flows of a transport, and by host the times at which it retired EVs."""
+    """The flows of a transport, and the retirements of EVs (times and EVs) by each sending host."""
 
     name: str
     flows: Sequence[Flow]
@@ -275,7 +275,7 @@ def traces_of(
 
 
 def _only(packets: Packets, qpns: set[int]) -> Packets:
-    """Return the packets of these queue pairs only: different transports use the same host addresses."""
+    """Return only the packets of these queue pairs. Addresses are not enough: transports share them."""
     chosen = np.isin(packets.rows["qp"], list(qpns))
     return replace(packets, rows=packets.rows[chosen])
 
@@ -286,7 +286,7 @@ class Look:
 
     results: Mapping[str, dict[str, Any]]
     packets: Mapping[str, dict[str, Any]]
-    """The packets around the fault, of the flow that lost most (`packets_around`)."""
+    """The packets around the fault (see `packets_around`), of the flow with the most losses."""
     over: bool
     """True if the fault had been undone for `OVER_NS` at the end of the evaluation."""
     whole: bool
@@ -302,7 +302,7 @@ def work_out(
 ) -> Look:
     """Compute the times of a fault from the captures until ``until_ns`` (monotonic).
 
-    The retirements in ``watched`` must be read after ``until_ns``, because a recovery needs its detection.
+    Read the retirements in ``watched`` after ``until_ns``. Otherwise the fault's detection may be missing.
     """
     results, packets = {}, {}
     for one in watched:
@@ -348,8 +348,8 @@ def packets_around(trace: Trace, fault: FaultRecord, recovered_us: float | None)
     """Return the transmissions around a fault, to draw each packet. Times are in us after the fault.
 
     Each of ``rows`` is [time, path, PSN, fate, sent again (0 or 1), arrival or null]. Fate: 0 arrived, 1
-    lost, 2 trimmed. ``paths`` has the name of each path, ``links`` its links. The most rows are
-    `MOST_PACKETS`.
+    lost, 2 trimmed. ``paths`` has the name of each path, ``links`` the links of each path. There are at
+    most `MOST_PACKETS` rows.
     """
     zero = fault.middle_ns
     end = zero + round((recovered_us or 20_000.0) * 1e3) + AROUND_NS

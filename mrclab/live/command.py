@@ -65,7 +65,7 @@ def live(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ignore signals during the body of the ``with``. Signals that arrive in this time are lost."""
+    """Ignore the signals that end the page during the ``with`` block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
@@ -76,10 +76,10 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _testbed(names: Names, topology: str | None, target: str, program: str | None) -> Iterator[None]:
-    """Join the running testbed. If none runs, start one and take it down at the end."""
+    """Join the running testbed. If no testbed runs, start one, and take it down at the end."""
     found = state.read(names)
     if found is not None and found.alive(names):
-        call(names, "status", verify=False)  # raises if the testbed takes no commands
+        call(names, "status", verify=False)  # raises an error if the testbed does not answer
         if topology is not None and found.fabric().name != topology:
             raise InputError(
                 f"topology {found.topology} is up already: leave out --topology to join it, "

@@ -1,4 +1,4 @@
-"""The fabric as data for the page: its parts, the kinds of faults, the pairs of hosts. No input or output."""
+"""The fabric as data for the page: nodes and links, kinds of faults, pairs of hosts. No input or output."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
 
 
 def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
-    """Return the pairs of hosts whose paths are sent at the start. In a small fabric, these are all pairs."""
+    """Return the pairs of hosts whose paths the page gets at the start: all pairs in a small fabric."""
     if len(fabric.hosts) <= 8:
         return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
     first, last = fabric.far_ends()
@@ -94,7 +94,7 @@ MOST_INCAST = 4
 def pairs_of(fabric: Fabric, pattern: str, seed: int) -> tuple[tuple[str, str], ...]:
     """Return (source, destination) of each flow of a transport.
 
-    For an all-reduce, return the flows of its ring. Its barriers use more connections, which are left out.
+    For an all-reduce, return the flows of its ring. The connections for barriers are left out.
     """
     first, last = fabric.far_ends()
     names = [host.name for host in fabric.hosts]
@@ -110,7 +110,7 @@ def pairs_of(fabric: Fabric, pattern: str, seed: int) -> tuple[tuple[str, str], 
 
 
 def _over_racks(fabric: Fabric) -> list[str]:
-    """Return all hosts, ordered such that neighbours are in different racks if that is possible."""
+    """Return all hosts in an order in which neighbours are in different racks, if possible."""
     seen: dict[int, int] = {}
     places = {}
     for host in fabric.hosts:

@@ -50,7 +50,7 @@ class LiveClustermapper:
         self._ours = self._stack.enter_context(process)
 
     def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """Return Clustermapper's verdicts in the form of `judged`; None if it is off or has died.
+        """Return Clustermapper's verdicts in the form of `judged`; None if Clustermapper does not run.
 
         ``faults`` has for each place the ``kind`` of its fault and its time ``t_ns`` (None if unknown).
         """
@@ -92,10 +92,10 @@ def links_at(fabric: Fabric, place: str) -> frozenset[str]:
 
 
 def judged(fabric: Fabric, denylist: Denylist, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return Clustermapper's verdicts, whether each is right, and the faults that it has not found.
+    """Return Clustermapper's verdicts, whether each verdict is right, and the faults without a verdict.
 
     A verdict is right if all links that it denies are broken. ``after_ms`` is the time from the fault to the
-    verdict. It is None if no fault matches the verdict or the fault's time is unknown.
+    verdict, or None if no fault matches the verdict or the fault's time is unknown.
     """
     broken = {place: links_at(fabric, place) for place in faults}
     all_broken: frozenset[str] = frozenset().union(*broken.values())
@@ -138,7 +138,7 @@ class SwitchCheck:
         self._ask = ask
 
     def check(self, faults: Collection[str]) -> None:
-        """Read the counters of the next switch. If there are faults, do nothing: one may have stopped it.
+        """Read the counters of the next switch. Do nothing during faults, because a fault may stop a switch.
 
         If the switch does not answer, check all. Raise SwitchError with the names of the ended switches.
         """
@@ -152,7 +152,7 @@ class SwitchCheck:
 
 
 GRACE_NS: Final = 8_000_000_000
-"""The time after a repair in which retransmissions may still be due to the fault: RoCEv2 waits seconds."""
+"""The time after a repair in which the fault may still cause retransmissions: RoCEv2 waits seconds."""
 
 
 class LatePackets:
@@ -164,7 +164,7 @@ class LatePackets:
         self._broken_until_ns = 0
 
     def begin(self) -> None:
-        """Start new counts, because all traffic is new and its counters begin at zero."""
+        """Start new counts: new traffic has begun, and its counters begin at zero."""
         self._read.clear()
         self._counts.clear()
 
@@ -173,7 +173,7 @@ class LatePackets:
         self._read.pop(name, None)
 
     def take(self, name: str, resent: int, now_ns: int, *, broken: bool) -> int:
-        """Store a count of the packets sent again. Return how many of them were sent without a fault.
+        """Store the count of packets sent again. Return how many packets were sent again without a fault.
 
         ``broken`` is true if there is a fault now.
         """

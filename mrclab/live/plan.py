@@ -14,7 +14,7 @@ from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
 MOST_RANKS = 8
-"""The limit for an all-reduce, in which each rank is a process that shares the CPUs with the others."""
+"""The largest number of ranks of an all-reduce. All ranks are processes that share the CPUs."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000, 1_000_000_000
 
 
@@ -23,7 +23,7 @@ class _Strict(BaseModel):
 
 
 class TrafficPlan(_Strict):
-    """The traffic. All chosen transports send the same traffic at the same time.
+    """The traffic of a page. All chosen transports send the same traffic at the same time.
 
     ``rate_bps`` limits the payload rate of each flow; it has no effect on an all-reduce. ``message_bytes`` is
     the length of a message, or of the buffer that an all-reduce sums.
@@ -61,7 +61,7 @@ class TrafficPlan(_Strict):
     def pairs(self, fabric: Fabric) -> tuple[tuple[str, str], ...]:
         """Return (source, destination) of each flow of a transport.
 
-        The flows of an all-reduce are those of its ring, without the connections for barriers.
+        For an all-reduce, return the flows of its ring. The connections for barriers are left out.
         """
         return pairs_of(fabric, self.pattern, self.seed)
 
@@ -69,8 +69,8 @@ class TrafficPlan(_Strict):
 def usual_plan(target: str) -> TrafficPlan:
     """Return the traffic with which a new page starts, for a target.
 
-    A hop takes BMv2 some 40 times as long as the ebpf target. So on BMv2 the page sends fewer, longer
-    packets.
+    BMv2 needs some 40 times as long as the ebpf target to forward a packet. So on BMv2 the page sends fewer,
+    longer packets.
     """
     if target == "bmv2":
         return TrafficPlan(rate_bps=5_000_000, message_bytes=4096, payload_bytes=4096)
@@ -78,7 +78,7 @@ def usual_plan(target: str) -> TrafficPlan:
 
 
 class FaultRequest(_Strict):
-    """A viewer's request for a fault. Its fields are those of `mrclab.faults.kinds.Fault`."""
+    """A viewer's request for a fault. It has the fields of `mrclab.faults.kinds.Fault`."""
 
     kind: str
     where: str

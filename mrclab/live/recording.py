@@ -17,7 +17,7 @@ KEPT_PACKETS_BYTES = 8 << 20
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
-    """Return a document as compressed JSON. As Python objects it would need ten times the memory."""
+    """Return a document as compressed JSON. Python objects would need ten times the memory."""
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
 
 
@@ -36,7 +36,7 @@ class KeptPackets:
         self._packed: OrderedDict[tuple[int, str], bytes] = OrderedDict()
 
     def put(self, number: int, transport: str, packets: Mapping[str, Any]) -> None:
-        """Store the packets of a fault, and replace those that were stored before."""
+        """Store the packets of a fault. They replace the packets stored earlier for this fault."""
         self.held_bytes -= len(self._packed.pop((number, transport), b""))
         self._packed[number, transport] = packed = pack(packets)
         self.held_bytes += len(packed)
@@ -44,15 +44,15 @@ class KeptPackets:
             self.held_bytes -= len(self._packed.popitem(last=False)[1])
 
     def of(self, number: int, transport: str) -> dict[str, Any] | None:
-        """Return the packets of a fault; None if none are stored."""
+        """Return the packets of a fault, or None if no packets are stored."""
         packed = self._packed.get((number, transport))
         return None if packed is None else unpack(packed)
 
 
 KEPT_FRAMES = 6000
-"""Enough for ten minutes at ten page updates (frames) a second."""
+"""The largest number of stored page updates (frames): ten minutes at ten updates a second."""
 SHOWN_FRAMES = 300
-"""Enough for 20 s at the simulator's 15 page updates a second."""
+"""The number of page updates in the charts: 20 s at the simulator's 15 updates a second."""
 KEPT_BYTES = 48 << 20
 """The limit for all stored page updates, compressed. A large fabric reaches it before `KEPT_FRAMES`."""
 KEPT_PAIRS = 64
@@ -94,14 +94,14 @@ class Recording:
             del evs[self._asked.popleft()]
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Return the page updates of the last ``seconds`` seconds, or all if it is None."""
+        """Return the page updates of the last ``seconds`` seconds, or all page updates if it is None."""
         with self._lock:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
         return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
 
     def recent(self) -> list[dict[str, Any]]:
-        """Return the newest page updates, as many as the charts of the page show."""
+        """Return the newest page updates: the number that the charts of the page show."""
         with self._lock:
             kept = [
                 self._frames[n][1] for n in range(max(0, len(self._frames) - SHOWN_FRAMES), len(self._frames))
@@ -110,12 +110,12 @@ class Recording:
 
 
 def changed(frame: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a page update that differ from the one before, and its time."""
+    """Return the time of a page update and the parts that differ from the previous page update."""
     return {k: v for k, v in frame.items() if k == "t_ms" or k not in before or before[k] != v}
 
 
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the page updates, each without the parts that are equal to those of the one before."""
+    """Return the page updates, each without the parts that are equal in the previous page update."""
     found: list[dict[str, Any]] = []
     before: Mapping[str, Any] = {}
     for frame in frames:
@@ -125,7 +125,7 @@ def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def static(name: str) -> str:
-    """Return a file of the page. Raise FileNotFoundError if there is none."""
+    """Return the text of a file of the page. Raise FileNotFoundError if there is no such file."""
     return (files("mrclab.live") / "static" / name).read_text(encoding="utf-8")
 
 

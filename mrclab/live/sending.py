@@ -1,7 +1,7 @@
-"""What sends on the live page: agents, jobs of rank processes, and the kernel's own stack.
+"""The senders of the live page: agents, rank processes, and the kernel's TCP/IP stack.
 
-A transport's traffic is either streams between agents (`mrclab.live.sending.agents`), or a job of rank
-processes (`mrclab.live.sending.ranks`): an all-reduce, or TCP, which agents do not speak.
+The traffic of a transport is either streams between agents (`AgentTraffic`) or a job of rank processes
+(`RankTraffic`). Rank processes run all-reduces and TCP, because agents do not support them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mrclab.topologies import Fabric, fabric_text
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One direction of a connection: its QPNs are those in packets to source and target, 0 for TCP."""
+    """One direction of a connection, with the QP numbers at both ends. For TCP, these numbers are 0."""
 
     source: str
     target: str
@@ -41,25 +41,25 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The observations of a transport at one turn."""
+    """The observations of a transport at one time."""
 
     placed: Sequence[tuple[int, int]]
-    """For each flow: the time of the query (monotonic, ns), and the payload bytes placed so far."""
+    """For each flow: the time of the request (monotonic, ns), and the payload bytes delivered so far."""
     sent: int
     resent: int
-    """Packets of all flows so far."""
+    """The number of packets that all flows have sent again so far."""
     failed: bool
-    """True once a connection has given up."""
+    """True if a connection has given up."""
     paths: list[list[int]]
-    """Those of the flow that is shown, a row each as in `mrclab.hosts.observation.path_rows`."""
+    """A row for each path of the shown flow, in the form of `mrclab.hosts.observation.path_rows`."""
     events: Sequence[tuple[str, dict[str, Any]]]
-    """By host, what became of paths since the last turn."""
+    """Pairs of a host and an event of its paths, since the last call of `news`."""
     steps: Sequence[tuple[int, int, str]] = ()
-    """Steps of an all-reduce since the last turn: number, duration in us, and the host that ended last."""
+    """The steps of an all-reduce since the last call: number, duration in us, host that ended last."""
 
 
 class Traffic(Protocol):
-    """The flows of one transport, running until ``close``."""
+    """The flows of one transport. They send until ``close`` is called."""
 
     name: str
     flows: tuple[Flow, ...]
@@ -69,9 +69,9 @@ class Traffic(Protocol):
         """The hosts with a process of this traffic."""
 
     def news(self, shown: int) -> News:
-        """Ask all processes; ``shown`` is the flow whose paths are wanted.
+        """Read the observations of all processes. ``shown`` is the flow whose paths are needed.
 
-        Raise AgentError if a process is gone.
+        Raise AgentError if a process has ended.
         """
 
     def close(self) -> None:
@@ -79,12 +79,12 @@ class Traffic(Protocol):
 
 
 class ProcessTraffic(ABC):
-    """The processes of one transport, in the hosts' namespaces: all of them are started, or none."""
+    """The processes of one transport, in the hosts' namespaces. If one cannot start, all are ended."""
 
     def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
-        """Start and connect the processes. ``attempt`` counts how often that was done: QPNs differ each time.
+        """Start and connect the processes. ``attempt`` counts the starts. Each start has other QPNs.
 
-        Raise AgentError if one refuses.
+        Raise AgentError if a process reports an error.
         """
         self.name = name
         self.flows: tuple[Flow, ...] = ()
@@ -97,39 +97,39 @@ class ProcessTraffic(ABC):
 
     @abstractmethod
     def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
-        """Start and connect the processes, hand them to the stack, and set ``flows``."""
+        """Start and connect the processes, add them to ``_stack``, and set ``flows``."""
 
     def close(self) -> None:
-        """See Traffic."""
+        """End the processes."""
         self._stack.close()
 
 
 LIGHT_BPS = 150_000_000
-"""Payload of all transports together: agents need less than half of two CPUs for it."""
+"""A total payload rate of all transports. For this rate, agents need less than half of two CPUs."""
 
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
     """Return the options of a transport's endpoints."""
-    # A viewer may leave a fabric broken for as long as they like.
+    # The options `patient` keep connections alive during long faults: viewers may restore the fabric late.
     return {"mtu_bytes": plan.payload_bytes, **TRANSPORTS[transport].core.patient}
 
 
 def goes_first(plan: TrafficPlan, flows: int) -> bool:
-    """Return True if agents may go before all other processes, as a real NIC would not wait for a CPU.
+    """Return True if agents have the highest priority. A real NIC also does not wait for a CPU.
 
-    A browser on the same machine then does not make recoveries longer. Traffic that could take the CPUs whole
-    leaves them to the kernel to share, or the page would stand still.
+    With this priority, a browser on the same machine does not make recoveries longer. Traffic that could use
+    all CPUs has normal priority, because otherwise the page would not be updated.
     """
     return compiled_in_use() and len(plan.transports) * flows * plan.rate_bps <= LIGHT_BPS
 
 
 class AgentTraffic(ProcessTraffic):
-    """The streams of one transport. See Traffic."""
+    """The streams of one transport, between agents."""
 
     def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         self._agents: dict[str, RemoteAgent] = {}
         self._ends: list[tuple[int, int]] = []
-        """Of each flow: the numbers of its queue pairs at the source's and at the target's agent."""
+        """For each flow: the index of its queue pair at the source's agent and at the target's agent."""
         fabric = network.fabric
         pairs = plan.pairs(fabric)
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
@@ -144,11 +144,11 @@ class AgentTraffic(ProcessTraffic):
             lambda host: {
                 "transport": self.name,
                 "config": config_of(self.name, plan),
-                # The transports of a host must not share QPNs.
+                # Other seeds give other QPNs: the transports of a host must not have equal QPNs.
                 "seed": f"{plan.seed} {self.name} {host} {attempt}",
                 "cpu": None,
                 "realtime": goes_first(plan, len(pairs)),
-                "awake": False,  # a page may be left open for hours
+                "awake": False,  # let idle CPUs sleep: a page may stay open for hours
                 "qps": uses[host],
             },
         )
@@ -171,11 +171,11 @@ class AgentTraffic(ProcessTraffic):
 
     @property
     def hosts(self) -> Sequence[str]:
-        """See Traffic."""
+        """The hosts with an agent."""
         return tuple(self._agents)
 
     def news(self, shown: int) -> News:
-        """See Traffic."""
+        """Read the observations of all agents. ``shown`` is the flow whose paths are needed."""
         shown_host, shown_qp = self.flows[shown].source, self._ends[shown][0]
         for host, agent in self._agents.items():
             agent.send("news", paths=[shown_qp] if host == shown_host else [])
@@ -198,13 +198,13 @@ class AgentTraffic(ProcessTraffic):
 MODULE = "mrclab.hosts.collectives.rank"
 FOREVER_NS = 10**18
 COMPUTE_NS = 20_000_000
-"""The time of a step of the all-reduce before data is sent: the share of a step in which a GPU computes."""
+"""The time at the start of a step of the all-reduce, in which a GPU would compute and no data is sent."""
 DEPTH = 8
-"""Messages of a TCP flow in flight."""
+"""The number of messages of a TCP flow in flight."""
 
 
 class RankTraffic(ProcessTraffic):
-    """The job of one transport. See Traffic."""
+    """The job of one transport: rank processes, one on each host."""
 
     def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         self._pairs = plan.pairs(network.fabric)
@@ -278,11 +278,11 @@ class RankTraffic(ProcessTraffic):
 
     @property
     def hosts(self) -> Sequence[str]:
-        """See Traffic."""
+        """The hosts with a rank."""
         return tuple(self._hosts)
 
     def news(self, shown: int) -> News:
-        """See Traffic."""
+        """Read the observations of all ranks. ``shown`` is the flow whose paths are needed."""
         source, target = (self._hosts.index(host) for host in self._pairs[shown])
         for process in self._ranks:
             process.send("news", paths={str(source): target}, forget=True)
@@ -302,7 +302,7 @@ class RankTraffic(ProcessTraffic):
         )
 
     def _answer(self, process: RemoteAgent) -> dict[str, Any]:
-        """Return a rank's news. The answer to ``run`` may come before: then its job is over."""
+        """Return a rank's answer to ``news``. If the answer to ``run`` comes first, its job has ended."""
         answer = process.receive()
         if "ranks" not in answer:
             self._ended = True
@@ -311,7 +311,7 @@ class RankTraffic(ProcessTraffic):
 
 
 class Steps:
-    """The steps of all ranks, put together: a step is over when its last rank is."""
+    """The steps of a job, from the steps of its ranks. A step ends when its last rank ends."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = list(hosts)
@@ -319,11 +319,11 @@ class Steps:
         self._number = 0
 
     def add(self, rank: int, rows: Sequence[Sequence[int]]) -> None:
-        """Take a rank's newest steps, as `TrainingJob.samples` has them."""
+        """Add a rank's newest steps, in the form of `TrainingJob.samples`."""
         self._waiting[rank] += [(start, reduced, end) for start, _, reduced, end in rows]
 
     def take(self) -> list[tuple[int, int, str]]:
-        """Return the steps that are over and were not returned yet: number, us, the host that ended last."""
+        """Return the steps that have ended since the last call: number, us, the host that ended last."""
         found = []
         for rows in zip(*self._waiting, strict=False):
             self._number += 1
@@ -336,10 +336,10 @@ class Steps:
 
 
 class KernelStack:
-    """Addresses on the hosts' ports, and routes in the switches. Off at first.
+    """The kernel's IP on the fabric: addresses on the hosts' ports, routes in the switches. Off at first.
 
-    While it is on, the kernel refuses other transports' packets too, with an ICMPv6 message a second to each
-    host at most (net.ipv6.icmp.ratelimit). The transports do not read these.
+    If it is on, the kernel also sees packets of other transports, and answers them with ICMPv6 errors: at
+    most one a second to each host (net.ipv6.icmp.ratelimit). The transports do not read these errors.
     """
 
     def __init__(self, network: FabricNetwork) -> None:
@@ -347,15 +347,15 @@ class KernelStack:
         self._on = False
 
     def up(self) -> None:
-        """Turn it on. Raise OSError if the kernel refuses, and what `call` raises."""
+        """Turn the kernel's IP on. Raise OSError if the kernel refuses, or an error of `call`."""
         if self._on:
             return
-        call(self._network.names, "ecmp")  # these routes stay: no other transport uses them
+        call(self._network.names, "ecmp")  # these routes stay, because no other transport uses them
         self._on = True
         kernel_ip.address_hosts(self._network.fabric, self._network.places)
 
     def down(self) -> None:
-        """Turn it off, if it is on."""
+        """Turn the kernel's IP off, if it is on."""
         if self._on:
             self._on = False
             kernel_ip.silence_hosts(self._network.fabric, self._network.places)

@@ -31,7 +31,7 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 
 class SessionCollector(Collector):
-    """Prometheus metrics of the newest page update, from ``newest``. ``kept_bytes`` is by kind of record."""
+    """Prometheus metrics of the newest page update. ``kept_bytes`` is the memory for each kind of record."""
 
     def __init__(self, newest: Callable[[], Frame | None], kept_bytes: Mapping[str, int]) -> None:
         self._newest = newest
@@ -132,7 +132,7 @@ class Hub:
             self._when_over()
 
     async def frames(self) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield page updates as they come. After `KEEP_ALIVE_S` without one, yield None as a sign of life."""
+        """Yield each page update when it arrives. After `KEEP_ALIVE_S` without an update, yield None."""
         waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=4)
         self._queues.add(waiting)
         try:
@@ -169,7 +169,7 @@ class Session(Protocol):
         """Undo the fault at a place, or all faults if ``where`` is None."""
 
     def set_traffic(self, plan: Any) -> dict[str, Any]:
-        """Replace the traffic by that of a plan that ``read_traffic`` returned."""
+        """Replace the traffic by the traffic of a plan from ``read_traffic``."""
 
     def set_mapper(self, on: bool) -> dict[str, Any]:
         """Start or end Clustermapper."""
@@ -355,7 +355,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _caught(handler: Handler) -> Handler:
-    """Return the handler with a check: bad input gets an error of one line as the answer."""
+    """Return the handler with error handling: the answer to bad input is an error of one line."""
 
     async def work(request: Request) -> Response:
         try:
@@ -377,7 +377,7 @@ async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Respons
 
 
 async def _packets_of(session: Session, frames: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the stored packets around the faults that the last of these page updates shows."""
+    """Return the stored packets around the faults in the last of these page updates."""
     found: dict[str, Any] = {}
     for card in frames[-1]["cards"] if frames else ():
         for transport in card["results"]:

@@ -2,7 +2,8 @@
 
 The page listens on loopback, which every local program and every web page in a local browser can reach. So
 each request needs a token, which the printed address contains, and a ``Host`` header that names this server
-(against DNS rebinding). Changes need the owner's token, and no ``Origin`` of another page.
+(against DNS rebinding). A request that changes something needs the owner's token. It is refused if its
+``Origin`` header names another server's page.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mrclab.live.recording import static
 
 
 def cookie_name(port: int | None) -> str:
-    """Return the cookie's name for a page's token. It has the port, since all ports share cookies."""
+    """Return the cookie's name for a page's token. It contains the port, because all ports share cookies."""
     return f"mrclab-token-{port or 0}"
 
 
@@ -173,7 +174,7 @@ def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Rout
     """Return the routes of a page and of its files; ``assets`` has the media type of each file.
 
     If an address has a token, the server puts the token into a cookie and redirects to the address without
-    it.
+    the token.
     """
 
     async def page(request: Request) -> Response:

@@ -38,14 +38,14 @@ from mrclab.testbed.ownership import holders
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1
 LINKS_EVERY = 3
-"""Link loads are read in every third period, because one reading takes milliseconds on a large fabric."""
+"""Link loads are read for every third page update: on a large fabric, this takes milliseconds."""
 BESIDE_EVERY = 10
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
 CAPTURED_BYTES = 64 << 20
-"""The limit for the captures of all hosts together. At 20,000 packets a second it is more than 12 s."""
+"""The limit for the captures of all hosts together: more than 12 s at 20,000 packets a second."""
 MOST_EVENTS = 200
-"""The most events in one frame, the newest: a dying plane retires hundreds of EVs at once."""
+"""The largest number of events in one frame. If a plane fails, hundreds of EVs are retired."""
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -142,7 +142,7 @@ class Session:
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault at a place, or all faults. Raise InputError if there is none."""
+        """Undo the fault at a place, or all faults. Raise InputError if there is no such fault."""
         answer = call(self.network.names, "restore", where=where)["restored"]
         for place, moment in answer.items():
             found = self._active.pop(place, None)
@@ -152,7 +152,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """Replace the traffic by that of a plan. Raise InputError if the plan does not fit the fabric."""
+        """Replace the traffic by the traffic of ``plan``. Raise InputError if it does not fit the fabric."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -171,7 +171,7 @@ class Session:
         return {}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError if none are stored."""
+        """Return the transmissions around the fault of a card. Raise InputError if they are not stored."""
         found = self._packets.of(number, transport)
         if found is None:
             raise InputError(f"no packets are kept of fault {number} and {transport}")
@@ -199,7 +199,7 @@ class Session:
     # -- methods that run in the session's thread only
 
     def run(self) -> None:
-        """Work until ``stop`` is called or the testbed is gone."""
+        """Work until ``stop`` is called or the testbed has ended."""
         try:
             self._adopt_faults()
             self._start_traffic()
@@ -221,7 +221,7 @@ class Session:
                 self._end_traffic()
                 self._kernel.down()
                 self._mapper.close()
-            except Exception:  # for example, a process has already ended
+            except Exception:  # for example, because a process has already ended
                 LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
             self._refuse_rest()
@@ -285,7 +285,7 @@ class Session:
             self._traffic.popitem()[1].close()
 
     def _restart_or_wait(self, name: str) -> None:
-        """Connect a transport again that gave up a connection. If there are faults, wait for their end."""
+        """Connect a transport again after it gave up a connection. During faults, wait for their end."""
         if not self._active:
             self._restart(name)
         elif name not in self._broken:
@@ -420,7 +420,7 @@ class Session:
                 self._packets.put(card.number, name, packets)
 
     def _keep_what_is_needed(self) -> None:
-        """Set from which time on captures are kept: from the oldest fault that still needs them."""
+        """Set the time from which captures are kept: shortly before the oldest fault that needs captures."""
         moments = [card.fault.t_before_ns - BEFORE_NS for card in self._cards if card.unsettled]
         for capture in self._captures.values():
             capture.pieces.since_ns = min(moments, default=None)
@@ -434,7 +434,7 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows at the time of a card's fault, of the transports that have not recovered yet."""
+        """Return the flows that a card's fault met, for each transport that has not recovered yet."""
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):
             retired = {}

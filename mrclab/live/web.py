@@ -24,7 +24,7 @@ from mrclab.live.serving import Access
 LOOPBACK = "127.0.0.1"
 END_S = 30.0
 LAST_WORDS_S = 0.5
-"""The time for which pages are still served after the session has ended, so that they can show why."""
+"""The time, s, in which pages are served after the end of a session, so that they can show the reason."""
 
 
 class Runs(Protocol):
@@ -44,7 +44,7 @@ def require_port(port: int) -> None:
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page, without those ignored from the start (``nohup``)."""
+    """Return the signals that end the page. Leave out signals ignored at the start (``nohup``)."""
     return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
@@ -54,7 +54,7 @@ def interrupt(_number: int, _frame: object) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, which would end the process before the testbed is down."""
+    """uvicorn without signal handlers, which would end the process before the testbed is taken down."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ def listener_on(host: str, port: int) -> socket.socket:
 
 
 def access_for(*, everybody: bool) -> Access:
-    """Return new tokens. If ``everybody``, any host name is accepted, otherwise local names only."""
+    """Return new tokens. If ``everybody``, requests may use any host name, otherwise only local names."""
     names = frozenset({LOOPBACK, "localhost", "::1"})
     return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
 
@@ -97,7 +97,7 @@ def config_of(app: Starlette) -> uvicorn.Config:
 
 
 def _of_use(record: logging.LogRecord) -> bool:
-    """Return False for log lines that only report pages that are open when the server ends."""
+    """Return False for log lines about pages that are still open when the server ends."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if isinstance(error, asyncio.CancelledError):
         return False
@@ -116,7 +116,7 @@ def end_with_signals(server: uvicorn.Server) -> None:
 
 
 def print_addresses(address: str, access: Access) -> None:
-    """Print two addresses: the owner's, and one for viewers who may not change anything."""
+    """Print two addresses: one for the owner, and one for viewers who may not change anything."""
     print(f"open     {address}?token={access.owner}")
     print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
     print("end with Ctrl-C", flush=True)

@@ -32,12 +32,12 @@ from mrclab.version import version
 
 FRAME_S: Final = 1 / 15
 SHARE: Final = 0.8
-"""The simulation may use this share of the time between page updates. If it needs more, time slows down."""
+"""The share of real time that the simulation may use. If it needs more, virtual time is slower."""
 USUAL_TOPOLOGY: Final = "lab"
 
 
 class Paced:
-    """A simulation whose virtual time advances with the viewers' clock, one page update at a time."""
+    """A simulation whose virtual time follows the viewers' time, in steps of one page update."""
 
     def __init__(self, play: Play, listener: Callable[[dict[str, Any]], None]) -> None:
         self.play = play
@@ -75,7 +75,7 @@ class Paced:
         return self.play.make_fault({**{name: getattr(fault, name) for name in names}, **given})
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault at a place, or all faults. Raise InputError if there is none."""
+        """Undo the fault at a place, or all faults. Raise InputError if there is no such fault."""
         return self.play.undo(where)
 
     def set_traffic(self, plan: Scene) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Paced:
         return self.play.show(flow)
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault of a card. Raise InputError if none are stored."""
+        """Return the transmissions around the fault of a card. Raise InputError if they are not stored."""
         return self.play.packets(number, transport)
 
     def counters(self, switch: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Labs on the web page: functions for its worker (a browser thread), with JSON as input and output.
 
-The folders and checks are those of the command line. The student's code runs in the worker itself. Its values
+The folders and checks are the same as on the command line. The student's code runs in the worker. Its values
 are converted to JSON and back, so that checks see the same values as from a sandbox.
 """
 
@@ -91,7 +91,7 @@ def skeletons() -> list[dict[str, Any]]:
 
 
 def shown(path: Path) -> str:
-    """Return the text of a file. For a capture, return its bytes in hexadecimal, 16 a line."""
+    """Return the text of a file. For a capture, return its bytes in hexadecimal, 16 bytes a line."""
     if path.suffix != CAPTURE:
         return path.read_text(encoding="utf-8")
     data = path.read_bytes()
@@ -170,4 +170,4 @@ def _bytes_of(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        return text.encode()  # this is no capture: the lab's check reports it
+        return text.encode()  # this is no capture: the lab's check reports the mistake

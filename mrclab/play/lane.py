@@ -72,11 +72,11 @@ class Program:
         self.events.append(event)
 
     def posted_by(self, qpn: int, t_ns: int) -> int:
-        """Return the number of messages that had been posted to a queue pair until a time."""
+        """Return the number of messages that were posted to a queue pair until ``t_ns``."""
         return max((count for when, one, count in self._posted if one == qpn and when <= t_ns), default=0)
 
     def received_by(self, qpn: int, count: int) -> int:
-        """Return the time (ns) at which a queue pair had received ``count`` messages; NEVER if it has not."""
+        """Return the time (ns) at which a queue pair had received ``count`` messages, or NEVER."""
         return min(
             (when for when, one, have in self._received if one == qpn and have >= count), default=NEVER
         )
@@ -92,13 +92,13 @@ class Flow:
     target_qpn: int
     restarts: int = 0
     placed_before: int = 0
-    """Bytes delivered by earlier connections of this flow, which were given up."""
+    """The bytes that earlier connections of this flow delivered before they gave up."""
     gave_up_ns: int | None = None
-    """The time at which the connection was given up; None while there is a connection."""
+    """The time at which the connection gave up. None: the connection works."""
 
 
 def one_path_of(routes: RemotePaths, label: int) -> RemotePaths:
-    """Return one path of all, chosen by a hash of the flow label. Both ends choose the same plane."""
+    """Return only one of the paths, chosen by a hash of the flow label. Both ends choose the same plane."""
     plane = choose_plane(routes, label)
     return RemotePaths((replace(plane, paths=(choose_path(plane, label, udp_source(label), UDP_PORT),)),))
 
@@ -155,7 +155,7 @@ class Lane:
         return self.network.clock.now_ns
 
     def run(self, until_ns: int) -> None:
-        """Advance virtual time to ``until_ns``, and record which connections were given up."""
+        """Advance virtual time to ``until_ns``, and record which connections gave up."""
         self.network.clock.run(until_ns * PS_PER_NS)
         for flow in self.flows:
             sender = self._programs[flow.source].senders.get(flow.source_qpn)
@@ -163,7 +163,7 @@ class Lane:
                 flow.gave_up_ns = self.now_ns
 
     def reconnect(self) -> None:
-        """Connect the flows again that gave up, as a job does after a restart."""
+        """Connect all flows again whose connection gave up, as a job does after a restart."""
         for number, flow in enumerate(self.flows):
             if flow.gave_up_ns is None:
                 continue
@@ -186,7 +186,7 @@ class Lane:
         return flow.placed_before + int(endpoint.qp_counters(flow.target_qpn).bytes_placed)
 
     def sent(self) -> tuple[int, int]:
-        """Return the number of packets sent, and of those sent again, by all flows."""
+        """Return two numbers for all flows: packets sent, and packets sent again."""
         sent, again = self._sent_before, self._resent_before
         for flow in self.flows:
             counters = self._programs[flow.source].endpoint.qp_counters(flow.source_qpn)

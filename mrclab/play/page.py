@@ -12,11 +12,11 @@ from mrclab.play.session import PACES, Play
 from mrclab.topologies import fabric_from_text
 
 PARTS = 8
-"""The number of parts in which a page update is simulated. After each part the simulation may stop."""
+"""The number of parts in which a page update is simulated. The simulation can stop after each part."""
 
 
 class Page:
-    """One simulation. A new scene replaces it. ``fabrics`` has a text of `fabric_text` for each name."""
+    """One simulation. A new scene replaces it. ``fabrics`` has a text (see `fabric_text`) for each name."""
 
     def __init__(self, fabrics: Mapping[str, str], version: str) -> None:
         self._fabrics = fabrics
@@ -52,7 +52,7 @@ class Page:
         return _answered(lambda: self._running.ask(path, json.loads(body)))
 
     def turn(self, viewer_s: float, in_time: Callable[[], bool]) -> str:
-        """Simulate ``viewer_s`` of the viewer's time, or less if not ``in_time``; return a page update."""
+        """Simulate ``viewer_s`` of the viewer's time, or until ``in_time`` is False; return a page update."""
         play = self._running
         step_ns = max(1, round(viewer_s * play.pace))
         end_ns, part_ns = play.now_ns + step_ns, max(1, step_ns // PARTS)

@@ -17,12 +17,12 @@ from mrclab.topologies.build import build, spec_of
 PATTERNS: Final = ("stream", "permutation", "incast")
 LINK_BPS: Final = 100_000_000_000
 HOST_DELAY_NS, FABRIC_DELAY_NS = 500, 725
-"""Link delays in ns of `faster`, as in the topology paper-c, which follows the paper's measurements."""
+"""The link delays, ns, of the fabric that `faster` returns. The topology paper-c has the same delays."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
 ROCEV2_TIMEOUT_EXPONENT: Final = 6
-"""A timeout of 262 us, some 40 RTTs. In slow motion, perftest's 67 ms would take too long to watch."""
+"""RoCEv2's timeout: 262 us, some 40 RTTs. In slow motion, perftest's 67 ms would be too long to watch."""
 SHORTER: Final = 256
-"""RoCEv2's timeout and NCCL's failover times are shorter than the usual ones by this factor."""
+"""The factor by which RoCEv2's timeout and NCCL's failover times are shorter than the defaults."""
 FAILOVER: Mapping[str, Any] = {
     "timeout_exponent": ROCEV2_TIMEOUT_EXPONENT,
     **{
@@ -35,7 +35,7 @@ MOST_HOSTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A transport that the page offers: label and colour, row in `mrclab.hosts.transports`, more options."""
+    """A transport that the page offers: label and colour, name in `mrclab.hosts.transports`, options."""
 
     look: Look
     name: str
@@ -45,7 +45,7 @@ class Offered:
 
 
 WINDOW: Mapping[str, Any] = {"congestion": "aimd", "trim": False}
-"""Each flow has a congestion window, and full switches drop its packets instead of trimming them."""
+"""The options of a flow with a congestion window, whose packets are dropped by full queues, not trimmed."""
 
 
 def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
@@ -71,7 +71,7 @@ TCP: one path, a window that is halved after a loss (RFC 5681), and fast retrans
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A fabric's name and its traffic. The other fields are those of `mrclab.live.plan.TrafficPlan`."""
+    """A fabric's name and its traffic, with the same fields as `mrclab.live.plan.TrafficPlan`."""
 
     fabric: str = "lab"
     transports: tuple[str, ...] = ("mrc", "rocev2")

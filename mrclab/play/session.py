@@ -21,11 +21,11 @@ from mrclab.play.scene import MAX_RATE_BPS, OFFERED, PATTERNS, Scene, faster, sc
 from mrclab.topologies import Fabric
 
 PACES: Final = (1_000, 5_000, 20_000, 100_000, 1_000_000)
-"""Virtual ns in a second of the viewer's time, from 1 us to 1 ms."""
+"""The possible paces: virtual ns in a second of the viewer's time, from 1 us to 1 ms."""
 USUAL_PACE: Final = 20_000
 KEPT_CARDS: Final = 12
 RATE_SPAN: Final = 15
-"""Rates are averages over this number of page updates, or over four messages if these take longer."""
+"""Rates are averages over this number of page updates, or over four messages if these need more time."""
 BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.LINK.short: (
         ("c", "Cut silently", {"kind": "blackhole"}),
@@ -39,7 +39,7 @@ BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.SWITCH.short: (("k", "Kill", {"kind": "switch-death"}),),
     Place.PLANE.short: (("k", "Kill the plane", {"kind": "plane-death"}),),
 }
-"""The buttons of the live page, without faults that take milliseconds, too long in slow motion."""
+"""The buttons of the live page. Faults that last milliseconds would be too long in slow motion."""
 ALLOWED: Final = frozenset(fault["kind"] for row in BUTTONS.values() for _, _, fault in row)
 
 
@@ -136,7 +136,7 @@ class Play:
     # -- requests of the page's viewer
 
     def plan_events(self, events: object) -> None:
-        """Store events, which `advance` makes at their times. Raise InputError if they are not valid."""
+        """Store faults and restores for `advance` to execute later. Raise InputError if one is not valid."""
         if not isinstance(events, list) or len(events) > 200:
             raise InputError("events are a list of at most 200")
         for entry in events:
@@ -177,7 +177,7 @@ class Play:
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
-        """Undo the fault at a place, or all faults. If none is left, connect the flows again that gave up.
+        """Undo the fault at a place, or all faults. If no fault is left, reconnect flows that gave up.
 
         Raise InputError if there is no such fault.
         """
@@ -217,14 +217,14 @@ class Play:
         return {}
 
     def set_pace(self, ns_per_s: int) -> dict[str, Any]:
-        """Set the virtual ns in a second of the viewer's time. Raise InputError if it is out of range."""
+        """Set the pace: virtual ns per second of the viewer's time. Raise InputError if out of range."""
         if not isinstance(ns_per_s, int) or not PACES[0] <= ns_per_s <= PACES[-1]:
             raise InputError(f"a pace is {PACES[0]} to {PACES[-1]} ns in a second, not {ns_per_s}")
         self.pace = ns_per_s
         return {"pace": ns_per_s}
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
-        """Return the transmissions around the fault that a card shows. Raise InputError if there are none."""
+        """Return the transmissions around a card's fault. Raise InputError if no packets are stored."""
         for card in self._cards:
             if card.number == number and transport in self.lanes:
                 result = card.results.get(transport, {})
@@ -254,7 +254,7 @@ class Play:
         return evs_between(self.fabric, source, target)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Answer a request whose ``path`` is as on the live server. Raise InputError if it is not valid."""
+        """Answer a request with a ``path`` of the live server. Raise InputError if it is not valid."""
         what, *rest = path.split("/")
         given = body or {}
         if what == "fault":
@@ -280,7 +280,7 @@ class Play:
     # -- virtual time
 
     def advance(self, until_ns: int) -> None:
-        """Advance virtual time to ``until_ns``, and make the planned events at their times."""
+        """Advance virtual time to ``until_ns``. Execute each planned fault or restore at its time."""
         while self._planned and self._planned[0][0] <= until_ns:
             t_ns, what, data = self._planned.popleft()
             self._run(max(t_ns, self.now_ns))

@@ -1,7 +1,7 @@
 """Record every frame of a simulated network, link by link, and compute the four times of a fault.
 
 A recorder at each NIC sees frames that are sent. A tap in front of each node sees frames that arrive. If a
-frame has not arrived some time after it was due, it counts as lost.
+frame has not arrived some time after its expected arrival, it counts as lost.
 
 The rule for the times is the same as in experiments: `mrclab.experiments.measure.recovery`.
 """
@@ -25,7 +25,7 @@ from mrclab.topologies import Path
 DATA, AGAIN, ANSWER, PROBE = range(4)
 """Kinds of frames: data, data sent again, acknowledgements and other control frames, path probes."""
 ON_ITS_WAY, ARRIVED, LOST, TRIMMED = range(4)
-"""Fates of frames."""
+"""What happened to a frame so far."""
 NEVER: Final = 1 << 62
 KEPT_TRACKS: Final = 30_000
 _FIRST_WRITE, _LAST_WRITE = 6, 11
@@ -55,18 +55,18 @@ class Track:
         """The bytes that the NIC sent; None after the frame has arrived or is lost."""
         self.source = source
         self.t_ns = t_ns
-        """The time at which the NIC sent it."""
+        """The time at which the NIC sent the frame."""
         self.kind = DATA
         self.key = (0, 0)
-        """Queue pair and PSN. A packet that is sent again keeps them."""
+        """Queue pair and PSN. A packet that is sent again has the same numbers."""
         self.path = -1
-        """The index of its path, or -1 if it carries no data or its path is unknown."""
+        """The index of the frame's path, or -1 if the frame carries no data or its path is unknown."""
         self.fate = ON_ITS_WAY
         self.arrived_ns = NEVER
         self.due_ps = 0
-        """The time at which it is due at the end of its present link."""
+        """The time at which the frame should arrive at the end of its present link."""
         self.place = -1
-        """Its present or last link: twice the link's index, plus 1 in the direction away from the hosts."""
+        """The frame's present or last link: twice the link's index, plus 1 if it moves away from hosts."""
 
 
 class Book:
@@ -75,12 +75,14 @@ class Book:
     def __init__(
         self, network: Network, nics: Mapping[str, Nic], paths: Mapping[tuple[str, bytes], int]
     ) -> None:
-        """Record all frames of a network to which all NICs are attached. ``paths`` has the number of each
-        path, by its sending host and the outer destination address of its frames."""
+        """Record all frames of a network to which all NICs are attached.
+
+        ``paths`` has the number of each path. Its keys are (sending host, outer destination address).
+        """
         self.network = network
         self.tracks: deque[Track] = deque()
         self.first: dict[tuple[int, int], int] = {}
-        """For each queue pair and PSN, the time at which its data first arrived complete."""
+        """For each queue pair and PSN, the time at which the complete data of this packet first arrived."""
         self.moves: list[list[int]] = []
         """[track, place, start ns, end ns, kind] of each link that a frame enters."""
         self.ends: list[list[int]] = []
@@ -88,13 +90,13 @@ class Book:
         self._paths = paths
         self._sent: set[tuple[int, int]] = set()
         self._flying: dict[int, Track] = {}
-        """Tracks by the ``id`` of their frame, an object that all nodes pass on unchanged."""
+        """The tracks of moving frames, by the ``id`` of the frame. All nodes forward the same object."""
         self._count = 0
         self._places: dict[int, int] = {}
         """The place of each port, by the ``id`` of the port."""
         frame_bits = 8 * 4300 * 10**12
         self._slack_ps = 3 * frame_bits // min(port.rate_bps for port in network.links.values())
-        """The largest delay of a frame that is not lost: frames of a higher class can overtake it."""
+        """The largest delay of a frame that is not lost. Frames of a higher class can delay a frame."""
         for index, link in enumerate(network.fabric.links):
             up, down = network.links[link.a.node, link.b.node], network.links[link.b.node, link.a.node]
             for way, port in ((1, up), (0, down)):
@@ -141,7 +143,7 @@ class Book:
         )
 
     def pass_on(self, packet: Packet, node: Node) -> None:
-        """Let a frame arrive at a node, and record its next link or its end."""
+        """Deliver a frame to a node. Record the frame's next link, or that it has arrived or is lost."""
         track = self._flying.get(id(packet.frame))
         if track is None or track.frame is not packet.frame:
             node.arrive(packet)
@@ -177,7 +179,7 @@ class Book:
             self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
 
     def settle(self) -> None:
-        """Mark frames as lost that should have arrived a while ago."""
+        """Mark frames as lost if they should have arrived some time ago."""
         limit_ps = self.network.clock.now_ps - self._slack_ps
         for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
             self._end(track, LOST)
@@ -191,7 +193,7 @@ class Book:
 
 
 class _Tap(Node):
-    """A node in front of another node, which records the frames that arrive there."""
+    """A recorder in front of a node. It records the frames that arrive, and passes them to the node."""
 
     def __init__(self, book: Book, node: Node) -> None:
         self._book = book
@@ -239,12 +241,12 @@ def times_of(
     stays: str = STAYS,
     delivered: Callable[[int], int] | None = None,
 ) -> dict[str, Any]:
-    """Return the times of a fault for one transport, as known now, in us, in the form of the page's cards.
+    """Return the times of a fault, us, for one transport, in the form of the page's cards.
 
     ``tracks`` are the transport's data frames, oldest first. ``first`` has the first complete arrival of each
     packet. ``retired`` has the retired paths as (ns, EV). If a transport never retires a path, ``retires`` is
     false and ``stays`` is the reason. If a transport sends lost messages again on other queue pairs,
-    ``delivered`` returns when all messages posted until a given time had been received.
+    ``delivered`` returns the time at which all messages posted until a given time were received.
     """
     made, mended = fault.t_before_ns, fault.restore_before_ns or NEVER
     broken = {number for number, path in enumerate(paths) if fault.breaks(path)}

@@ -1,4 +1,4 @@
-"""``mrclab scale``: read the question, compute the answer, print it and write its page."""
+"""``mrclab scale``: read the input of a scale study, compute the study, print it and write its page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def scale(args: argparse.Namespace) -> int:
         print(PARTS.text(args.parts)[0], end="")
         return 0
     question = question_of(args)
-    # Imported late because they load numpy and matplotlib: bad input must be rejected without this delay.
+    # Imported only here, because numpy and matplotlib load slowly: errors in the input must appear quickly.
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     from mrclab.scale.study import answer, steps_of
     from mrclab.scaling.page import write_page
     from mrclab.scaling.tables import print_tables
 
-    question.check()  # before the output directory is made
+    question.check()  # before the output directory is created
     console = terminal()
     columns = (TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
     with directory(args.out, "scale") as out:

@@ -12,7 +12,7 @@ from mrclab.topologies.shipped import Shipped
 
 SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
 ALL_FAILED = 5
-"""The most failures that are printed. The others are only counted."""
+"""The largest number of printed failures. Other failures are only counted."""
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -23,7 +23,7 @@ def sweep(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(f"{found.name}: {len(points)} points, {len(points) // max(_seeds(found), 1)} of the grid")
         return 0
-    # Imported late because they load numpy and matplotlib: bad input must be rejected without this delay.
+    # Imported only here, because numpy and matplotlib load slowly: errors in the input must appear quickly.
     from mrclab.linux.scheduling import usable_cpus
     from mrclab.output import progress
     from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses
@@ -75,7 +75,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
-    """Check the sweep without running it. Return the text of its scenario's file, or None if it is shipped.
+    """Check the sweep without running it. Return the text of its scenario's file (None: shipped).
 
     Raise InputError if a point's scenario is not valid.
     """

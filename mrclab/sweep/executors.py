@@ -1,7 +1,7 @@
 """Compute the points of a sweep, in processes of this machine or on a Dask cluster.
 
-An executor takes tasks and reports each outcome as soon as it is there. If a worker process dies, its point
-is computed again. After three deaths of its workers, the point counts as failed.
+An executor computes tasks and reports each outcome as soon as its task has ended. If a worker process dies,
+its point is computed again. If workers die three times on one point, the point counts as failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Executor(Protocol):
 
 
 def gave_up(task: Task) -> Outcome:
-    """Return the outcome of a task whose worker processes died too often."""
+    """Return the outcome of a task during which too many worker processes died."""
     return Outcome(task, {}, 0.0, "", f"{MOST_DEATHS} workers died while they were at it")
 
 
@@ -55,7 +55,7 @@ class LocalProcesses:
 
     def _with_a_pool(self, waiting: list[Task], deaths: dict[int, int], done: Done) -> list[Task]:
         """Compute tasks until all are done or a worker dies; return the remaining tasks."""
-        # A point whose worker died runs alone. If its worker dies again, no other point is interrupted.
+        # A point on which a worker died runs alone. If a worker dies again, other points are not lost.
         suspect = deaths.get(waiting[-1].place, 0) > 0
         workers = 1 if suspect else self._workers
         context = multiprocessing.get_context("spawn")
@@ -114,7 +114,7 @@ class DaskCluster:
             ) from None
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
-        """Compute all tasks. Dask gives the points of dead workers to others, up to three times."""
+        """Compute all tasks. Dask gives the points of dead workers to other workers, up to three times."""
         import distributed
 
         try:

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, dict[str, Plain]] = {
     "shares": {**_FABRIC, "dead_links": 0, "dead_ports": 0, "traffic": "permutation", "spread": "even"},
     "failures": {**_FABRIC, "days": 90.0, "mrc": True},
 }
-"""The parameters of each model with their default values. ``tiers`` 0 means as few tiers as possible.
+"""The parameters of each model with their default values. ``tiers`` 0 means: as few tiers as possible.
 
 Each model also takes ``parts.<key>``, which changes the table of parts, such as ``parts.job.restart``.
 """
@@ -50,7 +50,7 @@ def run_model(model: str, params: Mapping[str, Plain], seed: int) -> dict[str, f
 
 
 def parts_of(params: Mapping[str, Plain]) -> Parts:
-    """Return the typical table of parts with the parameters ``parts.*``. Raise InputError if one is wrong."""
+    """Return the typical table of parts with the changes in ``parts.*``. Raise InputError on bad changes."""
     document = read_yaml(*PARTS.text(TYPICAL))
     for key, value in params.items():
         if key.startswith("parts."):

@@ -25,7 +25,7 @@ MOST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One combination of the grid: its values, and the mean, least and most of each metric over the seeds."""
+    """One combination of the grid: its values, and each metric's mean, minimum and maximum over the seeds."""
 
     values: tuple[Plain, ...]
     seeds: int
@@ -90,7 +90,7 @@ def points_csv(points: Sequence[Point], metrics: Metrics) -> str:
 
 
 def rendered(sweep: SweepFile, rows: Sequence[Row]) -> RichTable:
-    """Return the first metrics as a terminal table: the mean and, for several seeds, least and most."""
+    """Return the first metrics as a terminal table: mean and, for several seeds, minimum and maximum."""
     names = list(dict.fromkeys(name for row in rows for name in row.spread))[:MOST_COLUMNS]
     shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in (*sweep.grid, "seeds", *names):
@@ -111,10 +111,10 @@ MOST_LINES = 12
 
 
 def draw(out: Path, sweep: SweepFile, rows: Sequence[Row]) -> list[str]:
-    """Write <metric>.svg and .png for each metric; return the names. Write none if no key has two values.
+    """Write <metric>.svg and .png for each metric; return the names. Return [] if no key has two values.
 
-    The x axis is the numeric key with the most values. Without a numeric key it is the key with the most
-    values.
+    The x axis is the numeric key with the most values. Without a numeric key, the x axis is the key with
+    the most values.
     """
     keys = list(sweep.grid)
     varied = [place for place, key in enumerate(keys) if len(sweep.grid[key]) > 1]

@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute. It has a model's name, or a scenario's name and text (None if it is shipped)."""
+    """A point to compute. It has a model's name, or a scenario's name and text (None: shipped)."""
 
     place: int
     model: str | None
@@ -65,13 +65,13 @@ class Task:
 
     @property
     def one_at_a_time(self) -> bool:
-        """Return True if a machine can run only one such task at a time, because a fabric uses all of it."""
+        """Return True if a machine can run only one such task at a time, because it needs a live fabric."""
         return self.scenario is not None and self.target != "sim"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a task: its metrics, or the reason for having none, in one line."""
+    """The result of a task: its metrics, or, if the task failed, the reason in one line."""
 
     task: Task
     metrics: Mapping[str, float]
@@ -85,7 +85,7 @@ class PointError(MrclabError):
 
 
 def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point. ``text`` is the content of the scenario's file, None if it is shipped."""
+    """Return the task of a point. ``text`` is the content of the scenario's file; None: shipped."""
     source = source_of(sweep.scenario is not None)
     return Task(
         place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
@@ -94,7 +94,7 @@ def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str,
 
 @cache
 def source_of(of_runs: bool) -> str:
-    """Return a hash of the source code that computes points: of all packages for runs, or of the models."""
+    """Return a hash of the source code for points: all packages if ``of_runs``, otherwise the models."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
@@ -151,13 +151,13 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder completely, even if a signal arrives that ends this process."""
+    """Remove a folder completely, even if a signal ends this process at the same time."""
     with signals.deferred():
         shutil.rmtree(folder)
 
 
 def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command; return its exit code and its lines on stderr. If this process must end, end it first."""
+    """Run a command; return its exit code and its lines on stderr. On a signal, end the command first."""
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, cwd=folder, env=env) as process:
         try:

@@ -16,7 +16,7 @@ _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
 """The width of a plane's drawing, with few nodes and with many."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
 _THREE_TIERS = 74
-"""With three tiers, all other rows are lower by this, so that the row of T2s fits above them."""
+"""The height that the row of T2s needs. In a fabric with three tiers, all other rows are this much lower."""
 _PANEL_HEIGHT = 216
 _NODE = 20
 _MANY = 12  # rows with more nodes than this have no labels
@@ -24,10 +24,10 @@ _MANY = 12  # rows with more nodes than this have no labels
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks in the drawing in addition to the fabric.
+    """The marks that are drawn on the fabric.
 
     ``broken`` has the number of faults for each link or switch by name. ``main`` is the broken place that the
-    page's pictures show. ``ends`` are the sending and receiving hosts, ``paths`` the paths in use.
+    page's pictures show. ``ends`` are the sending and receiving hosts, ``paths`` are the paths in use.
     """
 
     broken: Mapping[str, int] = field(default_factory=dict)

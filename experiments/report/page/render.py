@@ -1,4 +1,4 @@
-"""Make HTML from templates. All data are escaped, except pictures that mrclab itself has drawn."""
+"""Make HTML from templates. All data are escaped, except pictures that mrclab has drawn."""
 
 from __future__ import annotations
 
