@@ -1,12 +1,12 @@
-"""When a routing protocol notices a dead or a restored link: timers as a schedule, without a clock.
+"""When a routing protocol notices a dead or a restored link: computed times, without a clock.
 
-Neighbours send each other hellos at a fixed interval. If none arrives for the hold time, the link counts as
-dead. BFD (RFC 5880: interval times detection multiplier) and BGP (RFC 4271: hold time, three keepalives in
+Neighbours send each other hellos at a fixed interval. If no hello arrives for the hold time, the link counts
+as dead. BFD (RFC 5880: interval times detection multiplier) and BGP (RFC 4271: hold time, three keepalives in
 it) do this. A link fails between two hellos, so the delay is the hold time or up to one interval less.
 
 The baseline `ecmp+controller` consists of this schedule and a controller, which removes a link from its
-groups at that time. A real fabric also needs time to spread the news from router to router. This is left out,
-so the recovery is the best that such a protocol could have.
+groups at that time. A real fabric also needs time to spread the news from router to router. The schedule
+omits this time, so the recovery is the best that such a protocol could have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Detection:
     """How neighbours check a link. All times are in ns."""
 
     hold_ns: int
-    """After so long without a hello the link counts as dead."""
+    """After this time without a hello the link counts as dead."""
     interval_ns: int
     """The time between two hellos."""
     restore_ns: int = 0
@@ -63,8 +63,8 @@ class _Watched:
 class DetectionSchedule:
     """The times at which links count as dead or as up again, computed from cuts and repairs.
 
-    Times must not decrease. ``rng`` draws the times of each link's hellos, once for each link. Equal seeds
-    give equal delays.
+    The times of calls must not decrease. ``rng`` draws the times of each link's hellos, once for each link.
+    Equal seeds give equal delays.
     """
 
     def __init__(self, detection: Detection, rng: random.Random) -> None:
@@ -119,8 +119,7 @@ class DetectionSchedule:
         return last if last == now_ns else last + self._detection.interval_ns
 
     def _next_of(self, link: str, watched: _Watched) -> int | None:
-        """Return when a link's state changes next: at a hello, after the hold time, or when routes use it
-        again."""
+        """Return when a link's state changes next: by a hello, by the hold time, or by its use in routes."""
         hello = None if watched.up_ns is None else self._first_hello(link, watched.up_ns)
         if watched.withdrawn:
             return None if hello is None else hello + self._detection.restore_ns

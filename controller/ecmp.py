@@ -7,8 +7,7 @@ the other T0s' groups for this rack lose their uplinks to this T1. A routing pro
 result, after a delay.
 
 With structured EVs a T0 has no groups. Each frame to another rack names its uplink; no link can be withdrawn.
-
-The entries of SRv6 stay in the switches, too. The destination of a frame selects one of the two.
+The entries of SRv6 stay in the switches, too. The destination of a frame selects SRv6 or plain IPv6.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Routing:
     groups: tuple[Group, ...] = ()
     routes: tuple[Route, ...] = ()
     readers: tuple[Reader, ...] = ()
-    """At most one reader."""
+    """The reader of this tier if EVs are structured; otherwise empty."""
     uplinks: tuple[Uplink, ...] = ()
 
 
@@ -124,8 +123,8 @@ def routing_of(
 ) -> Routing:
     """Return a switch's entries for plain IPv6, without the links in ``withdrawn``.
 
-    ``weights`` has the weights of uplinks in their T0's groups; all others have 1. With ``structured`` a T0
-    reads its uplink from the EV, and ``withdrawn`` and ``weights`` have no effect.
+    ``weights`` has the weights of uplinks in their T0's groups; all other uplinks have 1. With ``structured``
+    a T0 reads its uplink from the EV, and ``withdrawn`` and ``weights`` have no effect.
     """
     members = tuple(
         Member(p.number, int.from_bytes(p.mac, "big"), int.from_bytes(p.peer_mac, "big"))
@@ -138,7 +137,7 @@ def routing_of(
     if not structured:
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
-            if ports:  # BMv2 ends the ingress at an empty group, so none is made
+            if ports:  # BMv2 ends the ingress at an empty group, so an empty group is not made
                 groups.append(Group(rack + 1, ports))
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
@@ -184,7 +183,7 @@ def _uplinks(
 
 
 def updates(before: Routing, after: Routing) -> list[Any]:
-    """Return the updates from one state of a switch to another, so that no entry refers to a missing one."""
+    """Return the updates from one state of a switch to another. No entry ever refers to a missing entry."""
     routes = set(after.routes)
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
     new: list[Any] = []
@@ -200,7 +199,7 @@ def updates(before: Routing, after: Routing) -> list[Any]:
 
 
 def _by_key(routing: Routing) -> tuple[Mapping[int, Any], ...]:
-    """Return all entries except routes by their ids. An entry comes before those that refer to it."""
+    """Return all entries except routes, by id. An entry comes before the entries that refer to it."""
     return (
         {member.port: member for member in routing.members},
         {READER_ID: routing.readers[0]} if routing.readers else {},
@@ -255,7 +254,8 @@ class EcmpRoutes:
         """Remove a link between T0 and T1 from all groups, with one write for each switch that used it.
 
         If it was the last link to a rack, the routes to this rack are removed, too. A second call does
-        nothing. Raise InputError if there is no such link, if it is a NIC's, or if EVs name the uplinks.
+        nothing. Raise InputError if there is no such link, if it is the link of a NIC, or if EVs name the
+        uplinks.
         """
         await self._change(self._withdrawn | {self._name(a, b)})
 

@@ -107,7 +107,7 @@ def _queue_entries(fabric: Fabric, switch: Switch, port: SwitchPort) -> list[Ent
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The differences between the entries that a switch should have and those that it has."""
+    """The differences between the entries that a switch should have and the entries that it has."""
 
     switch: str
     missing: tuple[Entry, ...] = ()
@@ -127,7 +127,7 @@ class Drift:
 
 
 def find_drift(switch: str, wanted: tuple[Entry, ...], found: tuple[Entry, ...]) -> Drift:
-    """Compare the entries that a switch should have with those read from it."""
+    """Compare the entries that a switch should have with the entries that were read from it."""
     want = {entry.key: entry for entry in wanted}
     have = {entry.key: entry for entry in found}
     return Drift(

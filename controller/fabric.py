@@ -1,7 +1,8 @@
 """Program all switches of a fabric, and program a switch again if it restarts.
 
-There is one finsy Switch for each device. When its stream is established again, the switch is read, and only
-missing entries are written. `ControllerThread` is for synchronous callers: its event loop runs in a thread.
+There is one finsy Switch for each device. When the stream to a switch is established again, the switch is
+read, and only missing entries are written. `ControllerThread` is for synchronous callers: its event loop runs
+in a thread.
 
 If a connection fails within 2 s, finsy waits ten seconds before it connects again. In this testbed switches
 end and boot all the time, so that is too long. finsy also waits ten seconds for an answer. A machine with few
@@ -59,8 +60,8 @@ class ProgrammingError(MrclabError):
 class FabricController:
     """The controller of one fabric; an asynchronous context manager.
 
-    ``programmings`` has the number of times that each switch was programmed and verified. It is above 1 for a
-    switch that restarted. ``ecmp`` has the routes for plain IPv6, if they are installed.
+    ``programmings`` has the number of times that each switch was programmed and verified. The number is above
+    1 for a switch that restarted. ``ecmp`` has the routes for plain IPv6, if they are installed.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class FabricController:
     async def programmed(
         self, *, times: int = 1, timeout_s: float = 60, only: Sequence[str] | None = None
     ) -> None:
-        """Wait until all switches (or ``only`` these) were programmed and verified at least ``times`` times.
+        """Wait until all switches, or those in ``only``, were programmed and verified ``times`` times.
 
         Raise ProgrammingError if a switch fails, or after ``timeout_s`` with the names of the late switches.
         """
@@ -186,7 +187,7 @@ class FabricController:
 
 
 T = TypeVar("T")
-# While a switch must answer, its process is checked so often.
+# While the controller waits for a switch's answer, it checks the switch's process at this interval.
 LOOK_S = 0.25
 STOP_TIMEOUT_S = 10.0
 
@@ -194,7 +195,8 @@ STOP_TIMEOUT_S = 10.0
 class ControllerThread:
     """Run a FabricController in a thread. Only one other thread may call the methods.
 
-    The thread inherits the network namespace of the caller of `start`, which must be that of the switches.
+    The thread inherits the network namespace of the caller of `start`. The caller must be in the switches'
+    namespace.
     """
 
     def __init__(
@@ -226,7 +228,7 @@ class ControllerThread:
             self._thread.join(STOP_TIMEOUT_S)
 
     def programmed(self, *, times: int = 1, timeout_s: float = 60) -> None:
-        """See FabricController.programmed."""
+        """Wait until all switches were programmed ``times`` times. See FabricController.programmed."""
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
     def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
@@ -251,7 +253,7 @@ class ControllerThread:
         self._call(self._ready.result().ecmp.restore(a, b))
 
     def verify(self) -> tuple[Drift, ...]:
-        """See FabricController.verify."""
+        """Read all switches and return those with wrong or missing entries. See FabricController.verify."""
         return self._call(self._ready.result().verify())
 
     @property
@@ -265,7 +267,7 @@ class ControllerThread:
         return {name: switch.election_id for name, switch in self._ready.result().switches.items()}
 
     def counters(self, only: str | None = None) -> Mapping[str, SwitchCounters]:
-        """Return the counters of all switches that answer, or only of the named one, by name."""
+        """Return the counters by switch name: of all switches that answer, or of the switch ``only``."""
         return self._call(self._counters(self._ready.result(), only))
 
     async def _counters(self, controller: FabricController, only: str | None) -> Mapping[str, SwitchCounters]:

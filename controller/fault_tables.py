@@ -1,7 +1,7 @@
 """Faults in a switch's fault tables: one P4Runtime write breaks a link, another one restores it.
 
 Both directions of a link are broken at one end, the switch nearer to the hosts. Its egress fault table drops
-the frames to be sent, its ingress fault table those that arrive. The carrier stays up, so neither end
+the frames to be sent, its ingress fault table the frames that arrive. The carrier stays up, so neither end
 notices.
 """
 
@@ -28,11 +28,12 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# With a reduced rate, frames may be ahead of the rate by this time before any is dropped.
+# If the rate is reduced, a frame is dropped when it comes earlier than the rate allows, by more than this
+# time.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 
-# Trailing metadata of our own target's Write: CLOCK_MONOTONIC before and after the updates of its maps.
+# Trailing metadata of a Write to target ebpf: CLOCK_MONOTONIC before and after the updates of its maps.
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
 DETAILS_KEY = "grpc-status-details-bin"  # one outcome per update (P4Runtime, section 12.3)

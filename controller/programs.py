@@ -23,16 +23,16 @@ from mrclab.p4src.contract import TABLE_ACTIONS, WAYS_PROFILE
 
 P4INFO_SUFFIXES = (".p4info.txtpb", ".p4info.txt")
 MOST_NAMED = 8
-"""A message names so many missing parts, and gives the number of the others."""
+"""A message names this number of missing parts, and gives the number of the others."""
 MEND = "install p4lang's p4c, or give what it made: FILE.json with FILE.p4info.txtpb beside it"
 
 
 def load_program(program: Path, into: Path) -> Pipeline:
     """Return a program as targets load it. The compiler's output goes to the directory ``into``.
 
-    ``program`` is P4, which p4c-bm2-ss compiles with the shipped sources on its include path, or BMv2 JSON
-    with its P4Info in the same directory. Raise InputError if it cannot be read or compiled, or lacks a part
-    that the controller uses, MachineError if there is no compiler.
+    ``program`` is P4 or BMv2 JSON. p4c-bm2-ss compiles P4, with the shipped sources on its include path. BMv2
+    JSON needs its P4Info in the same directory. Raise InputError if the program cannot be read or compiled,
+    or lacks a part that the controller uses. Raise MachineError if there is no compiler.
     """
     if not program.is_file():
         raise InputError("no such file", where=str(program))
@@ -52,7 +52,7 @@ def load_program(program: Path, into: Path) -> Pipeline:
 
 
 def pipeline_of(program: str, into: Path) -> Pipeline:
-    """Return the pipeline of ``--program``; if it is the empty string, the shipped one.
+    """Return the pipeline of ``--program``, or the shipped pipeline if the option is the empty string.
 
     Raise the errors of load_program.
     """

@@ -1,8 +1,9 @@
 """The depths of a port's queue, and how live targets limit a link's rate. Pure arithmetic.
 
 In the switch program a depth is a waiting time: queued bytes, divided by the rate. The depths are fractions
-of the plane's bandwidth-delay product, as in UEC 1.0 section 3.6.17: mark from 0.2 to 0.8, trim at 1 (on the
-last hop at 1.5), drop at 2 and beyond. The product includes the delay of software hosts and switches.
+of the plane's bandwidth-delay product (UEC 1.0 section 3.6.17): frames are marked from 0.2 to 0.8, trimmed
+from 1 (on the last hop from 1.5), and dropped from 2. The product includes the delay of software hosts and
+switches.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Shape:
 def shape_of(profile: LinkProfile) -> Shape:
     """Return the token bucket that limits a link's rate at each of its ends.
 
-    The burst has 100 us at the link's rate, and at least two frames, because the kernel wakes up late. With a
-    smaller burst the link would not reach its rate. With a larger burst the spacing of frames is less like
-    that of a wire. An idle link has a full bucket, so a single frame is not delayed. The queue holds 2 ms at
-    the link's rate and at least 32 frames; it drops any excess.
+    The burst is the link's data in 100 us, and at least two frames, because the kernel wakes up late. With a
+    smaller burst the link would not reach its rate. With a larger burst the frames would be less evenly
+    spaced than on a wire. An idle link has a full bucket, so a single frame is not delayed. The queue holds
+    the link's data in 2 ms and at least 32 frames; it drops any excess.
     """
     frame = profile.mtu_bytes + ETHERNET_HEADER
     per_second = profile.rate_bps // 8
@@ -61,14 +62,14 @@ class QueuePolicy:
     whole: bool = False
     """True if `base_rtt_us` is the whole round trip, with the propagation of all links."""
     min_frames: int = QUEUE_MIN_FRAMES
-    """The product is at least so many frames, so that the queue of a slow link can hold enough of them."""
+    """The product is at least this number of frames. Otherwise queues of slow links would be too short."""
     mark_from: float = 0.2
     mark_to: float = 0.8
     trim: float = 1.0
     trim_last_hop: float = QUEUE_TRIM_LAST_HOP
     drop: float = 2.0
     trims: float = 0.5
-    """How far trimmed frames may exceed their half of the link."""
+    """The depth beyond which trimmed frames are dropped. Trimmed frames may use half of the link's rate."""
 
     @classmethod
     def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
@@ -89,17 +90,17 @@ class QueueSetting:
 
 
 def byte_time(rate_bps: int) -> int:
-    """Return the time of a byte on a link, in ticks times 2^16."""
+    """Return the time that a link takes for a byte, in ticks times 2^16."""
     return min(round(8 * 10**6 * TICKS_PER_US * BYTE_TIME_ONE / rate_bps), _TOP)
 
 
 def bytes_of(ticks: int, rate_bps: int) -> int:
-    """Return the bytes that a link with this rate carries in so many ticks."""
+    """Return the number of bytes that a link with this rate carries in a number of ticks."""
     return round(ticks * rate_bps / (8 * 10**6 * TICKS_PER_US))
 
 
 def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy | None = None) -> QueueSetting:
-    """Return the settings of a link's port; ``last_hop`` if a NIC is at the other end."""
+    """Return the settings of a link's port. ``last_hop`` is True if a NIC is at the other end."""
     p = policy or QueuePolicy()
     frame_us = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**6 / profile.rate_bps
     own_us = 0 if p.whole else 2 * profile.delay_ns / 1000

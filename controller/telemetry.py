@@ -41,9 +41,9 @@ class Count:
 class QueueCounters:
     """The counters of a port's queue. Bytes are counted before a frame is trimmed.
 
-    ``high`` has the frames sent in the high class, which includes trimmed ones. ``refused`` has those that
-    were dropped because even a trimmed frame had no room. ``longest_wait_us`` is the longest wait since the
-    switch was programmed, as the switch program computes it; None if registers cannot be read (BMv2).
+    ``high`` has the frames sent in the high class, which includes trimmed frames. ``refused`` has the frames
+    that were dropped because even a trimmed frame had no room. ``longest_wait_us`` is the longest wait since
+    the switch was programmed, as the switch program computes it; None if registers cannot be read (BMv2).
     """
 
     high: Count
@@ -58,7 +58,7 @@ class SwitchCounters:
     """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48).
 
     ``rx_high`` has the received frames of the high class. ``port_drops`` has the frames that a port received
-    and the switch dropped, except those that a fault dropped on egress.
+    and the switch dropped, without the frames that a fault dropped on egress.
     """
 
     switch: str
@@ -79,7 +79,7 @@ _Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
 
 
 async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
-    """Read the counters of one connected switch, with one Read for the ports that it has.
+    """Read the counters of one connected switch, with one Read for all of its ports.
 
     If the target cannot read registers, a second Read omits them.
     """

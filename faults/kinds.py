@@ -39,10 +39,11 @@ class Place(Enum):
 class Fault:
     """A fault to make. A parameter that its kind does not take keeps its default.
 
-    ``direction`` is that of the affected frames: ``up`` is away from the hosts. ``ratio`` is above 0 and at
-    most 1. It is the share of frames that are lost or corrupted (in steps of 2^-32), or the share of the
-    link's rate that is left. ``delay_ns`` is added in both directions. ``period_ns`` and ``down_ns`` are of a
-    fault that comes and goes; a reboot takes ``down_ns``. ``of`` is the kind of fault that a flap makes.
+    ``direction`` is the direction of the affected frames: ``up`` is away from the hosts. ``ratio`` is above 0
+    and at most 1. It is the share of frames that are lost or corrupted (in steps of 2^-32), or the share of
+    the link's rate that is left. ``delay_ns`` is added in both directions. ``period_ns`` and ``down_ns`` are
+    used by faults that come and go; a reboot takes ``down_ns``. ``of`` is the kind of fault that a flap
+    makes.
     """
 
     kind: str
@@ -66,7 +67,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One cycle of a fault: when the place went down, and when it came up (None: it has not yet)."""
+    """One cycle of a fault: when the place went down, and when it came up (None if it is still down)."""
 
     down: Moment
     up: Moment | None = None
@@ -74,7 +75,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a fault that comes and goes: another kind for ``length_ns``, from ``start_ns`` on."""
+    """A part of a fault that comes and goes: a fault of another kind, from ``start_ns`` for ``length_ns``."""
 
     kind: str
     start_ns: int
@@ -139,10 +140,10 @@ class Kind:
     """A row of the table of kinds.
 
     ``does`` is a sentence for users. ``words`` are a few words about one fault, with its fields in braces.
-    ``takes`` names the kind's parameters. ``phases`` returns one cycle of a fault that comes and goes and is
-    made of other kinds. ``lets_through`` is True if frames can pass the place: changed, late, or at some
+    ``takes`` names the kind's parameters. If a fault comes and goes and is made of other kinds, ``phases``
+    returns one cycle of it. ``lets_through`` is True if some frames pass the place: changed, late, or at some
     times. ``silences`` is True if no hello of a routing protocol passes. ``routed`` is True if routers can
-    have the fault, too. ``lossless_only`` is True if it needs a simulated fabric with lossless links.
+    have the fault, too. ``lossless_only`` is True if the fault needs a simulated fabric with lossless links.
     """
 
     name: str
@@ -357,7 +358,7 @@ ALL_KINDS = _table(
         lossless_only=True,
     ),
 )
-"""All kinds by name."""
+"""All kinds of faults, by name."""
 KINDS = {name: kind for name, kind in ALL_KINDS.items() if not kind.lossless_only}
 """The kinds that a running testbed can make."""
 
@@ -372,7 +373,7 @@ def kind_named(name: str) -> Kind:
 def checked(fabric: Fabric, fault: Fault) -> Fault:
     """Check a fault; return it with the name of its place as the fabric writes it.
 
-    Raise InputError if the fault is invalid. Its message has one line and says what to write instead.
+    Raise InputError if the fault is invalid. The message has one line and says what to write instead.
     """
     kind = kind_named(fault.kind)
     check_parameters(kind, fault)

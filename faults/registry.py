@@ -27,7 +27,7 @@ class Mechanism(Protocol):
         """Break the place. If an error is raised, nothing is broken."""
 
     def undo(self, fault: Fault) -> Moment:
-        """Restore the place."""
+        """Restore the place that the fault has broken."""
 
     def renew(self, switch: str) -> None:
         """Write the fault's entries again to a switch that has booted, so that the fault remains in force."""
@@ -36,7 +36,7 @@ class Mechanism(Protocol):
         """Forget the fault without restoring the place, because the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return the cycles so far, if the fault comes and goes by itself."""
+        """Return the cycles up to now of a fault that comes and goes."""
 
     def close(self) -> None:
         """Stop the fault's threads and processes. The place is not restored."""
@@ -46,7 +46,7 @@ class SimpleMechanism:
     """Base class of mechanisms that need no preparation, no threads and no processes."""
 
     def prepare(self, fault: Fault) -> None:
-        """Do nothing."""
+        """Do nothing, because there is nothing to prepare."""
 
     def wait_prepared(self, fault: Fault) -> None:
         """Do nothing, because there is no preparation."""
@@ -55,14 +55,14 @@ class SimpleMechanism:
         """Do nothing, because no switch holds a part of the fault."""
 
     def forget(self) -> None:
-        """Do nothing."""
+        """Do nothing, because no switch holds a part of the fault."""
 
     def transitions(self) -> Sequence[Transition]:
         """Return an empty tuple, because the fault does not come and go."""
         return ()
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no threads and processes."""
 
 
 MakeMechanism = Callable[[], Mechanism]
@@ -79,7 +79,8 @@ class Faults:
     ) -> None:
         """Set the mechanism of each kind that this fabric can make.
 
-        ``lock`` is held while a place is broken or restored. A mechanism with a thread takes it, too.
+        ``lock`` is held while a place is broken or restored. If a mechanism has a thread, the thread takes
+        the lock, too.
         """
         self._fabric = fabric
         self._mechanisms = mechanisms
@@ -100,8 +101,8 @@ class Faults:
     def prepare(self, fault: Fault) -> None:
         """Check a fault and begin its preparation, so that ``apply`` is fast.
 
-        This does not wait long. A second call does nothing. Raise the errors of ``apply``, except the error
-        for a place that has a fault already.
+        The call does not wait long. A second call does nothing. Raise the errors of ``apply``, except the
+        error for a place that has a fault already.
         """
         if fault not in self._prepared:
             self._prepared[fault] = self._made_ready(fault)
@@ -135,12 +136,12 @@ class Faults:
         return moment
 
     def undo(self, where: str) -> Moment:
-        """Undo the fault at a place and return when that took effect. A dead switch is programmed by then.
+        """Undo the fault at a place and return when it was restored. A dead switch is programmed by then.
 
         Raise InputError if the place has no fault.
         """
         place, fault, mechanism = self._at(where)
-        mechanism.close()  # The thread must end first, as it may wait for the lock.
+        mechanism.close()  # The thread must end first, because it may wait for the lock.
         with self._lock:
             moment = mechanism.undo(fault)
             del self._active[place]

@@ -45,7 +45,7 @@ class Removed:
 
 
 def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Process]:
-    """Return the processes of a testbed: they have one of its run ids, or run in one of its namespaces.
+    """Return the processes of a testbed: they have a run id of the testbed, or run in one of its namespaces.
 
     The calling process and its ancestors are never included.
     """
@@ -66,10 +66,10 @@ def clean(names: Names) -> Removed:
 
 
 def end_keepers(names: Names) -> list[Process]:
-    """End the processes that keep a testbed up: its owner or, if it has none, the recorded processes.
+    """End the processes that keep a testbed up: its owner or, without an owner, the recorded processes.
 
     The caller and its ancestors are never ended. The caller must not hold the lock, because a process that
-    gets SIGTERM may need it to take the testbed down.
+    gets SIGTERM may need the lock to take the testbed down.
     """
     found = state.read(names)
     if found is None:

@@ -37,7 +37,7 @@ def denylist_file(names: Names) -> Path:
 def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
     """Probe the running testbed until ``stop()`` returns True. Raise InputError if no testbed is up.
 
-    During this call the denylist file exists. It is written again with every new verdict.
+    During this call the denylist file exists. The file is written again with every new verdict.
     """
     fabric = state.require(names).fabric()
     path = denylist_file(names)
@@ -103,7 +103,7 @@ class ClustermapperProcess:
 
 
 def main() -> None:
-    """Run the separate process."""
+    """Run Clustermapper as a separate process."""
     path, interval_ns, prefix, directory, parent = sys.argv[1:]
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

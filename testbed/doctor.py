@@ -29,7 +29,7 @@ FRR = Path("/usr/lib/frr")
 MIN_PYTHON = (3, 11)
 MIN_KERNEL = (5, 15)
 MIN_MEMORY = 1 << 30
-MIN_FILES = 1024  # per process; all switches of `wide` need some 600
+MIN_FILES = 1024  # open files per process; all switches of `wide` need some 600
 IPPROTO_MPTCP = 262
 BPF_PROG_LOAD = 5
 BPF_PROG_TYPE_SCHED_CLS = 3
@@ -66,9 +66,10 @@ def doctor() -> tuple[Check, ...]:
 
 
 def require_machine() -> None:
-    """Raise MachineError if something is missing that every testbed needs. It takes about a millisecond.
+    """Raise MachineError if something is missing that every testbed needs.
 
-    If the limit of open files is too low, it is raised, if the system permits that.
+    If the limit of open files is too low, this function tries to raise it. The call takes about a
+    millisecond.
     """
     require_linux("a running fabric")
     for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):

@@ -41,19 +41,19 @@ class TableEntries(SimpleMechanism):
         self._tables.wait_connected(fault)
 
     def apply(self, fault: Fault) -> Moment:
-        """Write the entries."""
+        """Write the fault's entries to the switch."""
         moment = self._tables.insert(fault)
         self._written = fault
         return moment
 
     def undo(self, fault: Fault) -> Moment:
-        """Delete the entries."""
+        """Delete the fault's entries from the switch."""
         moment = self._tables.delete(fault)
         self._written = None
         return moment
 
     def renew(self, switch: str) -> None:
-        """Write the entries again if they were on this switch, which lost them in a restart."""
+        """If the entries were on this restarted switch, write them again."""
         if self._written is not None and self._tables.switch_of(self._written) == switch:
             self._tables.insert(self._written)
 
@@ -92,9 +92,9 @@ class _Interface(SimpleMechanism):
 class Carrier(_Interface):
     """Carrier loss: one end of a cable is taken down, so that the other end loses its carrier.
 
-    It is the end that is farther from the hosts: the NIC then loses its carrier, as with a pulled cable. If
-    the target's switches need all their interfaces up, it is the NIC's end, and links between switches raise
-    InputError.
+    The end farther from the hosts is taken down: a NIC then loses its carrier, as with a pulled cable. If the
+    target's switches need all their interfaces up, the NIC's end is taken down. Links between switches then
+    raise InputError.
     """
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
@@ -165,7 +165,7 @@ class Delay(_Interface):
         return Moment(*links.set_delay(cable, self._names.fabric, None), "testbed")
 
     def close(self) -> None:
-        """Stop the process, if there is one. This also ends the delay."""
+        """Stop the process, if there is one. The delay then ends, too."""
         if self._wire is not None:
             self._ended = self._wire.close()
             self._wire = None
@@ -181,7 +181,7 @@ class Power(SimpleMechanism):
         revive: Callable[..., None],
         renew: Callable[[str], None],
     ) -> None:
-        """Store ``revive``, which boots and programs switches, and ``renew``, which writes faults to one."""
+        """Store ``revive``, which boots and programs switches, and ``renew``, which writes faults to them."""
         self._fabric = fabric
         self._target = target
         self._revive = revive
@@ -215,7 +215,10 @@ class _Step:
 
 
 class Cycle(SimpleMechanism):
-    """A fault with phases, made once, or in every period if the fault has one. The first begins at once."""
+    """A fault with phases: the phases happen once or, if the fault has a period, in every period.
+
+    The first phase begins at once.
+    """
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
         """Store the mechanisms for the kinds of the phases, and the lock of the fault registry."""

@@ -21,7 +21,8 @@ from mrclab.topologies import Fabric, NicPort
 PLANE_PREFIX_LEN = 64
 GATEWAY = IPv6Address("fe80::1")  # the address of a host's T0, which has a fixed MAC
 _CONF = Path("/proc/sys/net/ipv6/conf")
-# The kernel must send no frames by itself: no duplicate address detection, no solicitations, no own address.
+# The kernel must send no frames before a program sends: no duplicate address detection, no solicitations, no
+# automatic address.
 _SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
 
 
@@ -76,7 +77,7 @@ def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) 
 def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
     """Turn IPv6 on for these interfaces only, in the namespace of the calling thread.
 
-    If ``link_local`` is true, they get a link-local address from their MAC. Routers use it for BGP.
+    If ``link_local`` is true, the interfaces get a link-local address from their MAC. Routers use it for BGP.
     """
     for ifname in ifnames:
         for key, value in (_SILENT | ({"addr_gen_mode": 0} if link_local else {})).items():

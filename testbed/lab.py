@@ -44,7 +44,7 @@ class Lab:
         held: ExitStack,
         pipeline: Pipeline | None = None,
     ) -> None:
-        """Store the running parts. Closing ``held`` takes them down."""
+        """Store the running parts. Closing ``held`` takes these parts down."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.target = target
@@ -71,10 +71,10 @@ class Lab:
         """Start everything, and wait until every switch has its entries and they were read back.
 
         ``say`` is called with a line for each step. ``command`` is recorded as the owner of the testbed.
-        ``pipeline`` is the switch program if it is not the shipped one. Raise the errors of FabricNetwork.up
-        and select_target, SwitchError if a switch's process ends, and ProgrammingError if a switch rejects
-        its entries. After an error, everything is taken down. Call ``down`` in the same thread, which then
-        leaves the switches' namespace.
+        ``pipeline`` replaces the shipped switch program. Raise the errors of FabricNetwork.up and
+        select_target, SwitchError if a switch's process ends, and ProgrammingError if a switch rejects its
+        entries. After an error, everything is taken down. Call ``down`` in the same thread, which then leaves
+        the switches' namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
@@ -146,7 +146,7 @@ class Lab:
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
-    """Return each switch port's queue: its rate in full frames, and its length, by the link's rate."""
+    """Return the queue of each switch port: its rate in full frames, and its length in frames."""
     queues: dict[str, dict[int, Queue]] = {s.name: {} for s in fabric.switches}
     for link in fabric.links:
         frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)

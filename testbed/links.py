@@ -23,10 +23,10 @@ from mrclab.p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric, Link, LinkProfile
 
-# Interfaces get fixed indexes, so that no look-up is needed. The indexes are well above those of the tunnel
-# devices that the kernel makes in a new namespace.
+# Interfaces get fixed indexes, so that no look-up is needed. The indexes are well above the indexes of the
+# tunnel devices that the kernel makes in a new namespace.
 FIRST_INDEX = 1001
-GROUP = 0x6D7263  # mrclab's interfaces: one request can delete the group
+GROUP = 0x6D7263  # group of mrclab's interfaces; one request can delete all of them
 TXQUEUELEN = 1000
 # Classes of HTB, the qdisc of switch ports. A frame's class depends on its standard_metadata.priority.
 LINK_CLASS, DATA_CLASS = 1, 0x10
@@ -40,7 +40,7 @@ def port_shape(profile: LinkProfile) -> Shape:
 
     The switch program limits the queue. The kernel's queue has room for four times this limit (UEC's tail
     drop, 2 bandwidth-delay products), because frames that the kernel sends late also wait there. The kernel
-    must not drop them, since the program would not notice.
+    must not drop them, because the switch program would not notice.
     """
     shape = shape_of(profile)
     allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)
@@ -121,7 +121,7 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
 
 def _as_shaped(profile: LinkProfile) -> LinkProfile:
-    """Return the link's profile for the kernel's queues. Without netem they make no delay."""
+    """Return the link's profile for the kernel's queues: without its delay if the kernel has no netem."""
     return replace(profile, delay_ns=0) if profile.delay_ns and not has_netem() else profile
 
 
@@ -189,10 +189,10 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
     """Give switch ports (interface index, link) their rate and classes with strict priority.
 
-    The order is control, trimmed, data. The root class limits the rate. The other classes have almost no rate
-    of their own and borrow from the root in this order: a class with its own rate would ignore the order. The
-    switch program limits the queues. The kernel's queues have more room, so they drop no frame. Raise
-    MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
+    The order is control, trimmed, data. The root class limits the rate. The other classes have almost no
+    guaranteed rate and borrow from the root in this order. A class would ignore the order for a guaranteed
+    rate. The switch program limits the queues. The kernel's queues have more room, so they drop no frame.
+    Raise MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
     """
     buckets: list[Request] = []
     delays: list[Request] = []
@@ -253,7 +253,7 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
 
 
 def settle(ends: Iterable[tuple[str, str]]) -> bool:
-    """Wait until interfaces, given as (namespace, name), carry frames. Return True if all of them do."""
+    """Wait until interfaces, given as (namespace, name), carry frames. Return True if all interfaces do."""
 
     def work() -> bool:
         carrier = True
@@ -267,11 +267,11 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 
 
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
-    """Delay a cable by ``delay_ns`` in each direction, or end the delay if it is None.
+    """Delay a cable by ``delay_ns`` in each direction. If ``delay_ns`` is None, end the delay.
 
     ``switches`` is the namespace of the switches, whose ports have HTB classes. The kernel must have netem,
-    and the cable no delay in its topology. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first
-    request and after the last.
+    and the cable must have no delay in its topology. Raise OSError. Return CLOCK_MONOTONIC (ns) before the
+    first request and after the last.
     """
     profile = cable.link.profile
 
@@ -300,7 +300,7 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
 
 @cache
 def has_netem() -> bool:
-    """Return True if the kernel has netem. It is tried on the loopback of a new namespace. Raise OSError."""
+    """Return True if the kernel has netem. Try it on the loopback of a new namespace. Raise OSError."""
 
     def work() -> bool:
         namespaces.unshare()
@@ -318,9 +318,9 @@ def has_netem() -> bool:
 
 
 def cut(namespace: str) -> None:
-    """Delete all of mrclab's interfaces in a namespace. This also deletes the other ends of their cables.
+    """Delete all of mrclab's interfaces in a namespace, and with them the other ends of their cables.
 
-    All are deleted by one request, because the kernel waits for some time in each request. Raise OSError.
+    One request deletes all interfaces, because the kernel waits for some time in each request. Raise OSError.
     """
 
     def work() -> None:

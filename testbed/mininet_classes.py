@@ -1,8 +1,8 @@
 """Mininet's classes and command line for a running testbed.
 
-``links`` makes the namespaces and cables. These classes show them as Mininet's nodes and links, with
-Mininet's Python API, in any process. A node's shell starts at its first use. The command line also has
-commands of ``mrclab``.
+``links`` makes the namespaces and cables. These classes show the namespaces and cables as Mininet's nodes and
+links, with Mininet's Python API, in any process. A node's shell starts at its first use. The command line
+also has commands of ``mrclab``.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ class _NamespaceNode(Node):  # type: ignore[misc]
             self._need_shell()
 
     def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
-        # Mininet starts a shell with "mnexec -cdn" and other programs with "mnexec -da PID": in the node's
-        # namespace, in a new session, without open descriptors. `ip netns exec` and Popen do the same here.
+        # Mininet starts a shell with "mnexec -cdn" and other programs with "mnexec -da PID". Both run in the
+        # node's namespace, in a new session, without open descriptors. `ip netns exec` and Popen do the same
+        # here.
         own = {RUN_VARIABLE: self.run_id, **_MNEXEC_IN_BASH}
         environment = {**(params.pop("env", None) or os.environ), **own}
         if cmd[:1] == ["mnexec"]:
@@ -148,7 +149,7 @@ class MrcHost(_NamespaceNode, Host):  # type: ignore[misc]
 
 
 class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
-    """A switch of the fabric. Mininet neither starts nor stops it: its target (BMv2 or eBPF) does."""
+    """A switch of the fabric. The target (BMv2 or eBPF) starts and stops the switch; Mininet does not."""
 
     controlIntf = None  # noqa: N815
 
@@ -270,7 +271,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         super().default(line)
 
     def onecmd(self, line: str) -> bool:
-        """Run a line. An error is printed, and neither the prompt nor a script ends."""
+        """Run a line. If it fails, print the error and continue with the next line."""
         try:
             return bool(super().onecmd(line))
         except (AttributeError, LookupError, OSError, TypeError, ValueError, MrclabError) as failed:
@@ -406,7 +407,8 @@ class FabricCLI(CLI):  # type: ignore[misc]
     def waitForNode(self, node: Node) -> None:  # noqa: N802
         """Print a command's output until it ends.
 
-        At a terminal, the user's input goes to the command during this time. The lines of a script do not.
+        At a terminal, the user's input goes to the command during this time. Lines of a script do not go to
+        the command.
         """
         if self.isatty():
             super().waitForNode(node)

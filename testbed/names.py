@@ -40,7 +40,7 @@ class Names:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Names:
-        """Return the names for the prefix MRCLAB_PREFIX, or for the usual prefix if it is not set."""
+        """Return the names for the prefix MRCLAB_PREFIX or, if this variable is not set, the usual prefix."""
         return cls.of_prefix(environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX)
 
     @property
@@ -53,14 +53,14 @@ class Names:
         return f"{self.prefix}-{name}"
 
     def places(self, fabric: Fabric, *, routers: bool = False) -> dict[str, str]:
-        """Return the namespace of every node. With ``routers``, each switch has its own."""
+        """Return the namespace of every node. With ``routers``, each switch has its own namespace."""
         found = {host.name: self.host(host.name) for host in fabric.hosts}
         for switch in fabric.switches:
             found[switch.name] = self.host(switch.name) if routers else self.fabric
         return found
 
     def of(self, fabric: Fabric, *, routers: bool = False) -> tuple[str, ...]:
-        """Return every namespace of a fabric. The first is that of the switches, which always exists."""
+        """Return every namespace of a fabric. The first is the switches' namespace, which always exists."""
         return tuple(dict.fromkeys((self.fabric, *self.places(fabric, routers=routers).values())))
 
     def new_run_id(self) -> str:

@@ -131,7 +131,7 @@ class FabricNetwork:
             self._signals.close()
 
     def down(self) -> Removed:
-        """Take the testbed down: its processes and those of its run, its namespaces, cables and record.
+        """Take the testbed down: its processes, the processes of its run, its namespaces, cables and record.
 
         Processes that keep it up, such as an experiment in another terminal, are ended first. A second call
         has no effect.
@@ -174,7 +174,7 @@ class FabricNetwork:
 
     @property
     def taken(self) -> str:
-        """The process that is taking this testbed down, or "" if only its owner does."""
+        """The process that is taking this testbed from its owner, or "" if there is none."""
         return ownership.taken(self.names, self.run_id)
 
     def stay(self) -> None:
@@ -190,8 +190,10 @@ class FabricNetwork:
         self._children.clear()
 
     def record_process(self, pid: int, what: str) -> None:
-        """Record a process that keeps the testbed up. After ``detach``, the testbed counts as dead when all
-        recorded processes have ended."""
+        """Record a process that keeps the testbed up.
+
+        After ``detach``, the testbed counts as dead when all recorded processes have ended.
+        """
         with state.locked(self.names):
             state.write(self.names, self._record().with_process(Process.of(pid, what)))
 
@@ -203,7 +205,7 @@ class FabricNetwork:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for processes of this run: that of this process, and MRCLAB_RUN."""
+        """The environment for processes of this run: the environment of this process, and MRCLAB_RUN."""
         return {**os.environ, RUN_VARIABLE: self.run_id}
 
     @property
@@ -214,7 +216,7 @@ class FabricNetwork:
     def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside a host's namespace.
 
-        ``options`` are those of Popen, and ``sysfs`` as in ``spawn_in``. Raise KeyError if the host is
+        ``options`` are options of Popen; for ``sysfs`` see ``spawn_in``. Raise KeyError if the host is
         unknown, FileNotFoundError if there is no such program.
         """
         return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
@@ -226,11 +228,11 @@ class FabricNetwork:
     def spawn_in(
         self, namespace: str, argv: Sequence[str], *, sysfs: bool = False, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start a process inside a namespace, without a shell or wrapper: the pid is that of the program.
+        """Start a process inside a namespace, without a shell or wrapper: the pid is the program's pid.
 
-        By default it has a new session, so that a terminal's Ctrl-C does not reach it. Its environment has
-        MRCLAB_RUN. If ``sysfs`` is true, ``ip netns exec`` starts the program with the namespace's interfaces
-        in /sys/class/net. BMv2, for instance, reads port states there.
+        By default the process has a new session, so that a terminal's Ctrl-C does not reach it. Its
+        environment has MRCLAB_RUN. If ``sysfs`` is true, ``ip netns exec`` starts the program with the
+        namespace's interfaces in /sys/class/net. BMv2, for instance, reads port states there.
         """
         options["env"] = {**(options.get("env") or os.environ), RUN_VARIABLE: self.run_id}
         options.setdefault("start_new_session", True)

@@ -1,7 +1,7 @@
 """The owner of a testbed: who may take it down, who has claimed its names, and its watchdog process.
 
 An experiment claims a testbed's names for its whole time, also between two of its fabrics. The claim is a
-listening socket in Linux's abstract namespace, so it is no file and ends with its process, even after a
+listening socket in Linux's abstract namespace. It is no file, and it ends with its process, even after a
 crash.
 """
 
@@ -62,8 +62,8 @@ def whose(found: State) -> str:
 def require_ours(names: Names, *, force: bool) -> State:
     """Return the running testbed, for a command that would disturb its owner.
 
-    Raise InputError if no testbed is up. Without ``force``, also raise it if an experiment or another user
-    owns the testbed.
+    Raise InputError if no testbed is up. Without ``force``, also raise InputError if an experiment or another
+    user owns the testbed.
     """
     found = state.require(names)
     if not force and not (found.stays and found.user == user()):
@@ -84,13 +84,13 @@ def take(names: Names, found: State) -> None:
 
 
 def taken(names: Names, run_id: str) -> str:
-    """Return which process is taking a testbed down, or "" if only its owner does."""
+    """Return the process that is taking a testbed from its owner, or "" if there is none."""
     found = state.read(names)
     return found.taken if found is not None and found.run_id == run_id else ""
 
 
 class Watchdog:
-    """A process that waits for the end of a testbed's owner. If the owner was killed, it runs ``module``.
+    """A process that waits for the end of a testbed's owner and runs ``module`` if the owner was killed.
 
     The watchdog does not have the run id in its environment, so it is not ended with the run's processes.
     """
@@ -121,14 +121,14 @@ class Watchdog:
         )
 
     def stop(self) -> None:
-        """End the watchdog: the testbed is gone, or must stay up without an owner."""
+        """End the watchdog, because the testbed was removed or must stay up without an owner."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         self._process.wait()
 
 
 CLAIM_VARIABLE = "MRCLAB_CLAIM"
-"""The environment variable with the pid of this process's experiment, whose claim this process may use."""
+"""The environment variable with the pid of an experiment whose claim this process may use."""
 UNIX_SOCKETS = Path("/proc/net/unix")
 _CLAIM = "\0mrclab-claim-"
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred
@@ -180,7 +180,7 @@ def take_claimed(names: Names) -> None:
 def holders(table: Path = UNIX_SOCKETS) -> list[str]:
     """Return the prefixes of all testbeds on this machine that experiments have claimed.
 
-    ``table`` is the kernel's list of sockets. If it cannot be read, return an empty list.
+    ``table`` is the kernel's list of sockets. If the list cannot be read, return an empty list.
     """
     try:
         lines = table.read_text(encoding="ascii", errors="replace").splitlines()

@@ -21,17 +21,18 @@ from mrclab.topologies import Fabric, fabric_from_text
 
 SCHEMA = 3
 CONTROL_SOCKET = "control.sock"
-DIRECTORY_MODE = 0o711  # non-root programs may open files in it, but not list it
+DIRECTORY_MODE = 0o711  # non-root programs may open files in the directory, but not list it
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The record of a testbed that is up, or that was up when its owner died.
 
-    ``owner`` is the process that takes it down when it ends, with its command in ``what``. It is None after
-    ``detach``. ``fabric_text`` describes the fabric. ``target`` is the switches' target, empty for routers.
-    ``user`` is its user. If ``stays`` is true, other commands may use it; otherwise it is an experiment's.
-    ``taken`` names the process that is taking it down.
+    ``owner`` is the process that takes the testbed down when the process ends; its command is in ``what``.
+    After ``detach`` it is None. ``fabric_text`` describes the fabric. ``target`` is the switches' target,
+    empty for routers. ``user`` is the user who started the testbed. If ``stays`` is true, other commands may
+    use the testbed; otherwise it belongs to an experiment. ``taken`` names the process that is taking the
+    testbed down.
     """
 
     run_id: str
@@ -56,8 +57,8 @@ class State:
     def alive(self, names: Names) -> bool:
         """Return True if the testbed is still up.
 
-        If it has an owner, the owner must run. Otherwise the switches' namespace must exist and, if processes
-        were recorded, at least one of them must run.
+        If the testbed has an owner, the owner must run. Otherwise the switches' namespace must exist and, if
+        processes were recorded, at least one of them must run.
         """
         if self.owner is not None:
             return self.owner.alive
@@ -88,7 +89,7 @@ def state_file(names: Names) -> Path:
 def read(names: Names) -> State | None:
     """Return the recorded testbed, or None if there is none or its record is damaged.
 
-    Raise MachineError without root, which owns the record.
+    Raise MachineError if this process may not read the record, which belongs to root.
     """
     try:
         data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """Return the running testbed. If none is up, raise InputError with a note on the last one."""
+    """Return the running testbed. If no testbed is up, raise InputError with a note on the last testbed."""
     state = read(names)
     if state is None:
         taken = read_taken(names)
@@ -118,7 +119,10 @@ def require(names: Names) -> State:
 
 
 def taken_file(names: Names) -> Path:
-    """Return the path of the note about who took the last testbed from its owner. It stays after the end."""
+    """Return the path of the note that says who took the last testbed from its owner.
+
+    The note stays when that testbed ends. The next start or clean removes it.
+    """
     return names.state_dir.with_name(f"{names.state_dir.name}.taken")
 
 
@@ -146,7 +150,7 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Hold the lock for starting, stopping and cleaning testbeds with these names. Wait until it is free."""
+    """Hold the lock for starting, stopping and cleaning testbeds with these names. First wait for it."""
     import fcntl  # exists on Unix only
 
     path = names.state_dir / "lock"
@@ -166,7 +170,7 @@ def locked(names: Names) -> Iterator[None]:
             with suppress(FileNotFoundError):
                 named = os.stat(path)
             if named is None or (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
-                continue  # the file was removed: lock the new one
+                continue  # the lock file was removed: lock the new lock file
             yield
             return
         finally:

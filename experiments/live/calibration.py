@@ -1,7 +1,7 @@
-"""Calibration: find how much slower than written a rank workload must run, so that this machine keeps up.
+"""Calibration: find how much a rank workload must be slowed down, so that this machine keeps up.
 
-A rehearsal of a few seconds without faults shows how busy the CPUs of the ranks are. If they are too busy,
-the experiment is slowed down (`mrclab.experiments.spec.slow_motion`) and rehearsed again.
+A rehearsal of a few seconds without faults shows how busy the CPUs of the ranks are. If the CPUs are too
+busy, the experiment is slowed down (`mrclab.experiments.spec.slow_motion`) and rehearsed again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_NS = 1_500_000_000
 STEPS = 4
 ROUNDS = 4
 LEAST_BPS = 10**6
-"""The lowest rate of a link in a topology."""
+"""The lowest rate that a topology allows for a link."""
 SHORT = {
     "steps": STEPS,
     "iterations": 1,
@@ -48,7 +48,7 @@ def needs_calibration(scenario: Scenario) -> bool:
 
 
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
-    """Return the scenario at a speed that this machine can run, at most the speed as written.
+    """Return the scenario, slowed down if this machine needs it.
 
     If transports differ only in their loss, one of them is rehearsed. The files of a rehearsal are in `out`,
     so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be slower
@@ -60,7 +60,8 @@ def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
         share, too_slow = _rehearse(found, out)
         if not too_slow and share <= SHARE:
             break
-        # Squared, as half the rate needs more than half of the CPU: fewer packets are handled at a time.
+        # Half the rate needs more than half of the CPU time, because fewer packets are handled at a time. So
+        # the factor is squared.
         more = max((share / AIM) ** 2, LEAST_STEP)
         found = _slower(scenario, math.ceil(20 * found.slower / scenario.slower * more) / 20)
     if found is not scenario:
@@ -84,7 +85,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports that use mrclab's NICs. Of those that differ only in their loss, return one."""
+    """Return the transports that use mrclab's NICs. If some differ only in their loss, return one of them."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:
@@ -116,7 +117,7 @@ def rehearsal(scenario: Scenario) -> Scenario:
 
 
 def _rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:
-    """Return the CPU share used by ranks, on the fullest CPU, and True if the ranks were too slow."""
+    """Return the share of the fullest CPU that ranks used, and True if the ranks were too slow."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=out) as place:
         run_scenario(rehearsal(scenario), Path(place), outcome, say=lambda _: None, step=lambda _: None)

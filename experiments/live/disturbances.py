@@ -1,7 +1,7 @@
 """Disturbances of an experiment that are not its faults: changes by other programs, and ended switches.
 
 If another program changes queues, links or tables of switches during an experiment, this is reported. If a
-switch's process ends by itself, this is reported, and the switch is started again.
+switch's process ends without a fault, this is reported, and the switch is started again.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return the changes in one line, or nothing if there are none.
+        """Return the changes in one line, or an empty tuple if there are none.
 
         ``kinds`` are the kinds of all faults so far. A fault in a fault table changes no queues, links or
-        routes. Other faults do, so after them this method returns nothing.
+        routes. Other kinds of faults change them, so after such a fault this method returns an empty tuple.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()
@@ -104,7 +104,7 @@ class SwitchDeaths:
         return self._watch.fileno()
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return the next end of a switch that is not at a place with a fault (``broken``), or None."""
+        """Return the next switch that ended although its place has no fault (see ``broken``), or None."""
         while (death := self._waiting.pop(0) if self._waiting else self._watch.wait(0)) is not None:
             switch = self.switch(death)
             if not broken(switch) and not broken(switch.partition("-")[0]):
@@ -112,7 +112,7 @@ class SwitchDeaths:
         return None
 
     def require_death(self) -> None:
-        """Wait until a switch ends, because its connection was lost. Raise SwitchError if no switch ends."""
+        """Wait until a switch ends, after its connection was lost. Raise SwitchError if no switch ends."""
         death = self._watch.wait(DEATH_TIMEOUT_S)
         if death is None:
             raise SwitchError("a switch does not answer, though it goes on running")
@@ -123,7 +123,7 @@ class SwitchDeaths:
         return death.name.removeprefix(SWITCH_PREFIX)
 
     def words(self, death: Death) -> str:
-        """Return the message about the end of a switch. Raise SwitchError if it cannot be started again."""
+        """Return a message that says how a switch ended. Raise SwitchError if it cannot be started again."""
         if self._lab is None or not self._lab.capabilities.process_per_switch:
             why = self._lab.target.ended() if self._lab is not None else None
             raise SwitchError(f"{why or death.name + ' ended'} in the middle of the run")

@@ -4,7 +4,7 @@ Each transport has a separate process, because a process can work on one fabric 
 the network namespace in which they were first used.
 
 The findings of a repetition are written into its directory as soon as it is done. If a signal or an error
-ends it early, the findings up to then are written.
+ends the repetition early, the findings up to then are written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
 """How long a transport's process may take to end: to measure its evidence and to remove its fabric."""
 AGAIN_SHARE = 3
-"""One in so many repetitions may be made a second time, if other programs used the CPUs, or if a process was
+"""At most one repetition in this number is made again, if other programs used the CPUs, or if a process was
 stopped or did not start. This limits the length of a run."""
 
 
@@ -49,9 +49,9 @@ class SessionError(MrclabError, RuntimeError):
 def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
     """Run every transport, and add the findings of each repetition to ``outcome`` when it ends.
 
-    ``say`` gets progress messages. ``step`` gets the number of finished trials (without trials: of
-    repetitions). All fabrics are removed at the end, also on Ctrl-C. Until then no other run can use the
-    testbed's names. Raise InputError, MachineError and SessionError.
+    ``say`` gets progress messages. ``step`` gets the number of finished trials or, if there are no trials, of
+    finished repetitions. All fabrics are removed at the end, also on Ctrl-C. Until then no other run can use
+    the testbed's names. Raise InputError, MachineError and SessionError.
     """
     with claimed(Names.from_environment()):
         _run_transports(scenario, out, outcome, say, step)
@@ -73,7 +73,7 @@ def _run_transports(scenario: Scenario, out: Path, outcome: Outcome, say: Say, s
                 if kind == "say":
                     say(f"  {value}")
                 elif kind == "target":
-                    outcome.target = outcome.target or value  # a fabric of routers has none
+                    outcome.target = outcome.target or value  # a fabric of routers has no target
                 elif kind == "step":
                     done += 1
                     step(done)
@@ -90,7 +90,7 @@ def _session(
     again: int,
     outcome: Outcome,
 ) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Yield the messages of a transport's process. Leaving the ``with`` ends the process in order."""
+    """Yield the messages of a transport's process. Leaving the ``with`` ends the process properly."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(
@@ -162,7 +162,8 @@ def _main(
 ) -> None:
     """Run the repetitions ``numbers`` of a transport. At most ``again`` of them may be made a second time."""
     logging.getLogger("finsy").setLevel(logging.ERROR)  # finsy warns of every switch without gNMI
-    # The parent handles Ctrl-C and then ends this process by SIGTERM. If the parent dies, the kernel does so.
+    # The parent handles Ctrl-C and then ends this process by SIGTERM. If the parent dies, the kernel sends
+    # SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

@@ -2,7 +2,7 @@
 
 The fabric consists of P4 switches, or of routers with FRRouting. Switches with ECMP do not react to a dead
 link. If the transport has a ``detection_ns`` (`ecmp+controller`), the controller removes a dead link from the
-routes after that time, as if hellos had been missing for so long.
+routes after that time. A routing protocol would do this after it received no hellos for that time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bring_up(
 ) -> AbstractContextManager[RunningFabric]:
     """Start the fabric with the transport's routing. When the ``with`` ends, the fabric is removed.
 
-    ``pipeline`` is the program of the switches, if it is not the shipped program.
+    ``pipeline`` replaces the shipped program of the switches.
 
     Raise the errors of Lab.up and FrrFabric.up, and MachineError if the kernel lacks the transport.
     """
@@ -60,7 +60,8 @@ def _switched(
         elif transport.routing == "structured":
             lab.controller.install_structured()
         if not transport.core.has_nic:
-            # Only here: a kernel with addresses would answer the packets that are for mrclab's NICs.
+            # Other hosts get no addresses: a kernel with addresses would answer packets that are for mrclab's
+            # NICs.
             kernel_ip.address_hosts(fabric, lab.network.places)
         if transport.kind == "mptcp":
             announce_ports(fabric, lab.network.places)
@@ -76,7 +77,7 @@ def require_mptcp() -> None:
 
 
 class Withdrawal(NamedTuple):
-    """A change of routes by the controller: the time at which it was due, and when every switch had it."""
+    """A change of routes by the controller: when it was due, and when every switch had made it."""
 
     link: str
     up: bool
@@ -85,9 +86,9 @@ class Withdrawal(NamedTuple):
 
 
 class Reaction(LateDetection):
-    """The reaction of a run's routing to faults: ``act`` changes routes that are due at ``next_ns``.
+    """How a run's routing reacts to faults: ``act`` makes the changes of routes that are due at ``next_ns``.
 
-    Without a ``detection_ns`` the controller changes no route. Routers react by themselves.
+    Without a ``detection_ns`` the controller changes no route. Routers react without the controller.
     """
 
     def __init__(self, running: RunningFabric, transport: Transport, seed: int) -> None:

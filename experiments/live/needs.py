@@ -13,11 +13,11 @@ from mrclab.linux.errors import MachineError
 
 
 def require_workload(scenario: Scenario) -> None:
-    """Raise MachineError if the machine cannot run a scenario's workload, on any target."""
+    """Raise MachineError if the machine cannot run a scenario's workload, live or in virtual time."""
     if scenario.workload.kind == "transformer":
         require_jax()
     if isinstance(scenario.workload, Program):
-        from mrclab.native.build import libraries  # here, because virtual time does not need them
+        from mrclab.native.build import libraries  # imported here: not needed in virtual time
 
         for program in scenario.workload.programs:
             if shutil.which(program.run[0]) is None:
@@ -32,11 +32,11 @@ def require_all(scenario: Scenario) -> None:
 
 
 def require_transports(transports: Iterable[Transport], target: str) -> None:
-    """Check for the switches' target, FRRouting and MPTCP, if one of the transports uses them.
+    """Check for everything that the transports need: the switches' target, FRRouting, MPTCP.
 
     Raise MachineError for the first transport that cannot run. With several transports the message names it.
     """
-    from mrclab.experiments.live.fabrics import require_mptcp  # here, because virtual time does not need them
+    from mrclab.experiments.live.fabrics import require_mptcp  # imported here: not needed in virtual time
     from mrclab.switches.target import require_target
     from mrclab.testbed.frr.daemons import find_daemons
 

@@ -75,7 +75,7 @@ class Attempts:
     def repetition(self, number: int, *, trials: bool) -> Repetition:
         """Make a repetition, and make it again if the machine disturbed it.
 
-        If it has ``trials``, it is not made again, because disturbed trials are repeated one by one. The
+        A repetition with ``trials`` is not made again, because disturbed trials are repeated one by one. The
         result has both attempts. Raise StartError if processes do not start, and the errors of ``make``.
         """
         found = self._started(number)
@@ -103,7 +103,7 @@ class Attempts:
         self._spent()
 
 
-# Faults that are due at the start of the measurement are made so long before it.
+# Faults that are due when the measurement starts are made this time before its start.
 FIRST_FAULTS_NS = 100_000_000
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {
@@ -244,7 +244,7 @@ class RepetitionRunner:
         try:
             yield
         except (Exception, KeyboardInterrupt, Ended) as error:
-            # If a switch has ended, report that: the caught error is only a consequence.
+            # An ended switch is the cause of other errors, so report the switch instead of the caught error.
             why = self._running.ended()
             found = SwitchError(why) if why and isinstance(error, Exception) else error
             self.interrupted = self.interrupted or found
@@ -262,8 +262,8 @@ class RepetitionRunner:
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
         """Return the captures to make: at every host of the workload, if faults are measured or on request.
 
-        If the kernel forwards frames, the captures are taps, else tcpdump. Control transports are captured,
-        too, as captures cost CPU time.
+        If the kernel forwards frames, the captures are taps, else tcpdump. A control (a transport without the
+        faults) is captured, too, because captures cost CPU time.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:
@@ -292,8 +292,8 @@ class RepetitionRunner:
     def _looked_at(self, driver: Driver) -> dict[str, int]:
         """Return the processes to watch for stops, because their stops are not visible otherwise.
 
-        An endpoint that sends beats reports its own stops. If the kernel forwards frames, the target's
-        process only programs switches. It stamps its writes with the time, so its stops do not matter.
+        An endpoint that sends beats reports its stops. If the kernel forwards frames, the target's process
+        only programs switches. This process records the time of each write, so its stops do not matter.
         """
         pids = {} if driver.rehearses else dict(driver.pids)
         if capabilities_of(self._running.target_name).forwards_in_kernel:
@@ -335,7 +335,8 @@ class RepetitionRunner:
         sleep_until(measure_ns - FIRST_FAULTS_NS)
         timed.make_first()
         sleep_until(measure_ns)
-        # Ranks measure from a fixed time on. Agents do not, so the steps before may have taken longer.
+        # Ranks measure from a fixed time on. Agents measure from now on, because the steps before may have
+        # taken long.
         if agents:
             measure_ns = timed.start_ns = time.monotonic_ns()
         world = LiveWorld(driver, reaction, recorder, deaths)

@@ -1,8 +1,8 @@
 """Events of endpoints, and the detection of faults.
 
-This module reads agents' logs (docs/event-log.md) into CLOCK_MONOTONIC nanoseconds. Senders' events of paths
-come from logs or from the columns of ranks. A fault is detected by a sender or by the routing. If it is not
-detected, the result has a reason.
+This module reads agents' logs (docs/event-log.md) into CLOCK_MONOTONIC nanoseconds. Senders' events about
+paths come from logs or, for ranks, from columns of their samples. A fault is detected by a sender or by the
+routing. If it is not detected, the result has a reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True)
 class EventLog:
-    """Events in order of time, also those with unknown names."""
+    """A log's events in order of time. Events with unknown names are kept."""
 
     events: tuple[Event, ...]
 
@@ -84,7 +84,7 @@ class EventLog:
 
 
 def load_events(path: Path | str) -> EventLog:
-    """Read a log. An incomplete last line, as a killed agent leaves it, is left out.
+    """Read a log. If a killed agent left an incomplete last line, this line is left out.
 
     Raise InputError with the number of the line if another line is not an event.
     """
@@ -95,7 +95,7 @@ def load_events(path: Path | str) -> EventLog:
     except UnicodeDecodeError:
         raise InputError("not an event log: it is not UTF-8 text", where=str(path)) from None
     lines = text.split("\n")
-    lines.pop()  # empty if the last line is complete, else the incomplete line
+    lines.pop()  # the incomplete line, or empty if the last line is complete
     return parse_events(lines, str(path))
 
 

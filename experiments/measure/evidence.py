@@ -21,7 +21,7 @@ Sample = Mapping[str, npt.NDArray[np.int64]]
 
 
 class RouteChange(NamedTuple):
-    """A change of routes: when it was decided, and when every switch that needs it had it (monotonic ns)."""
+    """A change of routes: when it was decided, and when the last switch concerned had it (monotonic ns)."""
 
     noticed_ns: int
     done_ns: int
@@ -58,12 +58,11 @@ class Evidence:
     pairs: tuple[tuple[int, int], ...]
     """Senders and receivers of data. In a workload of flows, flow i is pair i."""
     workload: Mapping[str, Any]
-    """``kind`` and parameters in JSON types, with units in their names: the result's
-    ``parameters.workload``."""
+    """The workload's ``kind`` and parameters in JSON types, as in the result's ``parameters.workload``."""
     measure_ns: int
     end_ns: int
     length_ns: int | None = None
-    """The planned length of the measurement; None: until the work is done."""
+    """The planned length of the measurement. If None, the measurement lasts until the work is done."""
     series_ns: int = 1_000_000
     """The width of a bin in the series of delivered bytes."""
     warmup_ns: int = 0
@@ -82,14 +81,14 @@ class Evidence:
     """The samples of each rank; empty for agents."""
     route_changes: tuple[RouteChange, ...] = ()
     loads: tuple[Load, ...] = ()
-    """One load of the whole repetition; with faults in sequence, one of each fault."""
+    """One load for the whole repetition or, with faults in sequence, one load for each fault."""
     wanted: int | None = None
     """The requested number of faults in sequence.
 
-    If the machine did not keep up in some of them, more faults were made. The disturbed ones are set aside.
+    If the machine did not keep up in some trials, more faults were made. The disturbed trials are set aside.
     """
     rehearsals: int = 0
-    """The number of faults at the beginning that were made only to adapt the rate. They do not count."""
+    """The number of faults at the beginning that only served to adapt the rate. They do not count."""
     links: Mapping[str, Any] = field(default_factory=dict)
     """The link meter's data: ``start_us``, ``bin_us``, and ``bytes`` by link."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
@@ -99,13 +98,13 @@ class Evidence:
     problem: str | None = None
     """An error in the delivered data, or None."""
     failure: str | None = None
-    """Why the repetition failed; None: it did not."""
+    """Why the repetition failed; None if it did not fail."""
     interrupted: str | None = None
-    """Why the run was ended during the repetition; None: it was not."""
+    """Why the run was ended during the repetition; None if the run was not ended early."""
     notes: tuple[str, ...] = ()
     """Notes for the reader of the report."""
     failures: tuple[str, ...] = ()
-    """Problems that the run itself found, because of which its figures are not valid."""
+    """Problems that the run itself found. They make its figures invalid."""
     data: str | None = None
     """The repetition's directory, relative to the directory of the result."""
     details: Mapping[str, Any] = field(default_factory=dict)

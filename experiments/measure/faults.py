@@ -19,7 +19,7 @@ class FaultRecord:
 
     ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
     ``direction`` is ``both``; for a link it can be ``up`` (away from the hosts) or ``down``. A fault that was
-    not undone has no restore times. ``params`` are the kind's parameters.
+    not undone has no restore times. ``params`` are the parameters of the fault's kind.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class FaultRecord:
 
     @property
     def middle_ns(self) -> int:
-        """The middle of the time in which the fault was made. All times of the fault are counted from it."""
+        """The middle of the time in which the fault was made. It is time 0 for all times of the fault."""
         return (self.t_before_ns + self.t_after_ns) // 2
 
     @property
@@ -48,8 +48,7 @@ class FaultRecord:
 
     @property
     def lets_through(self) -> bool:
-        """True if some frames pass the broken place, by the fault's kind or because it breaks only a
-        share."""
+        """True if some frames pass the broken place: the kind lets them pass, or it affects only a share."""
         kind = ALL_KINDS.get(self.kind)
         return self.takes_share or (kind is not None and kind.lets_through)
 
@@ -62,7 +61,7 @@ class FaultRecord:
             return False
         if self.direction == "both":
             return True
-        a = self.where.split(":")[0]  # the lower end comes first in a link's name
+        a = self.where.split(":")[0]  # in a link's name the end nearer to the hosts comes first
         up = path.nodes[path.links.index(self.where)] == a
         return up == (self.direction == "up")
 
@@ -83,7 +82,7 @@ def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
 
 
 def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
-    """Read a fault log. Raise InputError if the file is something else."""
+    """Read a fault log. Raise InputError if the file is not a fault log."""
     try:
         entries = json.loads(FilePath(path).read_text(encoding="utf-8"))
         return tuple(FaultRecord.from_dict(entry) for entry in entries)

@@ -9,8 +9,8 @@ DAYS = 90
 CHECKPOINT_HOURS, RESTART_HOURS = 0.5, 1 / 6
 """The time between two checkpoints, and the time to restart after a crash: the defaults of `mrclab scale`."""
 MTTF_HOURS = (3.1, 1 / 6)
-"""Mean times between two faults. The first is of Llama 3: 419 interruptions in 54 days (arXiv:2407.21783,
-table 5). The second is ten minutes."""
+"""Mean times between two faults. The first is from the training of Llama 3: 419 interruptions in 54 days
+(arXiv:2407.21783, table 5). The second is ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Toll:
     """The cost of one fault for a job, as a mean over the faults of a run."""
 
     stall_s: float
-    """The time by which steps were longer, except for steps that a watchdog would have ended."""
+    """The time by which a fault made steps longer, without steps that a watchdog would have ended."""
     crashes: float
-    """How often a watchdog would have ended the job, or the transport ended it."""
+    """How often the job's transport failed, or a watchdog would have ended the job."""
 
 
 def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: float) -> float:
@@ -41,7 +41,7 @@ def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: 
 def goodput(toll: Toll, mttf_hours: float) -> float:
     """Return the share of useful steps in a long life with a fault every ``mttf_hours`` on average.
 
-    It is the share of the time without stalls, multiplied by the share that is not lost in crashes.
+    The result is the share of the time without stalls, multiplied by the share that is not lost in crashes.
     """
     stalled = min(toll.stall_s / 3600 / mttf_hours, 1.0)
     return (1 - stalled) * useful_share(toll.crashes / mttf_hours, CHECKPOINT_HOURS, RESTART_HOURS)

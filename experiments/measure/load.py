@@ -1,8 +1,8 @@
 """The load of a trial: counters of the machine and reports of the endpoints, between two snapshots.
 
-A snapshot has the CPU times of /proc, the cgroup's throttling, and the endpoints' reports, called beats. The
-kernel adds up each thread's waits for a CPU in /proc/PID/task/TID/schedstat. Every endpoint records its
-longest gaps (`mrclab.hosts.streams.rounds.Beat`). So nothing must be sampled.
+A snapshot has the CPU times of /proc, the cgroup's throttling, and the endpoints' reports, called beats. No
+sampling is needed: the kernel adds up each thread's waits for a CPU in /proc/PID/task/TID/schedstat, and
+every endpoint records its longest gaps (`mrclab.hosts.streams.rounds.Beat`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Beats:
 
     ``packets`` is the number of data packets sent so far. ``gaps`` and ``retired_ns``, the times at which EVs
     were retired, are those since the last report. ``first`` is true if the endpoints have priority over all
-    ordinary processes, so that other programs cannot take a CPU from them. ``cpus`` has the CPU of each
-    process that shares a CPU; the work of all of the CPU's processes then counts.
+    ordinary processes, so that other programs cannot take a CPU from them. If processes share CPUs, ``cpus``
+    has the CPU of each process. Then the work of all processes on a CPU counts.
     """
 
     packets: int
@@ -63,8 +63,9 @@ class Snapshot:
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
     name, thread id). ``throttled_us`` is of the cgroup. ``pressure_us`` is the time in which some task waited
-    for a CPU (PSI). These two are None if the kernel does not report them. ``stopped_ns`` is how long each
-    process without beats was stopped so far. ``beats`` is None if no process reports.
+    for a CPU (PSI). ``throttled_us`` and ``pressure_us`` are None if the kernel does not report them.
+    ``stopped_ns`` is how long each process without beats was stopped so far. ``beats`` is None if no process
+    reports.
     """
 
     t_ns: int
@@ -84,9 +85,9 @@ def take_snapshot(
     stopped_ns: Mapping[str, int] | None = None,
     beats: Beats | None = None,
 ) -> Snapshot:
-    """Read the kernel's counters now. ``pids`` names the processes to watch; an ended one is left out.
+    """Read the kernel's counters now. ``pids`` names the processes to watch. Ended processes are left out.
 
-    ``stopped_ns`` and ``beats`` do not come from the kernel. They are stored as given; see `Snapshot`.
+    ``stopped_ns`` and ``beats`` do not come from the kernel. This function only stores them; see `Snapshot`.
     """
     fields = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, idle, iowait, irq, softirq, steal = fields
@@ -148,14 +149,16 @@ MIN_WANTED = 0.01  # a thread that ran and waited for a smaller share of the tim
 MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
 MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
 SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this share
-KEPT_GAPS = 16  # only so many gaps of a trial are kept: the longest
-# Endpoints have a few gaps of up to this in each undisturbed trial (docs/measuring.md, "Errors").
+KEPT_GAPS = 16  # the number of gaps of a trial that are kept; shorter gaps are dropped
+# In an undisturbed trial, endpoints have only a few gaps of up to this length (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
 GAP_SHARE = 0.1  # a gap longer than this share of the recovery time moves the measured time
-# If a recovery's end is unknown, it is assumed so long after the last retirement, or else the fault.
+# If the end of a recovery is unknown, it is assumed to be this time after the last retirement of an EV or,
+# without a retirement, after the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
-# Packets wait in a gap. So a gap matters for so many times its length after its end.
+# Packets that waited in a gap are late after it. So a gap counts until AFTERMATH times its length after its
+# end.
 AFTERMATH = 2
 INJECTOR = "the process that makes faults"
 
@@ -167,8 +170,8 @@ class Load:
     ``wait`` is of the thread that waited most: the share of waiting in the time in which it ran or waited.
     ``worst_thread`` is its process, and ``wait_ns`` its waiting time. ``pressure`` is the share of the time
     in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which the
-    busiest thread of a switch process, ``busiest_switch``, ran or waited. ``stopped_ns`` is the longest time
-    for which a process, ``stopped``, was stopped when it mattered.
+    busiest thread of a switch process, ``busiest_switch``, ran or waited. ``stopped`` is the process that was
+    stopped for the longest time, ``stopped_ns``, in which this may have changed the measured times.
 
     Only endpoints with beats have the other fields. ``share`` is the share of the time in which the busiest
     thread of an endpoint, ``busiest``, ran or waited. If endpoints share CPUs, it is the share in which the
@@ -297,7 +300,7 @@ def compared(load: Load, others: Sequence[Load]) -> Load:
 
 
 _Spent = tuple[str, int, int]
-"""The process of a thread, its ns on a CPU, and its ns of waiting for one."""
+"""The process of a thread, its time on a CPU (ns), and its time of waiting for a CPU (ns)."""
 
 
 def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, str | None]:
@@ -316,7 +319,7 @@ def _fullest(
 ) -> tuple[float | None, str | None]:
     """Return the largest share of the time in which the processes of a CPU ran, and their names.
 
-    Their waiting does not count: they wait for one another, even on a CPU that is not full.
+    The waiting of these processes does not count: they wait for one another, even on a CPU that is not full.
     """
     ran: dict[int, int] = {}
     for name, ns, _ in spent:
@@ -330,7 +333,7 @@ def _fullest(
 
 
 def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
-    """Return the CPU time per packet of each process; nothing if there were too few packets."""
+    """Return the CPU time per packet of each process; empty if there were too few packets."""
     if packets < MIN_PACKETS:
         return {}
     ran: dict[str, int] = {}
@@ -340,7 +343,7 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 
 
 def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
-    """Return the longest gap of an endpoint in a trial that still counts; None if no endpoint sends beats.
+    """Return the longest gap that an endpoint may have in a valid trial; None if no endpoint sends beats.
 
     The trial's times may be too long by this gap.
     """
@@ -353,8 +356,8 @@ def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) ->
     """Return the load of a trial. Its ``stopped_ns`` is the longest gap that may have changed the times.
 
     ``recovered_ns`` is the time from the fault to the recovery. If it is unknown, the recovery is assumed to
-    end a little after the last EV was retired. If the endpoints have priority, the fault's two times are such
-    a gap, too: the fault was made at an unknown time between them.
+    end a little after the last EV was retired. The fault was made at an unknown time between its two times.
+    So if the endpoints have priority, the time between these two counts as a gap, too.
     """
     gaps = [*load.gaps]
     if load.first:

@@ -1,11 +1,13 @@
-"""Metrics of a repetition: of all ranks' samples, of a training's steps, of agents' streams.
+"""Metrics of a repetition, from the ranks' samples, a training's steps, or the agents' streams.
 
-These are pure functions of arrays. A metric has a name, with its unit as suffix, and the values of one
-repetition: one value, or one for each operation, step, fault or message. Input times are CLOCK_MONOTONIC ns.
+All functions are pure functions of arrays. A metric has a name, with its unit as suffix, and the values of
+one repetition: one value, or one for each operation, step, fault or message. Input times are CLOCK_MONOTONIC
+ns.
 
 Training: PyTorch over NCCL, for instance, ends a job if a collective takes longer than a limit. The job is
-then restarted from its last checkpoint, and all steps since are lost. This module computes the effect of such
-a watchdog from the measured steps. Training is deterministic, so repeated steps have the same losses.
+then restarted from its last checkpoint, and all steps after the checkpoint are lost. This module computes the
+effect of such a watchdog from the measured steps. Training is deterministic, so repeated steps have the same
+losses.
 
 Goodput of a stream: a mark is a completion or the arrival of a packet. The bytes of the first mark were sent
 before it. So the goodput is the bytes of all later marks, divided by the time from first to last mark.
@@ -37,12 +39,13 @@ BUS_FACTOR = {
 BASELINE_NS = 500_000_000
 """The time before a fault in which a flow's normal latency is measured."""
 CALM_NS = 20_000_000
-"""A late message belongs to a fault if it is posted within this time of it, or of another late message."""
+"""A late message belongs to a fault if it was posted within this time after the fault, or after the arrival
+of another late message."""
 MIN_BASELINE = 20
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a size as in the names of metrics: ``1MiB``, ``64KiB``, ``100B``."""
+    """Return a size as text, as in the names of metrics: ``1MiB``, ``64KiB``, ``100B``."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= scale and size_bytes % scale == 0:
             return f"{size_bytes // scale}{unit}"
@@ -71,8 +74,8 @@ def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
 def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
     """Return ``step_us``, ``comm_us``, ``stalled_us``, ``stalled_share`` and ``busy_share`` of a training.
 
-    A step lasts from its first rank's start until its last rank's end. ``comm_us`` is its part after
-    computing. ``stalled_us`` is the time by which ``comm_us`` exceeds the median.
+    A step lasts from its first rank's start until its last rank's end. ``comm_us`` is the part of the step
+    after computing. ``stalled_us`` is the time by which ``comm_us`` exceeds the median.
     """
     starts, computed, ends = (np.array([r[k] for r in ranks]) for k in ("start_ns", "computed_ns", "end_ns"))
     if not starts.size:
@@ -92,8 +95,8 @@ def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
 def graph_metrics(ranks: RankSamples, jobs: Sequence[str] = ()) -> Metrics:
     """Return ``step_us`` and ``exposed_us`` of a played graph. With ``jobs`` add each job's ``step_us@NAME``.
 
-    A step lasts from its first rank's start until its last rank's end. ``exposed_us`` is the part in which a
-    rank does not compute, as a mean over the ranks.
+    A step lasts from its first rank's start until its last rank's end. ``exposed_us`` is the part of the step
+    in which a rank does not compute: the mean over the ranks.
     """
     if jobs:
         found = graph_metrics(ranks)
@@ -117,9 +120,9 @@ def completion_metrics(ranks: RankSamples, rate_bps: int, rtt_ns: int) -> Metric
     """Return ``fct_us`` and ``slowdown`` of every flow.
 
     ``fct_us`` is the time from a flow's start until its sender learns that all data has arrived. ``slowdown``
-    is this time divided by the time of the flow alone: an idle RTT and its bytes at the NIC's rate (as in
-    HPCC's evaluation). ``slowdown@10kB`` is of flows up to 10 kB, ``slowdown@100kB`` of larger flows up to
-    100 kB, and so on; ``slowdown@more`` is of the largest.
+    is this time divided by the time of the flow on an idle network: an RTT, and the time of the flow's bytes
+    at the NIC's rate (as in HPCC's evaluation). ``slowdown@10kB`` is for flows up to 10 kB,
+    ``slowdown@100kB`` for larger flows up to 100 kB, and so on; ``slowdown@more`` is for the largest flows.
     """
     sizes = np.concatenate([r["op_bytes"] for r in ranks])
     took = np.concatenate([r["op_end_ns"] - r["op_start_ns"] for r in ranks])
@@ -145,7 +148,7 @@ def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
 
 
 def flow_times(pair: tuple[int, int], number: int, ranks: RankSamples) -> tuple[Ints, Ints]:
-    """Return when each message of a flow was posted and when it arrived; -1 if it did not arrive.
+    """Return when each message of a flow was posted, and when it arrived (-1 if it did not arrive).
 
     ``pair`` has the flow's sending and receiving rank.
     """
@@ -167,8 +170,8 @@ def flow_metrics(
 ) -> Metrics:
     """Return ``goodput_mbps`` of all flows together, ``flow_mbps`` of each, ``latency_us``, and ``gap_us``.
 
-    ``gap_us`` is, for every fault, the longest time between two arrivals of a flow, as the maximum over all
-    flows. Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
+    ``gap_us`` has a value for every fault: the longest time between two arrivals of a flow, over all flows.
+    Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
     """
     seconds = (end_ns - measure_ns) / 1e9
     rates, latencies = [], []
@@ -192,7 +195,7 @@ def flow_metrics(
 
 
 def flow_control_metrics(found: Mapping[str, Any]) -> Metrics:
-    """Return the metrics of lossless links (`Evidence.flow_control`); none if links drop.
+    """Return the metrics of lossless links (`Evidence.flow_control`); empty if the links drop frames.
 
     ``stopped_us`` has a value for each link that stopped. ``stop_depth``, ``blocked_packets`` and
     ``deepest_queue_bytes`` are of all links together.
@@ -218,9 +221,9 @@ def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
 def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int]:
     """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
-    A message is late if it took longer than every message that arrived in the half second before the fault.
-    The fault made it late if it was posted or in flight within 20 ms after the fault, or after the arrival of
-    another late message. With fewer than 20 messages before the fault, no message counts as late.
+    A message is late if it took longer than every message that arrived in the half second before the fault. A
+    late message belongs to the fault if it was posted or in flight within 20 ms after the fault, or after the
+    arrival of another late message. With fewer than 20 messages before the fault, no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
@@ -279,7 +282,7 @@ class Steps:
     """When the last rank had computed its gradient."""
     end_us: Floats
     losses: Floats
-    """The mean loss over the ranks, in nats a character."""
+    """The mean loss over the ranks, in nats per character."""
 
     @property
     def collective_us(self) -> Floats:
@@ -289,7 +292,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A crash of a job: its step, its time, and the number of lost steps, the present one included."""
+    """A crash of a job: its step, its time, and the number of lost steps, including the present step."""
 
     step: int
     at_us: float
@@ -326,9 +329,9 @@ def course_under(
 ) -> Course:
     """Return the course of the job if a watchdog ends it when a collective takes ``timeout_us``.
 
-    The job restarts ``restart_us`` later and repeats the steps since the checkpoint, each in the median time,
-    as if no fault was left. ``failed``: the job's transport failed after the last step, which is also a
-    crash.
+    The job restarts ``restart_us`` later and repeats the steps since the checkpoint. Each repeated step takes
+    the median time, as without faults. ``failed`` is True if the job's transport failed after the last step,
+    which is also a crash.
     """
     usual_us = float(np.median(steps.end_us - steps.start_us)) if len(steps.end_us) else 0.0
     course = Course([], [], [])
@@ -376,8 +379,8 @@ def account_of(
     """Return the result's entry for the training of a repetition, in JSON types.
 
     ``alone`` has the digests of a single process, before the first step and after each; empty if unknown.
-    ``parameters_differ_at`` is the first step after which a rank's parameters differ from those of this
-    process (if unknown, from rank 0's); null if none differ.
+    ``parameters_differ_at`` is the first step after which a rank's parameters differ from the parameters of
+    this process (if unknown, from rank 0's); null if no parameters differ.
     """
     count = len(steps.end_us)
     digests = [_digests(rank["digests"]) for rank in ranks]
@@ -412,14 +415,14 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' completions with begin <= t < end, Mbit/s; None: there are too few."""
+    """Return the goodput by receivers' completions with begin <= t < end, Mbit/s; None for too few."""
     events = [event for log in logs.values() for event in log.between("ReceiveCompleted", begin_ns, end_ns)]
     marks = [(event.t_ns, event.int_field("length_bytes") or 0) for event in events]
     return _rate_mbps(marks)
 
 
 def captured_mbps(traces: Sequence[Trace], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by the first whole copies in receivers' captures; see `completed_mbps`."""
+    """Return the goodput by receivers' captures, which count each packet once; see `completed_mbps`."""
     marks: list[tuple[int, int]] = []
     for trace in traces:
         received = trace.received

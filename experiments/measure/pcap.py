@@ -1,8 +1,9 @@
 """Read captures of MRC and RoCEv2: a pcap file becomes numpy arrays, a million packets in two seconds.
 
 This module reads the recorder's formats: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
-Ethernet; inner IPv6 alone, or behind an outer IPv6 header with or without an SRH. The layouts are those of
-the MRC specification and of [IBTA] chapter 9. Other packets, and an incomplete last record, are left out.
+Ethernet. Packets have inner IPv6 alone, or behind an outer IPv6 header with or without an SRH. For the
+layouts see the MRC specification and [IBTA] chapter 9. Other packets, and an incomplete last record, are left
+out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC (mrc.md 1.5), not taken from the hosts' code, in order to find its errors."""
+    """BTH opcodes of MRC (mrc.md 1.5). They are not from the hosts' code, to find errors of that code."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -149,11 +150,13 @@ class Packets:
     * ``outer_*``: the outer destination (the uSID container), or the inner one if there is no outer header.
     * ``dscp``, ``ecn``: from the outermost header; ``ev``: from UDP source port and inner flow label.
     * ``payload``: bytes of RDMA payload on the wire; ``trimmed``: a write lost its payload on the way.
-    * ``content``: a hash of the 20 bytes behind a write's BTH, which no switch changes; 0 if there are fewer.
+    * ``content``: a hash of the 20 bytes behind a write's BTH, which no switch changes; 0 if there are fewer
+      bytes.
     * ``echo_ev``, ``echo_psn``: on a SACK, the EV and PSN of the packet that it answers.
 
     RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` is the number of all records,
-    ``skipped`` the number of other protocols' records. ``truncated``: the file ends within a record.
+    ``skipped`` the number of records of other protocols. ``truncated`` is True if the file ends within a
+    record.
     """
 
     rows: npt.NDArray[np.void]
@@ -228,7 +231,8 @@ def open_records(data: bytes, where: str) -> Records:
         raise InputError(f"link type {linktype} is neither LINUX_SLL2 nor Ethernet", where=where)
     offsets, truncated = _walk(data, order)
     scale = 1 if magic == _MAGIC_NANO else 1000
-    # With zeros behind the end, every window can be read whole. Lengths are compared with the record's own.
+    # `gather` reads a fixed number of bytes at each offset. The zeros make this possible for the last record,
+    # too. Zeros are not data, so `_decode` compares the ends of headers with the end of the record.
     raw = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(512, np.uint8)])
     return Records(raw, offsets, truncated, order, scale, linktype)
 
@@ -258,7 +262,7 @@ def chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 def gather(
     raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], layout: np.dtype[np.void]
 ) -> npt.NDArray[np.void]:
-    """Return the data at each offset as an array of the given layout: shape (n,)."""
+    """Return an array of shape (n,) with the data at each offset, in the given layout."""
     windows = np.lib.stride_tricks.sliding_window_view(raw, layout.itemsize)
     return np.ascontiguousarray(windows[at]).view(layout)[:, 0]
 
@@ -268,7 +272,8 @@ class Frames:
     """The link and IP headers of some records, in arrays of shape (n,).
 
     ``t_ns`` is the time in the file. ``link_at``, ``ip_at`` and ``end`` are offsets into the file. ``wire``
-    is the frame's length in bytes. ``outer`` is its first IPv6 header, with arbitrary bytes if there is none.
+    is the frame's length in bytes. ``outer`` is the frame's first IPv6 header; without a header, its bytes
+    mean nothing.
     """
 
     t_ns: npt.NDArray[np.int64]

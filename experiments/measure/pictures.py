@@ -1,6 +1,6 @@
 """The data of a spray's pictures: packets during one recovery, rates, paths in use, distributions.
 
-It is stored in result.json, so that a page can be drawn again without the captures.
+The data is stored in result.json, so that a page can be drawn again without the captures.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
     """Return the packets of one recovery, from shortly before the fault until all data was delivered.
 
     Each packet is [sent, EV, arrived or null, 1 if sent again], in us since the fault. If there are too many
-    packets, some are left out that were neither lost nor sent again.
+    packets, some packets are left out. Packets that were lost or sent again always stay.
     """
     zero, sent = scene.fault.middle_ns, trace.sent
     took = max(scene.times.recovered.ns or 0, 100_000)
@@ -117,8 +117,8 @@ def _delivered(
 ) -> dict[str, Any]:
     """Return the payload received around the faults as a running sum: over all paths, and over broken paths.
 
-    The values are the mean over the trials and its 95 % interval, at the ends of bins that are as long as a
-    burst and its pause. ``per_us`` is the rate before the faults in bytes/us, for the ideal line.
+    The values are the mean over the trials and its 95 % interval, at the ends of bins. A bin is as long as a
+    burst and the gap after it. ``per_us`` is the rate before the faults in bytes/us, for the ideal line.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
@@ -135,7 +135,7 @@ def _delivered(
             total = np.append(0, np.cumsum(payload))
             at = total[np.searchsorted(since, edges, side="left")]
             curves.append(at - at[0])
-            # In virtual time, two trials may follow each other in less than _BEFORE_NS.
+            # In virtual time, less than _BEFORE_NS may lie between the start of the trial and the fault.
             length_ns = min(_BEFORE_NS, scene.fault.middle_ns - scene.span.start)
             before = payload[(since >= -length_ns) & (since < 0)].sum()
             rates.append(before * 1e3 / length_ns if length_ns else 0.0)
@@ -208,7 +208,7 @@ def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
 
 
 def _retired(log: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-    """Return (EV, from, to) for each time in which an EV was retired, within the span."""
+    """Return (EV, from, to) for each time in which an EV was retired, from ``start_ns`` to ``end_ns``."""
     since: dict[int, int] = {}
     found = []
     for event in log.events:
@@ -224,7 +224,7 @@ def _retired(log: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, 
 
 
 def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
-    """Return by how much packets were reordered, and how long each took with and without a fault."""
+    """Return by how much packets were reordered, and how long packets took with and without a fault."""
     extents = reorder_extents(trace)
     sent_ns, took_ns = delivery_times_ns(trace)
     during = np.zeros(len(sent_ns), bool)
@@ -257,8 +257,9 @@ def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
 def reorder_extents(trace: Trace) -> IntArray:
     """Return, for each packet's first arrival, by how many PSNs it came too late.
 
-    This is the highest PSN of the flow so far minus the packet's own PSN, and 0 if it came in order (the
-    reordering extent of RFC 4737 section 4.2.1, on sequence numbers). Shape (number of delivered packets,).
+    The result is the highest PSN of the flow so far minus the PSN of the packet; 0 if the packet came in
+    order (the reordering extent of RFC 4737 section 4.2.1, on sequence numbers). Shape (number of delivered
+    packets,).
     """
     received = trace.received
     extents: list[IntArray] = [np.empty(0, np.int64)]
@@ -270,7 +271,7 @@ def reorder_extents(trace: Trace) -> IntArray:
 
 
 def delivery_times_ns(trace: Trace) -> tuple[IntArray, IntArray]:
-    """Return the time from each packet's first transmission until it first arrived whole, repair included.
+    """Return the time from each packet's first transmission until it first arrived whole, with repairs.
 
     Two arrays of the same shape are returned: send times and durations. Lost packets are left out.
     """

@@ -13,7 +13,7 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.trace import Trace
 
 MOST_BYTES = 16 << 20
-"""Only so many bytes, at the end of an output, are read."""
+"""Only this number of bytes is read, at the end of an output."""
 MOST_VALUES = 100_000
 MOST_CHARACTERS = 200
 
@@ -62,7 +62,7 @@ def failure_of(host: str, words: Sequence[str], code: int, output: Path) -> str:
 
 
 def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None) -> dict[str, list[float]]:
-    """Return goodput by the captures, the bytes of completed writes, and values in programs' output."""
+    """Return programs' metrics: goodput by the captures, bytes of completed writes, values in output."""
     found: dict[str, list[float]] = {} if goodput_mbps is None else {"goodput_mbps": goodput_mbps}
     found["completed_bytes"] = [float(sum(row["bytes"] for row in details.get("requests", ())))]
     for program in details.get("programs", ()):

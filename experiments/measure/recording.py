@@ -1,8 +1,8 @@
 """The data that a recorder stores with the captures: drop counts, loads of the trials, clock offsets.
 
 Captures use CLOCK_REALTIME, everything else CLOCK_MONOTONIC. On Linux both clocks run at the same rate, so
-their difference is constant unless the clock is set. It is measured at the start and the end of a run, and
-between trials. Between measurements it is interpolated; a change counts as an error.
+their difference is constant unless the clock is set. The difference is measured at the start and the end of a
+run, and between trials. In between, it is interpolated; a change counts as an error.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def measure_offset(
 ) -> OffsetSample:
     """Measure the offset between realtime and monotonic (about a millisecond).
 
-    The clocks are read many times in the order monotonic, realtime, monotonic; the fastest reading counts.
-    Half of the distance between its two monotonic times is the largest error.
+    The clocks are read many times in the order monotonic, realtime, monotonic. The fastest reading counts.
+    The largest error is half of the distance between the two monotonic times of this reading.
     """
     best: OffsetSample | None = None
     for _ in range(max(reads, 1)):
@@ -70,7 +70,8 @@ def measure_offset(
 class ClockMap:
     """A map from times of CLOCK_REALTIME to times of CLOCK_MONOTONIC.
 
-    It needs at least one sample. Samples must be in order of time. Before and after them the nearest is used.
+    It needs at least one sample. Samples must be in order of time. Before the first and after the last
+    sample, the nearest sample is used.
     """
 
     samples: tuple[OffsetSample, ...]
@@ -92,14 +93,14 @@ class ClockMap:
         base = self.samples[0].offset_ns
         at = np.array([s.at_ns + s.offset_ns for s in self.samples], dtype=np.int64)
         extra = np.array([s.offset_ns - base for s in self.samples], dtype=np.float64)
-        # Subtract first, as float64 has nanoseconds for a difference of times, but not for a time since 1970.
+        # Subtract first: float64 is exact to a nanosecond for a difference of times, but not for a time since
+        # 1970.
         shift = np.interp((realtime_ns - at[0]).astype(np.float64), (at - at[0]).astype(np.float64), extra)
         monotonic: IntArray = realtime_ns - base - np.rint(shift).astype(np.int64)
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """Return the largest error of a conversion near this time: the measurements' error plus any
-        change."""
+        """Return the largest error of a conversion near this time, with any change of the offset."""
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1
         )

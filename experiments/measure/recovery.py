@@ -4,20 +4,21 @@ All times are counted from the middle of the fault's interval:
 
 * first loss: when the first packet that was lost to the fault was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
-  (`mrclab.experiments.measure.events`);
+(`mrclab.experiments.measure.events`);
 * rerouted: when the last data packet was sent onto a path that the fault broke;
 * recovered: when the last byte that was lost to the fault has arrived, and a sender has detected the fault.
 
 A transmission was lost to the fault if it left the sender's NIC on a path that the fault breaks and did not
 arrive at the receiver. It was sent from shortly before the fault until the repair. Without a segment list,
-packets do not show their path, but a flow (queue pair, connection) is on one path. If the fault drops every
-frame, the flow's unbroken series of losses was lost to it. When a packet arrives that was sent during the
-fault, the flow was on another path, or has been rerouted. If a fault drops only a share, every loss counts.
+packets do not show their path, but all packets of a flow (queue pair, connection) take one path. If the fault
+drops every frame, the flow's unbroken series of losses was lost to it. The series ends with the first packet
+that arrives: the flow was then on another path, or has been rerouted. If a fault drops only a share, every
+loss counts.
 
-If nothing was lost to a fault, it was not felt, and has no times. On the way back a fault can drop
-acknowledgements only. This is no loss of data, but the sender may pause. The trial then reports it, and the
-longest gap between messages shows it. Without acknowledgements a sender retransmits data that has arrived
-already. If such a copy is lost, this is no loss of data either.
+If nothing was lost to a fault, it was not felt, and has no times. A fault may drop only acknowledgements, on
+the way back. No data is lost then, but the sender may send nothing for some time. The trial reports such a
+fault, and the longest gap between messages shows it. Without acknowledgements a sender retransmits data that
+has arrived already. If such a copy is lost, no data is lost either.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from mrclab.experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 CAPTURE_STAMP_NS = 1_000
 # The largest error of an event's time: an endpoint reads the clock once per wake-up, before the event.
 EVENT_STAMP_NS = 1_000
-# A packet sent longer than this before a fault was not in flight any more, between software hosts.
+# The longest time of a packet between software hosts. A packet sent earlier before a fault was not in flight.
 IN_FLIGHT_NS = 20_000_000
-# If a sender was silent on a path for so many normal intervals, it does not use the path any more.
+# If a sender sends nothing on a path for this number of normal intervals, it does not use the path any more.
 SILENT_INTERVALS = 5.0
-# The normal interval between packets is measured in this time before the fault.
+# The time before the fault in which the normal interval between packets is measured.
 BASELINE_NS = 100_000_000
 
 BY_SEGMENT_LIST = "captures at both ends; paths by the packets' segment lists"
@@ -85,7 +86,7 @@ class Span:
     """The time span of a fault (monotonic ns).
 
     The baseline begins at ``start``. ``repair_before`` and ``repair_after`` are the times around the repair,
-    or ``end`` if there was none. ``in_flight_ns`` is the longest time of a packet in the network.
+    or ``end`` without a repair. ``in_flight_ns`` is the longest time of a packet in the network.
     """
 
     start: int
@@ -110,7 +111,7 @@ class Times:
 
     @property
     def recovered_since_loss(self) -> Measured:
-        """The recovery time from the first loss on, without the wait until a packet met the fault."""
+        """The time from the first loss to the recovery, without the time until a packet met the fault."""
         if self.recovered.ns is None or self.first_loss.ns is None:
             return Measured(None, reason=self.recovered.reason)
         return Measured(self.recovered.ns - self.first_loss.ns, self.recovered.error_ns)
@@ -172,7 +173,7 @@ def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
 
 
 def _with_data(trace: Trace, lost: IntArray) -> IntArray:
-    """Return those of the lost transmissions whose data had not arrived earlier."""
+    """Return the lost transmissions whose data had not arrived earlier."""
     found: IntArray = lost[trace.sent.first_ns[lost] > trace.sent.t_ns[lost]]
     return found
 
@@ -201,7 +202,7 @@ def times(
 
     ``detected`` comes from endpoints or routes. If senders detect faults, ``retired`` has the retirements of
     each sending host. Then a recovery cannot end before the detection, because the sender uses the broken
-    path until then.
+    path until the detection.
     """
     lost = [taken(trace, fault, span) for trace in traces]
     rule = BY_SEGMENT_LIST if all(trace.paths_known for trace in traces) else BY_FLOW
@@ -265,7 +266,7 @@ def _left(
 ) -> int | None:
     """Return when the last packet was sent onto a broken path; None if the path was in use until its repair.
 
-    If all lost packets were sent before the fault, this is the middle of the fault.
+    If all lost packets were sent before the fault, return the middle of the fault.
     """
     sent = trace.sent
     if not trace.paths_known:
@@ -295,8 +296,7 @@ def _left_by_flow(trace: Trace, fault: FaultRecord, span: Span, lost: IntArray) 
 
 
 def usual_interval(trace: Trace, broken: BoolArray, fault: FaultRecord, span: Span) -> float:
-    """Return the mean time in ns between packets onto the broken paths before the fault; 0 without
-    packets."""
+    """Return the mean time (ns) between packets onto the broken paths before the fault; 0 without packets."""
     before = within(trace.sent.t_ns, span.start, fault.t_before_ns)
     count = int(np.count_nonzero(broken[before]))
     return (fault.t_before_ns - span.start) / count if count else 0.0
@@ -308,7 +308,7 @@ def times_of_messages(
     """Return the times of a fault by late messages, for runs without usable captures.
 
     ``late_ns`` has the time when the first late message was posted and the time when the last one arrived;
-    None if none was late. ``missing`` is the number of messages that never arrived.
+    None if no message was late. ``missing`` is the number of messages that never arrived.
     """
     if late_ns is None and not missing:
         nothing = Measured(None, reason=NO_MESSAGE_LATE)
@@ -323,6 +323,6 @@ def times_of_messages(
 
 
 def times_unknown(rule: str, detected: Measured) -> Times:
-    """Return the times of a fault of which only the detection is known."""
+    """Return the times of a fault if only its detection is known."""
     unknown = Measured(None, reason=rule)
     return Times(rule, None, unknown, detected, unknown, unknown)

@@ -97,7 +97,7 @@ _SPOILING = {
 class Repetition:
     """The findings of one repetition. They can be pickled. Values have JSON types or the classes below.
 
-    ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has those in
+    ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has the trials in
     which the machine did not keep up. ``problem`` is an error in the data, ``failure`` the reason if the
     repetition failed, ``interrupted`` the reason if the run was ended during it. ``set_aside`` has the
     ``metrics`` of an earlier attempt, and the ``reasons`` why they do not count.
@@ -241,7 +241,7 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
 
 
 def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]) -> list[Scene]:
-    """Return a scene, a fault with all its evidence, for each fault."""
+    """Return a scene for each fault: the fault with all its evidence."""
     stamps = [trace.span_ns for trace in traces if trace.span_ns != (0, 0)]
     first = min((begin for begin, _ in stamps), default=e.measure_ns - e.warmup_ns)
     last = max((end for _, end in stamps), default=e.end_ns)
@@ -282,10 +282,10 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
 
 
 def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
-    """Return the faults that do not count: rehearsals, and those in which the machine did not keep up.
+    """Return the faults that do not count: rehearsals, and faults in which the machine did not keep up.
 
-    If fewer than the wanted number would be left, disturbed faults count, too. If the repetition was
-    interrupted, the last fault does not count, because it had not ended.
+    If fewer than the wanted number of faults would be left, disturbed faults count, too. If the repetition
+    was interrupted, the last fault does not count, because it had not ended.
     """
     if e.wanted is None or not e.faults:
         return []
@@ -366,7 +366,7 @@ def _metrics(
 
 
 def _training(e: Evidence) -> tuple[Steps, Course] | None:
-    """Return a training's steps, and its course if the workload's watchdog had ended it."""
+    """Return a training's steps, and the course that it would have with the workload's watchdog."""
     if e.workload.get("kind") != "transformer" or not e.samples:
         return None
     steps = steps_of(e.samples, e.measure_ns)

@@ -65,7 +65,7 @@ def _decode(file: Records, records: npt.NDArray[np.int64]) -> npt.NDArray[np.voi
     outer, at = frame.outer, frame.ip_at + _IP6_HEADER
     tcp = gather(file.raw, at, _TCP)
     length = outer["length"].astype(np.int64)
-    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # 0 means more than 16 bits
+    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # a length of 0: more than 16 bits
     payload = length - (tcp["offset"] >> 4).astype(np.int64) * 4
     good = (outer["vtf"] >> 28 == 6) & (outer["next"] == 6) & (at + _TCP_HEADER <= frame.end) & (payload > 0)
     rows = np.zeros(int(np.count_nonzero(good)), SEGMENT)
@@ -87,7 +87,7 @@ def build_tcp_trace(
 ) -> Trace:
     """Combine two captures of segments: the data from the paths' sender to their receiver.
 
-    All segments of a connection, at both ends, are cut where any of them begins or ends. So a range of bytes
+    All segments of a connection, at both ends, are cut where any segment begins or ends. So a range of bytes
     is either completely in a segment or not at all. Round trips are not measured.
     """
     src, dst = (port_addresses(fabric, host) for host in (paths[0].src, paths[0].dst))

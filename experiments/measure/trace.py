@@ -1,8 +1,9 @@
 """Traces: every transmission on the wire and what became of it, from the captures at both ends.
 
-Both captures use the same machine's clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32 bits), so
-they are unwrapped: the numbers that a queue pair (connection) sent become one sequence in order of time. An
-arrived number is unwrapped with the last number sent before it, so it means the same at both ends.
+Both captures use the same machine's clock. PSNs have 24 bits and wrap (TCP's sequence numbers have 32 bits).
+So this module unwraps them: the numbers that a queue pair (connection) sent become one sequence in order of
+time. An arrived number is unwrapped relative to the last number sent before it, so it means the same at both
+ends.
 
 Frames are captured before the ICRC is checked. So a capture contains packets in which a link flipped a bit.
 If the PSN is wrong, the packet matches no transmission and does not count as an arrival.
@@ -42,7 +43,7 @@ class Transmissions:
     * ``frame``: the number of the frame in the capture.
 
     With TCP, a row is a range of bytes that no device split, and ``psn`` numbers the ranges of a connection.
-    A frame has as many rows as the pieces in which it arrived.
+    If a frame arrived in several pieces, it has a row for each piece.
     """
 
     t_ns: IntArray
@@ -84,7 +85,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class RoundTrips:
-    """For each SACK that answers data: the time when the sender received it, and the time since the data."""
+    """For each SACK that answers data: when the sender received it, and the time since the data was sent."""
 
     t_ns: IntArray
     rtt_ns: IntArray
@@ -106,7 +107,7 @@ class Trace:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """The times of the first and last data packet at either end (monotonic); (0, 0) if there is none."""
+        """The times of the first and last data packet at either end (monotonic); (0, 0) without packets."""
         stamps = [a.t_ns for a in (self.sent, self.received) if len(a.t_ns)]
         if not stamps:
             return 0, 0
@@ -156,9 +157,9 @@ def build_trace(
     """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
     The trace has the data from the paths' sender to their receiver, by the NICs' inner addresses. The outer
-    destination shows a packet's path. If there are no segment lists, the inner addresses are those of the
-    NICs' ports in ``fabric``. With ``by_ev`` each EV has one of ``paths`` by a fixed rule. SACKs are those
-    that the sender received.
+    destination shows a packet's path. If there are no segment lists, ``fabric`` is needed: the inner
+    addresses are then the addresses of its NICs' ports. With ``by_ev`` each EV has one of ``paths`` by a
+    fixed rule. The trace has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:
@@ -242,10 +243,10 @@ def match(
 ) -> tuple[Transmissions, Arrivals]:
     """Match each arrival with its transmission, which shows what became of every transmission.
 
-    An arrival belongs to the latest earlier transmission with its key that has no arrival yet. If all of
-    these have one, the arrival is a copy made by the network, and belongs to the latest. If there is none,
-    the packet was damaged on the way. ``trimmed`` has a row for each arrival. A pair has a column for
-    transmissions and one for arrivals. All other columns are for transmissions.
+    An arrival belongs to the latest earlier transmission with its key that has no arrival yet. If all such
+    transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest. If
+    there is no such transmission, the packet was damaged on the way. ``trimmed`` has a row for each arrival.
+    A pair has a column for transmissions and one for arrivals. All other columns are for transmissions.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)
@@ -293,7 +294,7 @@ def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDA
 def _look_up(
     hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64], table: Mapping[tuple[int, int], int]
 ) -> IntArray:
-    """Return the table's value for every address; -1 if the table does not have it."""
+    """Return the table's value for every address; -1 for an address that is not in the table."""
     if len(hi) == 0:
         return np.empty(0, np.int64)
     pairs = np.empty(len(hi), [("hi", "u8"), ("lo", "u8")])
@@ -306,8 +307,8 @@ def _look_up(
 def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits: int = PSN_BITS) -> IntArray:
     """Unwrap the numbers of both ends, flow by flow.
 
-    The first ``sent`` rows are the sender's; they become one sequence in order of time. Each arrived number
-    is taken relative to the last number that was sent up to its time.
+    The first ``sent`` rows are the sender's. Their numbers become one sequence in order of time. Each arrived
+    number is taken relative to the last number that was sent up to its time.
     """
     half = 1 << bits - 1
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
@@ -381,8 +382,9 @@ def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns:
 def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
     """Match each wanted (key, time) with the key's latest entry up to that time that is not matched yet.
 
-    Wanted pairs are matched in order of time. Return the index of each entry; -1 if there is none. The
-    algorithm matches brackets: an entry opens a bracket, a wanted pair closes the last open one.
+    Wanted pairs are matched in order of time. Return the index of each entry, or -1 for a pair without an
+    entry. The algorithm matches brackets: an entry opens a bracket, a wanted pair closes the last open
+    bracket.
     """
     n = len(key)
     both = np.concatenate([key, wanted])
@@ -405,8 +407,8 @@ def _round_trips(
 ) -> RoundTrips:
     """Return the times from a data packet to the SACK that names its PSN and EV.
 
-    Data and SACKs have different queue pair numbers, so these are not compared. Two queue pairs almost never
-    have the same PSN and EV in flight, so this does not change a median.
+    Data and SACKs have different queue pair numbers, so the numbers are not compared. Two queue pairs almost
+    never have the same PSN and EV in flight, so a wrong match does not change a median.
     """
     t_ns = clock.to_monotonic(sacks["t_ns"])
     order = np.argsort(t_ns, kind="stable")

@@ -1,6 +1,6 @@
 """The complete description of one fault: its times, the packets around it, and checks of the endpoints' logs.
 
-These are pure functions. They compute an entry of ``trials`` in result.json from traces, events and times.
+All functions are pure. They compute an entry of ``trials`` in result.json from traces, events and times.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the broken paths were silent for so long that it cannot be chance."""
+    """Check that the silence on the broken paths was too long to be chance."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")
@@ -247,7 +247,7 @@ def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
 
 
 def _check_claimed(scene: Scene) -> Check:
-    """Compare the number of retransmissions in the senders' logs with that in the captures."""
+    """Compare the number of retransmissions in the senders' logs with the number in the captures."""
     name, claimed, seen, logged = "retransmissions_as_claimed", 0, 0, False
     for host in {trace.paths[0].src for trace in scene.traces}:
         log = scene.logs[host]
@@ -259,7 +259,7 @@ def _check_claimed(scene: Scene) -> Check:
         )
     if not logged:
         return Check(name, None if seen else True, f"none claimed, {seen} captured")
-    # An event at an edge of the span may be in the log's span and not in the capture's.
+    # Near an end of the span, an event may count in the log but not in the capture.
     return Check(name, abs(claimed - seen) <= len(scene.traces), f"{claimed} claimed, {seen} captured")
 
 

@@ -26,12 +26,12 @@ LEAST_NS = 1_000_000
 MOST_SHARE = 0.1
 """If a larger share of the trials has a standstill in the recovery, chance is not the cause."""
 KEPT = 200
-"""A result has at most so many standstills of a repetition: the longest ones."""
+"""The most standstills that a result has for a repetition. The longest standstills are kept."""
 
 
 @dataclass(frozen=True)
 class Standstills:
-    """The start and length of each standstill, ns: two arrays of shape (n,). ``limit_ns`` is the minimum."""
+    """The start and length of each standstill, ns: arrays of shape (n,). ``limit_ns`` is the least length."""
 
     t_ns: IntArray
     length_ns: IntArray
@@ -65,7 +65,7 @@ class Standstills:
 def chosen_aside(found: Mapping[int, int], trials: int) -> list[int]:
     """Return the trials to set aside, of those with a standstill between the fault and the recovery.
 
-    If they are several and more than a tenth, set none aside: the transport may cause the standstills.
+    If there are several such trials, and more than a tenth of all, return none: the transport may cause them.
     """
     return sorted(found) if len(found) <= max(1.0, MOST_SHARE * trials) else []
 
@@ -90,15 +90,17 @@ def _usual_ns(gaps: IntArray) -> int:
 
 
 # If a trial exceeds one of these limits, waiting for a CPU is part of its times, so they are not valid.
-# MAX_SHARE: the time in which an endpoint runs or waits. Near 1 the kernel pauses it for 50 ms a second.
+# MAX_SHARE: the share of the time in which an endpoint runs or waits for a CPU. Near 1, the kernel stops the
+# endpoint for 50 ms in each second.
 MAX_SHARE = 0.92
-# MAX_WAIT: of the time in which a thread of an agent ran or waited for a CPU, the share of waiting.
+# MAX_WAIT: the share of waiting in the time in which a thread of an agent runs or waits for a CPU.
 MAX_WAIT = 0.25
 MAX_COST = 1.25  # CPU time per packet, relative to the rehearsal and earlier trials
 MAX_BUSY = 0.95  # use of all CPUs, unless endpoints have priority over other programs
 MAX_STEAL = 0.05  # the share of all CPUs that the hypervisor took
-# The share of the time in which a thread of a switch runs or waits for a CPU. Near 1 its queue always grows.
-# Below the limit, its waiting is a part of the hop's delay, and so of the reported RTT.
+# The share of the time in which a switch's busiest thread runs or waits for a CPU. Near 1, more and more
+# frames wait for this thread. Below the limit, the waiting only adds to the delay of the hop, and so to the
+# reported RTT.
 MAX_DEMAND = 0.85
 MAX_STOPPED = 0.0  # ns; times are wrong if a process was stopped
 MAX_THROTTLED = 0.0  # us; a cgroup's quota stops processes for tens of milliseconds
@@ -106,7 +108,7 @@ MAX_THROTTLED = 0.0  # us; a cgroup's quota stops processes for tens of millisec
 
 @dataclass(frozen=True)
 class Validity:
-    """The verdict on a run, which is valid if it has no ``reasons``. ``loads`` has one for each trial."""
+    """The verdict on a run. The run is valid if it has no ``reasons``. ``loads`` has one for each trial."""
 
     reasons: tuple[str, ...]
     loads: tuple[Load, ...] = ()
@@ -146,8 +148,8 @@ def judge(
 ) -> Validity:
     """Apply the rules to the load of every trial and to the data about the captures.
 
-    ``capture_drops`` has the number of packets that the kernel dropped from each capture. A single packet
-    makes a run invalid, because it could be decisive. ``also`` are reasons from elsewhere.
+    ``capture_drops`` has the number of packets that the kernel dropped from each capture. A single dropped
+    packet makes a run invalid, because it could be decisive. ``also`` has further reasons.
     """
     reasons: list[str] = []
     for name, dropped in (capture_drops or {}).items():
@@ -203,7 +205,7 @@ def kept_up(load: Load) -> bool:
 
 
 def by_chance(load: Load) -> bool:
-    """Return True if others took CPU time or a process was stopped: a second attempt may be better."""
+    """Return True if other programs took CPU time or a process was stopped, so a second attempt may help."""
     return any(key in _BY_CHANCE for key in _broken(load))
 
 

@@ -1,6 +1,7 @@
 """The course of a repetition, live and in virtual time: its faults, the order of actions, its evidence.
 
-The class `World` has the differences between the two: the clock, how to wait, the routes and the workload.
+Live and virtual runs differ in the clock, how to wait, the routes and the workload. `World` is the interface
+to these parts.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from mrclab.hosts.transports.table import Transport
 from mrclab.topologies import Fabric
 
 LONGEST_WAIT_NS = 10**9
-MOST_LATE_NS = 50_000_000  # If a fault comes later than this, the run is not the requested run.
+MOST_LATE_NS = 50_000_000  # if a fault is late by more than this, the run is not the requested run
 
 
 class Workload(Paths, Protocol):
-    """The interface of a workload to its course."""
+    """The part of a workload's interface that a course uses."""
 
     @property
     def over(self) -> bool:
@@ -60,15 +61,15 @@ class Routes(Protocol):
 
 
 class World(Protocol):
-    """A live or a simulated fabric with a workload on it. Times are of its clock, in ns."""
+    """A live or a simulated fabric with a workload on it. All times are of the world's clock, in ns."""
 
     @property
     def workload(self) -> Workload:
-        """Return the workload."""
+        """Return the workload that runs in this world."""
 
     @property
     def routes(self) -> Routes:
-        """Return the routes."""
+        """Return the routes of the fabric, which may react to faults."""
 
     @property
     def marks(self) -> Marks:
@@ -76,7 +77,7 @@ class World(Protocol):
 
     @property
     def deaths(self) -> SwitchWatch | None:
-        """Return the watch over switch processes; None if no switch can end by itself."""
+        """Return the watch over switch processes; None if switches cannot end without a fault."""
 
     @property
     def pace(self) -> Pace | None:
@@ -91,10 +92,10 @@ class World(Protocol):
         """Return when `act` is due, or None."""
 
     def clock(self) -> int:
-        """Return the time."""
+        """Return the present time of the world's clock."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait until ``until_ns``, or until something happens. ``paths``: a trial waits for its paths."""
+        """Wait until ``until_ns``, or until something happens. If ``paths``, a trial waits for its paths."""
 
     def act(self) -> None:
         """Perform the actions of the workload's processes that are due."""
@@ -106,12 +107,12 @@ class _NoDeaths:
     reviving = False
 
     def require_death(self) -> None:
-        """Raise RuntimeError, because a simulated switch never ends by itself."""
+        """Raise RuntimeError, because a simulated switch ends only by a fault."""
         raise RuntimeError("a simulated switch does not end by itself")
 
 
 class Course:
-    """The plan of one repetition, from a scenario, and its execution in a world."""
+    """The plan of one repetition of a scenario, and its execution in a world."""
 
     def __init__(
         self, scenario: Scenario, transport: Transport, fabric: Fabric, placement: Placement, seed: int
@@ -165,8 +166,7 @@ class Course:
         return FaultRun(injector, sources, sequences, world.deaths, profiles)
 
     def run(self, world: World, faults: FaultRun, meter: LinkMeter, measure_ns: int) -> None:
-        """Perform all actions when they are due, until the workload is done, an error is found, or time is
-        up."""
+        """Perform all actions when due, until the workload is done, an error is found, or time is over."""
         agents, length_ns = self._scenario.workload.kind in AGENT_KINDS, self._placement.length_ns
         deadline: int | None = measure_ns + self._scenario.limit_ns
         if agents:
@@ -195,7 +195,8 @@ class Course:
     ) -> Evidence:
         """Return the evidence of the repetition, except for parts that only a live or a virtual run has.
 
-        ``span`` is the beginning and the end of the measurement. ``interrupted`` is why it ended early.
+        ``span`` is the beginning and the end of the measurement. ``interrupted`` is why the measurement ended
+        early.
         """
         failures = [*faults.all_failures, *collected.failures]
         if faults.late_ns > MOST_LATE_NS:

@@ -78,20 +78,20 @@ class Deaths(Protocol):
         """Return True while a switch is being started again."""
 
     def require_death(self) -> None:
-        """Wait until a switch ends; raise an error if none does."""
+        """Wait until a switch ends. Raise an error if no switch ends."""
 
 
 class SequenceSource:
     """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait to settle.
 
     If the machine did not keep up in a trial, the trial is made again after all others. There are at most as
-    many second attempts as trials. This does not bias the results, as the disturbance does not depend on
-    them. An attempt at once would often meet the same disturbance. ``say`` gets a message when the first
-    trial is made again. ``marks`` is the number of boundaries between trials so far.
+    many second attempts as trials. The selection does not bias the results, because the disturbance does not
+    depend on them. An immediate second attempt would often meet the same disturbance. ``say`` gets a message
+    when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired in the time to settle, the wait for paths is repeated once before the next fault.
 
-    ``pace`` adapts the rate after each trial. If it needs rehearsals, the first trials do not count.
+    ``pace`` adapts the rate after each trial. If ``pace`` needs rehearsals, the first trials do not count.
     Rehearsals end when the rate of a trial was right, at the latest after three.
     """
 
@@ -118,7 +118,7 @@ class SequenceSource:
         self._pace = pace
         self._rehearsing = pace is not None and pace.rehearses and bool(trials)
         self.rehearsals = 0
-        """The number of faults that were rehearsals. They are the first."""
+        """The number of faults that were rehearsals. The rehearsals come before all other faults."""
         self._number = 0
         self._again = len(trials)
         self._state = "ready"
@@ -211,12 +211,13 @@ class SequenceSource:
         load = self._recorder.last_load()
         self._judge(in_trial(load, self._injector.records()[-1]))
         if not self.over and any(t_ns >= self._settling_ns for t_ns in load.retired_ns):
-            # The fault did not cause this (a pause of the peer may have), and the next trial needs all paths.
+            # A path was retired after the trial, perhaps because the peer paused. The next trial needs all
+            # paths.
             self._between = True
             self._wait_for_paths()
 
     def _judge(self, load: Load) -> None:
-        """Use the load of the trial that ended: to count it or make it again, and to adapt the rate."""
+        """Decide by the load of the trial that ended whether to make it again, and adapt the rate."""
         self._recorder.amend(load)
         if kept_up(load) or self._rehearsing:
             self._recorder.take_as_usual()
@@ -241,7 +242,7 @@ class SequenceSource:
 
 
 REVIVE_AFTER_NS = 100_000_000
-"""How long after its end a switch is started again."""
+"""The time from the end of a switch until it is started again."""
 
 
 class TimedSource:
@@ -301,20 +302,20 @@ class TimedSource:
 
 
 class SwitchWatch(Deaths, Protocol):
-    """The interface of a watch over switches that may end by themselves."""
+    """The interface of a watch over switches that may end without a fault."""
 
     @property
     def revive_ns(self) -> int | None:
         """Return when to start the ended switches again; None if no switch has ended."""
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return the next end of a switch that is not at a place with a fault (``broken``), or None."""
+        """Return the next switch that ended although its place has no fault (see ``broken``), or None."""
 
     def switch(self, death: Death) -> str:
         """Return the name of the switch that has ended."""
 
     def words(self, death: Death) -> str:
-        """Return the message about the end of a switch. Raise SwitchError if it cannot be started again."""
+        """Return a message that says how a switch ended. Raise SwitchError if it cannot be started again."""
 
     def plan_revival(self, death: Death, at_ns: int) -> None:
         """Plan to start the switch again at the given time."""
@@ -324,10 +325,11 @@ class SwitchWatch(Deaths, Protocol):
 
 
 class FaultRun:
-    """All faults of a repetition, and the switches that end by themselves.
+    """All faults of a repetition, and the switches that end without a fault.
 
-    If the target can start such a switch again, it is started and programmed, and the run continues. The end
-    is recorded as a separate fault (kind ``switch-death``). ``failures`` has a message about each.
+    If the target can start an ended switch again, the switch is started and programmed, and the run
+    continues. The end is recorded as a separate fault (kind ``switch-death``). ``failures`` has a message for
+    each ended switch.
     """
 
     def __init__(
@@ -410,7 +412,7 @@ class FaultRun:
 
     def _revive(self, deaths: SwitchWatch, clock: Clock) -> None:
         for sequence in self.sequences:
-            if sequence.marks <= len(self._injector):  # the trial has a record, so its load ends here
+            if sequence.marks <= len(self._injector):  # the trial's fault is recorded, so its load ends here
                 sequence.mark()
         for switch, death, moment in deaths.revive(clock):
             self._injector.add(

@@ -30,8 +30,8 @@ class Injector:
     """Make planned faults, undo them, and record them in the order in which they were made.
 
     ``note`` is called with each fault, its time, and False if it was made or True if it was undone.
-    ``busiest`` is the place of faults on the busiest link. At the end, also after an error, call
-    ``undo_all``. The methods raise the errors of the fabric's `Faults`.
+    ``busiest`` is the link on which to make faults that ask for the busiest link. At the end, also after an
+    error, call ``undo_all``. The methods raise the errors of the fabric's `Faults`.
     """
 
     def __init__(self, faults: Faults, note: Note = lambda fault, t_ns, undone: None) -> None:
@@ -128,7 +128,7 @@ Change = Callable[[str, dict[str, Any]], Mapping[str, Any]]
 
 
 class ProfileSource:
-    """Make the changes of profiles in order of time. It never waits: the next is due at ``next_ns``."""
+    """Make changes of profiles in order of time. No method waits: call ``act`` at ``next_ns``."""
 
     def __init__(
         self, changes: Sequence[ProfileChange], hosts: Collection[str], change: Change, start_ns: int

@@ -1,4 +1,4 @@
-"""When a routing protocol would notice a dead or a restored link, whose hellos are missing or back."""
+"""When a routing protocol would notice that a link is dead or restored, by missing or new hellos."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from mrclab.faults.kinds import ALL_KINDS
 from mrclab.topologies import Fabric
 
 SILENCING = tuple(kind.name for kind in ALL_KINDS.values() if kind.silences)
-"""The kinds of faults under which hellos are lost. One direction is enough: both ends must receive hellos.
-
-A lost carrier is noticed at once. A dead switch leaves the carriers up, so only missing hellos show it.
-"""
+"""The kinds of faults under which hellos are lost. Both ends must receive hellos, so a fault in one direction
+is enough. A lost carrier is noticed at once. A dead switch leaves the carriers up, so only missing hellos
+show it."""
 
 
 class LateDetection:
-    """The links to remove from the routes or to restore, at the times at which hellos would show a change.
+    """The links that must be removed from the routes or restored, and when a routing protocol would notice.
 
-    Without a ``detection_ns`` there are none.
+    Without a ``detection_ns`` there are no such links.
     """
 
     def __init__(self, fabric: Fabric, detection_ns: int | None, seed: int) -> None:
@@ -50,7 +49,7 @@ class LateDetection:
 
 
 def fabric_links(fabric: Fabric, place: str) -> Iterator[str]:
-    """Yield the T0-T1 links of a place: the link itself, or those of a switch or a plane."""
+    """Yield the T0-T1 links of a place: the link itself, or all T0-T1 links of a switch or a plane."""
     for link in fabric.links:
         if link.kind == "fabric" and place in (link.name, link.a.node, link.b.node, f"p{link.plane}"):
             yield link.name

@@ -1,4 +1,4 @@
-"""The bytes that links carry: over time for a measurement, and the link that carries the most."""
+"""The bytes that links carry over time, and the link that carries the most bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LinkMeter:
         """When the next reading is due, or None."""
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Take a reading if one is due."""
+        """Take a reading if it is due."""
         if self.next_ns is None or clock() < self.next_ns:
             return
         before = clock()
@@ -55,7 +55,7 @@ class LinkMeter:
     def series(self, measure_ns: int) -> dict[str, Any]:
         """Return the bytes that each link carried in each period, both directions together.
 
-        ``start_us`` is the time of the first reading since ``measure_ns``. Values in between are
+        ``start_us`` is the time of the first reading since ``measure_ns``. Values between two readings are
         interpolated.
         """
         last_ns = self._times[-1] if self._times else self._begin_ns
@@ -72,10 +72,10 @@ class LinkMeter:
         return {"start_us": start_us, "bin_us": self._period_ns / 1e3, "bytes": carried}
 
 
-# A thread's file with the counters of all interfaces in its namespace, because netlink is much slower.
+# The file with the counters of all interfaces in the thread's namespace. Netlink would be much slower.
 DEVICES = Path("/proc/thread-self/net/dev")
 _SENT_BYTES = 8
-"""Position of the sent bytes in the numbers of an interface. The eight before count received traffic."""
+"""Position of the sent bytes in an interface's numbers. The eight before count received traffic."""
 
 
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
@@ -95,7 +95,7 @@ def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
 
 
 def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """Return the number of bytes that each switch's interface has sent. Raise OSError as `bytes_carried`."""
+    """Return the number of bytes that each switch interface has sent. Raise OSError like `bytes_carried`."""
     return {name: sent for name, (sent, _) in bytes_carried(network).items()}
 
 

@@ -15,8 +15,8 @@ from mrclab.hosts.transports.table import Transport
 class Outcome:
     """The findings of a run up to now, by the transports' names. ``run_scenario`` adds to it.
 
-    Repetitions that it contains at the start are not made again. ``began`` becomes True when a measurement
-    begins. From then on no file of the run may be removed.
+    Repetitions that the outcome contains before the run are not made again. ``began`` becomes True when a
+    measurement begins. From then on no file of the run may be removed.
     """
 
     target: str = ""
@@ -29,7 +29,7 @@ class Outcome:
         return tuple(number for number in range(scenario.repetitions) if number not in done)
 
     def add(self, transport: str, repetition: Repetition) -> None:
-        """Add the findings of a repetition. They replace those of an interrupted attempt."""
+        """Add the findings of a repetition. They replace the findings of an interrupted attempt."""
         others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
         self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
 
@@ -40,13 +40,13 @@ def repetition_directory(out: Path, transport: str, number: int) -> Path:
 
 
 def disturbed(repetition: Repetition) -> bool:
-    """Return True if the repetition ended well, but others took CPU time or a process was stopped."""
+    """Return True if the repetition ended well, but other programs took CPU time or a process was stopped."""
     ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
     return ended and any(by_chance(load) for load in repetition.validity.loads)
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt at a repetition, with the first one's findings and why they do not count."""
+    """Return the second attempt, with the findings of the first attempt and why these do not count."""
     aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))

@@ -4,8 +4,8 @@ An observer can follow a training in two files in the repetition's directory. Ra
 after each of its steps. The run writes to `COURSE` when the measurement begins and when a fault is made or
 undone. Times are of CLOCK_MONOTONIC, in ns. Measurements do not use these files.
 
-Digests are hashes of the parameters. One process computes the expected ones without a network, once for a
-run.
+Digests are hashes of the parameters. A single process computes the expected digests without a network, once
+for a run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS, COURSE = "steps.jsonl", "course.jsonl"
 
 
 class CourseLog:
-    """Write the course of a repetition to a file; None: write nothing."""
+    """Write the course of a repetition to a file. If the file is None, write nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -54,7 +54,7 @@ class Progress:
     computed_us: list[float] = field(default_factory=list)
     end_us: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    """The losses of rank 0's batches, in nats a character."""
+    """The losses of rank 0's batches, in nats per character."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     """Each fault has ``kind``, ``place``, ``at_us`` and ``until_us`` (None while the fault lasts)."""
 
@@ -86,7 +86,8 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
     """Return a text like ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``; empty before step 1.
 
     ``directories`` has each repetition's directory by name, in the order of the run. ``elapsed_s`` is the
-    time since the first one began. The time left follows from the mean times of a step and of a start.
+    time since the first repetition began. The time left is computed from the mean times of a step and of a
+    start.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)
@@ -102,7 +103,7 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """Return a file's complete lines; none if the file is missing."""
+    """Return a file's complete lines. If the file is missing, return an empty list."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -124,8 +125,8 @@ def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str
 def digests_alone(params: Mapping[str, Any], ranks: int, seed: int, directory: Path) -> list[str]:
     """Return the digests (hexadecimal) of the parameters before the first step and after each step.
 
-    They are stored in ``directory``, so that all transports of a run can use them. Raise CalledProcessError
-    or TimeoutExpired if the process that computes them fails.
+    The digests are stored in ``directory``, so that all transports of a run can use them. Raise
+    CalledProcessError or TimeoutExpired if the process that computes them fails.
     """
     settings, steps = Settings.of(params, ranks, seed), int(params["steps"])
     kept = directory / f"alone-{seed}.json"

@@ -48,10 +48,10 @@ from mrclab.topologies import Fabric, one_plane
 WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
 UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
-"""The measurement has at least so many periods, in each of which the bytes of links are counted."""
+"""The bytes of links are counted in periods. The measurement has at least this number of periods."""
 LINKS_OF_A_PATH = 4
 HUGE_PAGES_FROM_HOSTS = 256
-"""A smaller fabric has a state of a few tens of MB, for which huge pages are not worth their cost."""
+"""Fabrics with fewer hosts have a state of a few tens of MB. Huge pages would cost more than they save."""
 BUSIEST_PART = 10
 """The busiest link is determined in the last 1/10 of the warm-up."""
 
@@ -60,17 +60,17 @@ class NoLoad:
     """Replaces the recorder of the machine's load: in virtual time the machine always keeps up."""
 
     def mark(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no loads in virtual time."""
 
     def last_load(self) -> Load:
         """Return the load of an idle machine."""
         return UNLOADED
 
     def amend(self, load: Load) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no loads to replace in virtual time."""
 
     def take_as_usual(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no loads in virtual time."""
 
 
 class Reconvergence(LateDetection):
@@ -139,7 +139,8 @@ class VirtualRepetition:
 
     def _captured(self) -> bool:
         """Return True if a live run would capture packets: on request, or to measure the times of faults."""
-        # A graph is measured by the length of its steps, which needs no captures of hundreds of hosts.
+        # A graph workload is measured by the lengths of its steps. This needs no captures of hundreds of
+        # hosts.
         graph = self._scenario.workload.kind in GRAPHS
         measured = not graph and any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         return self._scenario.measure.capture or measured
@@ -231,7 +232,7 @@ class _Run:
         self.queues = self._queue_meter(self.measure_ns)
         self.flow.begin()
         if length_ns is not None:
-            # The flow meter ends here, though packets in flight may arrive much later.
+            # End the flow meter at this time, although packets in flight may arrive much later.
             self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
         self.course.run(self, self.faults, self.meter, self.measure_ns)
         self.end_ns = self.clock()
@@ -251,7 +252,7 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Run the clock until ``until_ns``, or until the workload stops it: its paths may be in use again."""
+        """Run the clock until ``until_ns``. The workload stops it when all paths may be in use again."""
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)
@@ -263,7 +264,7 @@ class _Run:
         return self.queues.next_ns
 
     def act(self) -> None:
-        """Read the queues if that is due. The workload needs no call: it runs on the clock."""
+        """Read the queues if that is due. The workload needs no call, because the clock runs it."""
         self.queues.act(self.clock())
 
     def queue_details(self) -> dict[str, Any]:
@@ -282,7 +283,8 @@ def run_scenario(
 ) -> None:
     """Run every transport in virtual time. Raise InputError.
 
-    ``say`` gets progress messages, ``step`` the number of finished trials (without trials: of repetitions).
+    ``say`` gets progress messages. ``step`` gets the number of finished trials or, if there are no trials, of
+    finished repetitions.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED

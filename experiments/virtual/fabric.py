@@ -71,9 +71,9 @@ class VirtualFabric:
     ) -> None:
         """Build the fabric. Every frame to a NIC arrives ``propagation_ns`` later.
 
-        ``virtual`` describes hosts and links. If no frame is ``captured``, packets are sent as Python objects
-        instead of bytes if the transport can do so. The run is the same and takes less time. Raise InputError
-        for a transport that needs a kernel.
+        ``virtual`` describes hosts and links. If ``captured`` is False, packets are sent as Python objects
+        instead of bytes, if the transport and the links allow this. The results are the same, and the run
+        takes less time. Raise InputError for a transport that needs a kernel.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns
@@ -86,7 +86,7 @@ class VirtualFabric:
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
         """The longest time of a packet in the network, if no fault delays it."""
         if transport.lossless or virtual.links == "buckets":
-            # A pause has no limit. With token buckets, packets also wait in hosts.
+            # On lossless links a pause may last for any time. With token buckets, packets also wait in hosts.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
@@ -95,7 +95,7 @@ class VirtualFabric:
         wires = lossless is None and buffers is None
         follows_segments = transport.routing == "srv6" and transport.core.objects is not None
         self.objects = not captured and wires and follows_segments
-        """Packets are sent as Python objects, not as bytes."""
+        """If True, packets are sent as Python objects, not as bytes."""
         ends = (fabric.hosts[0].name, fabric.hosts[-1].name)
         self.network.flowlet_ns = max(idle_rtt_ns(fabric, host) for host in ends)
         if transport.routing in CHOICES:
@@ -103,7 +103,7 @@ class VirtualFabric:
         self.faults = registry_of(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any]) -> Nic:
-        """Return a new NIC of a host with the transport's endpoint. ``options`` replace the transport's."""
+        """Return a new NIC of a host with the transport's endpoint. ``options`` replace default options."""
         core = self.transport.core
         assert core.config is not None, "refused when this fabric was made"
         return attach_nic(

@@ -1,8 +1,8 @@
 """Records of a simulated fabric: packets at NICs, queues of ports, stopped links.
 
 Captures have the format of a live run's captures. Their times are virtual, in ns from 0. The link type
-LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. The flow meter
-reports how long lossless links were stopped during the measurement, and their queues.
+LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. For the time of
+the measurement, the flow meter reports how long lossless links were stopped, and how long queues were.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PcapRecorder:
         self._buffer = bytearray(file_header(SNAPLEN, LINKTYPE_LINUX_SLL2))
 
     def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
-        """Record a frame."""
+        """Record a frame with its time, its port and its direction."""
         link = _SLL2.size - _ETHERNET
         kept = min(len(frame), SNAPLEN) + link
         self._buffer += _RECORD.pack(now_ns // 10**9, now_ns % 10**9, kept, len(frame) + link)
@@ -53,13 +53,13 @@ class PcapRecorder:
         self._buffer.clear()
 
     def close(self) -> None:
-        """Write the rest of the frames and close the file."""
+        """Write the frames that are still in memory, and close the file."""
         self._flush()
         self._file.close()
 
 
 def recording_of(captures: dict[str, PcapRecorder]) -> Recording:
-    """Return a recording as of a live run: no packet was missed, and all times are of one clock."""
+    """Return the recording in the form of a live run's: no packet was missed, and there is only one clock."""
     counts = {name: CaptureCounts(c.packets, c.packets, 0) for name, c in captures.items()}
     return Recording(counts, (OffsetSample(0, 0, 0),), ())
 
@@ -74,7 +74,7 @@ class QueueMeter:
     """Measure periodically how long a frame would wait at each port."""
 
     def __init__(self, network: Network, begin_ns: int, period_ns: int, *, wanted: bool) -> None:
-        """Begin the readings at ``begin_ns``; make none if they are not ``wanted``."""
+        """Begin the readings at ``begin_ns``. If they are not ``wanted``, there are no readings."""
         self._ports = list(network.links.values()) if wanted else []
         self._period_ns = period_ns
         self._begin_ns = begin_ns
@@ -83,7 +83,7 @@ class QueueMeter:
         """When the next reading is due, or None."""
 
     def act(self, now_ns: int) -> None:
-        """Take a reading if one is due."""
+        """Take a reading if it is due."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         now_ps = now_ns * PS_PER_NS
@@ -124,7 +124,7 @@ class FlowMeter:
         self._begin_ps = 0
         self._over = False
         self.found: dict[str, Any] = {}
-        """The value of `Evidence.flow_control`; empty on a fabric whose links drop."""
+        """The value of `Evidence.flow_control`; empty if the fabric's links drop frames."""
 
     def _now_counts(self) -> dict[str, int]:
         ports = list[Port](self._network.links.values())
@@ -147,7 +147,7 @@ class FlowMeter:
         return found
 
     def begin(self) -> None:
-        """Begin to measure."""
+        """Begin to count at all ports: the measurement starts now."""
         clock = self._network.clock
         self._begin_ps = clock.now_ps
         self._stops = Stops(clock.now_ps, self._bin_ns * PS_PER_NS)
@@ -157,7 +157,7 @@ class FlowMeter:
         self._stopped_ps = [port.stopped_ps(DATA) for port in self._served]
 
     def end(self) -> None:
-        """End the measurement. A second call does nothing."""
+        """End the count and compute the result. A second call does nothing."""
         if self._over:
             return
         self._over = True

@@ -22,13 +22,13 @@ from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric
 
 TIMERS_IN_RTT = 8
-"""On fast links an endpoint's timers are checked so many times in an idle RTT."""
+"""On fast links an endpoint's timers are checked this number of times in an idle RTT."""
 PROCESSING_NS = 200
-"""The default time from a frame's arrival at an idle host to its answer."""
+"""The default time from the arrival of a frame at an idle host until the host answers."""
 
 
 def queue_policy(fabric: Fabric, propagation_ns: int = 0) -> QueuePolicy:
-    """Return the depths of the switches' queues. If the links are fast, they follow from the fabric's RTT."""
+    """Return the depths of the switches' queues. If the links are fast, the fabric's RTT sets the depths."""
     if not fast_links(fabric):
         return QueuePolicy()
     longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
@@ -46,7 +46,7 @@ def attach_nic(
     propagation_ns: int = 0,
     objects: bool = False,
 ) -> Nic:
-    """Attach a NIC with an endpoint to a host. ``options`` replace the usual ones.
+    """Attach a NIC with an endpoint to a host. ``options`` replace the default options.
 
     Every frame to the NIC arrives ``propagation_ns`` later. With ``objects``, all NICs send packets as Python
     objects instead of bytes. Raise ValueError for a bad value or a kind that needs a kernel, TypeError for a
@@ -83,7 +83,7 @@ class VirtualDevice:
         return self._nic.clock.now_ns
 
     def events(self) -> list[Event]:
-        """Return an empty list, because the NIC gives each event to its programs itself."""
+        """Return an empty list, because the NIC passes each event directly to its programs."""
         return []
 
     def flush(self) -> None:
@@ -91,19 +91,19 @@ class VirtualDevice:
         self._nic.wake_now()
 
     def drops(self) -> int:
-        """Return 0, the number of frames that were read too late."""
+        """Return 0, because no frame is ever read too late."""
         return 0
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Raise RuntimeError, because only the clock can make time pass."""
+        """Raise RuntimeError: a simulated NIC cannot wait, because only the simulator advances its time."""
         raise RuntimeError("a simulated NIC cannot wait")
 
     def descriptors(self) -> Collection[int]:
-        """Return no descriptors, because none wakes a simulated NIC."""
+        """Return no descriptors, because a simulated NIC does not wait for descriptors."""
         return ()
 
     def blocked(self) -> Collection[int]:
-        """Return no ports, because none waits for a descriptor."""
+        """Return no ports, because no port waits for a descriptor."""
         return ()
 
     def due_ns(self) -> int | None:

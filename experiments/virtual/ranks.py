@@ -24,11 +24,11 @@ from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.nic import Nic
 
 LEAD_NS = 1000
-"""The time from the command to start until the ranks start."""
+"""The time from the start command until the ranks start."""
 
 
 class HostProgram:
-    """All ranks of a host, which share its NIC."""
+    """All ranks of a host. They share the NIC of the host."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class HostProgram:
             channel.collect()
         due: int | None = None
         working = False
-        # A later rank may have written into the memory of an earlier one, so all ranks run twice.
+        # The memory of an earlier rank may have been written by a later rank, so all ranks run twice.
         for _ in range(2):
             went_on = False
             for seat in self.seats:
@@ -139,7 +139,7 @@ class VirtualRanks:
                 seat.channel.connect(peer, known[peer][rank])
 
     def _end(self, number: int) -> None:
-        """Note that all ranks of a host are done, or that one has failed."""
+        """Note that all ranks of a host are done, or that a rank has failed."""
         self._done.add(number)
         seats = self._programs[number].seats
         wrong = any(seat.failure or seat.job.problem for seat in seats)
@@ -163,7 +163,7 @@ class VirtualRanks:
         return measure_ns
 
     def _deny(self, links: Collection[str]) -> None:
-        """Let all hosts avoid these links, and use all others again."""
+        """Let all hosts avoid these links, and use all other links."""
         for program in self._programs:
             for seat in program.seats:
                 seat.channel.deny(links)

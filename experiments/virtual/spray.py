@@ -1,4 +1,4 @@
-"""The spray workload in virtual time: a stream between two simulated NICs, as agents send it live."""
+"""The spray workload in virtual time: a stream between two simulated NICs. Live, two agents send it."""
 
 from __future__ import annotations
 

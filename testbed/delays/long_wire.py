@@ -3,8 +3,8 @@
 At each end of a link, arriving frames are redirected to the process ``mrclab.testbed.delays.wire_relay``. It
 puts each frame back after the delay, as if the frame arrived only then. But a packet socket sees a frame
 before it is redirected. So if a switch reads its ports by packet sockets, frames are redirected at egress
-instead, before the port's queue. All programs and interfaces for this end with the process, even after a
-crash. ``lengthen`` delays all links of a topology with one process.
+instead, before the port's queue. The process's programs and interfaces disappear when the process ends, even
+after a crash. ``lengthen`` delays all links of a topology with one process.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class WireEnd:
 
 
 class LongWires:
-    """Links whose frames are delayed from ``begin`` until ``close``. The process is started without waiting.
+    """Links whose frames are delayed from ``begin`` until ``close``. The constructor does not wait.
 
     If ``egress`` is true, frames are delayed at an end's egress, otherwise at its ingress. ``variables`` are
-    added to the process's environment.
+    added to the environment of the delaying process.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LongWires:
     def wait_ready(self) -> None:
         """Wait until the process is ready for ``begin``.
 
-        Raise MachineError if the kernel is older than 6.6: it cannot redirect frames in this way.
+        Raise MachineError if the kernel is older than 6.6. Older kernels cannot redirect frames in this way.
         """
         if not self._ready:
             self._answer()
@@ -100,8 +100,8 @@ class LongWires:
     def close(self) -> tuple[int, int]:
         """End the delay. Delayed frames are lost. Return CLOCK_MONOTONIC (ns) before and after the end.
 
-        The process and its interfaces end a moment later. If the process was ended from outside, the true
-        time is unknown, and the result is the whole interval since the delay began.
+        The process and its interfaces end a moment later. If another program or `kill` ended the process, the
+        true time is unknown, and the result is the whole interval since the delay began.
         """
         if self._pipe(self._process.stdout).closed:
             return self.since_ns  # `kill` has closed the pipe
@@ -149,7 +149,7 @@ def lengthen(fabric: Fabric, names: Names, run_id: str, *, routers: bool, egress
     """Give the links of a running fabric the delays of its topology; return an object to close at the end.
 
     Return None if no link has a delay, or if the kernel's netem makes the delays. Frames are delayed at
-    ingress, or at egress if ``egress`` is true. Raise MachineError if the kernel can do neither.
+    ingress, or at egress if ``egress`` is true. Raise MachineError if the kernel cannot delay frames at all.
     """
     long = [cable for cable in links.cables(fabric, names, routers=routers) if cable.link.profile.delay_ns]
     if not long or links.has_netem():

@@ -1,10 +1,10 @@
-"""The process that delays frames for ``long_wire``. It receives frames at the ends of links and returns each
-after its delay.
+"""The process of ``long_wire``. It receives frames at the ends of links and returns each after its delay.
 
-For each end it makes a veth pair, with one half in a namespace of this process. Two BPF programs connect the
-pair to the end. The first redirects frames that arrive at the end through the pair to a packet socket. The
-second puts the returned frames back at the end, with a mark, so that they are not redirected again. With
-``egress``, the same is done with frames that leave at the end. The order of frames is kept.
+For each end of a link this process makes a veth pair, with one half in its own namespace. Two BPF programs
+connect the pair to the end of the link. The first redirects frames that arrive at this end through the pair
+to a packet socket. The second puts the returned frames back at this end, with a mark, so that they are not
+redirected again. With ``egress``, the same is done with frames that leave at this end. The order of frames is
+kept.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def hand_back(ifindex: int, *, egress: bool) -> bytes:
 
 
 class Relay:
-    """All ends of delayed links. Raise OSError or MachineError. ``close`` removes everything again."""
+    """The mechanism that delays frames at links' ends. Raise OSError or MachineError. ``close`` ends it."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress
@@ -107,7 +107,7 @@ class Relay:
         return program
 
     def _lay_pair(self, number: int, end: WireEnd) -> None:
-        """Make the veth pair of an end: one half in the end's namespace, the other in this process's."""
+        """Make the veth pair of an end: one half in the end's namespace, the other half in our namespace."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
@@ -231,7 +231,7 @@ def _stamped(change: Callable[[], None]) -> dict[str, int]:
 def main() -> None:
     """Run the process: links are delayed from the second input line until the end of standard input.
 
-    The first line names the links. The process answers it with ``ready``.
+    The first line names the links. The process answers this line with ``ready``.
     """
     spec = json.loads(sys.stdin.readline())
     namespaces.unshare()

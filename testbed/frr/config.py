@@ -18,7 +18,7 @@ def zebra_conf(router: Router) -> str:
 def bgpd_conf(router: Router, timers: Timers) -> str:
     """Return bgpd's configuration: eBGP to every neighbour, ECMP over equal paths (RFC 7938 section 6.1).
 
-    Updates are sent immediately, as in data centres: the advertisement interval of 30 s that RFC 4271
+    Updates are sent immediately, as in data centres. The advertisement interval of 30 s that RFC 4271
     suggests is for the Internet.
     """
     lines = [

@@ -23,7 +23,7 @@ from mrclab.topologies.routed import Router, Timers
 USER = "frr"
 MEND = "install the package frr (apt install frr)"
 START_S, STOP_S = 10.0, 5.0
-_LOOK_AGAIN_S = 0.01  # polling, as no event reports a new socket or BFD session
+_LOOK_AGAIN_S = 0.01  # polling, because no event reports a new socket or BFD session
 _ZSERV = "zserv.api"
 _NAMES = ("zebra", "bgpd", "bfdd")
 
@@ -37,7 +37,7 @@ def find_daemons(directory: Path = FRR) -> Path:
 
 
 class DaemonError(SwitchError):
-    """A daemon ended or did not start. The text names it and has the last line of its log."""
+    """A daemon ended or did not start. The text has the daemon's name and the last line of its log."""
 
 
 class Daemons:
@@ -51,7 +51,7 @@ class Daemons:
         self._running: dict[str, dict[str, subprocess.Popen[Any]]] = {}
 
     def start(self, routers: Sequence[Router]) -> None:
-        """Start every router's daemons. Their routes are in the kernel only later: see `FrrFabric.converged`.
+        """Start every router's daemons. The routes are in the kernel only later: see `FrrFabric.converged`.
 
         The daemons' user is ``frr``. Raise DaemonError, or OSError if the directory cannot be written.
         """
@@ -117,7 +117,7 @@ class Daemons:
         return False
 
     def kill(self, router: str) -> None:
-        """Kill a router's daemons, like a crash. The kernel keeps their routes."""
+        """Kill a router's daemons, as in a crash. The kernel keeps their routes."""
         for child in self._running.pop(router, {}).values():
             child.kill()
             child.wait()
@@ -137,7 +137,7 @@ class Daemons:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise DaemonError if a daemon has ended by itself."""
+        """Raise DaemonError if a daemon has ended without a fault."""
         for router, daemons in self._running.items():
             for name, child in daemons.items():
                 if child.poll() is not None:

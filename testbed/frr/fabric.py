@@ -41,7 +41,7 @@ class NotConvergedError(SwitchError):
 
 
 class FrrFabric:
-    """The cables and hosts of a `Lab`, with routers in place of switches. Leaving its ``with`` takes it down.
+    """The cables and hosts of a `Lab`, with routers as switches. Leaving the ``with`` takes everything down.
 
     `FrrFabric.up` creates it. Every T0 has kernel routes to its hosts and announces these routes by BGP.
     """
@@ -55,7 +55,7 @@ class FrrFabric:
         timers: Timers,
         held: ExitStack,
     ) -> None:
-        """Store the running parts. Closing ``held`` takes them down."""
+        """Store the running parts. Closing ``held`` takes these parts down."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.routers = routers
@@ -194,7 +194,7 @@ def _route_changes() -> Iterator[Callable[[float], bool]]:
             try:
                 while watcher.recv(65536):
                     pass
-            except OSError:  # empty, or overflowed: the caller reads all routes
+            except OSError:  # no message, or an overflow: the caller reads all routes
                 pass
             return ready
 

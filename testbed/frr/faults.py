@@ -4,8 +4,8 @@ A BPF filter drops frames at ingress. A fault replaces the filter, with one netl
 Faults that need mrclab's switch program (corruption, rate) are refused, and so are faults that come and go.
 
 The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
-buffer. A real cable does not carry this hash. Here the next router would choose the path by it. TCP changes
-it after every timeout, so a flow could leave a dead link before a router notices the fault.
+buffer. A real cable does not carry this hash. With the hash, the next router would choose the path by it. TCP
+changes the hash after every timeout, so a flow could leave a dead link before a router notices the fault.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RouterFaults:
         self._sockets[end.node].add_filter(index, self._pass, "pass")
 
     def drop(self, fault: Fault, *, undo: bool = False) -> Moment:
-        """Replace the filters of a fault: by dropping ones or, for ``undo``, by passing ones."""
+        """Replace the filters of a fault by filters that drop frames or, for ``undo``, that pass frames."""
         program = self._pass if undo else self._drop
         if fault.kind == "loss" and not undo:
             program = self._load(_lose(fault.ratio), "lose")
@@ -94,7 +94,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Take an interface down or up: the upper end of a link, or the NIC's port for "port-down"."""
+        """Take an interface down or up: a link's end away from the hosts, or a NIC's port for "port-down"."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")

@@ -31,8 +31,8 @@ START_S = 180.0
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
-"""MRC's options, also for `mrclab perf`. With a fixed window, only software limits the rate. A dead peer is
-reported after 4 s, so that neither a busy machine nor a second without a path breaks a queue pair."""
+"""MRC's options, also for `mrclab perf`. The window is fixed, so only software limits the rate. A dead peer
+is reported after 4 s. So neither a busy machine nor a second without a path breaks a queue pair."""
 BMV2_OPTIONS: Mapping[str, Any] = {
     **OPTIONS,
     **SLOW_LINKS_TIMES,
@@ -70,10 +70,10 @@ def provide(
     options: Mapping[str, Any] | None = None,
     log: Path | None = None,
 ) -> Path:
-    """Return the socket of a host's NIC service. If none runs, start it. Raise MrclabError if that fails.
+    """Return the socket of a host's NIC service. Start the service if it does not run.
 
-    A new service gets the MRC ``options``, or the usual ones of the target, and logs to ``log``, or to
-    `log_file`.
+    Raise MrclabError if the start fails. A new service has the MRC ``options`` or, by default, the usual
+    options of the target. It logs to ``log`` or, by default, to `log_file`.
     """
     names = network.names
     state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def provide(
 
 
 def _answers(path: Path) -> bool:
-    """Return True if a service listens. After this, it waits some time for a program to connect."""
+    """Return True if a service listens. The service then waits some time for a program to connect."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
         attempt.connect(str(path))
         return True
@@ -125,10 +125,10 @@ def _start(
             stdin.flush()
         readable, _, _ = select.select([stdout], [], [], START_S)
         ready = bool(readable) and stdout.readline() == b"ready\n"
-        if not ready:  # a service that starts late would replace the next one
+        if not ready:  # otherwise this service could start late and replace the next one
             with suppress(ProcessLookupError):
                 os.killpg(service.pid, signal.SIGKILL)
-        service.wait()  # ends now: the service runs in its child
+        service.wait()  # this process ends now, because the service runs in its child
     if not ready:
         raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
 
@@ -179,6 +179,6 @@ def process_of(path: Path) -> processes.Process | None:
 
 
 def end(path: Path) -> None:
-    """End a host's service, if one runs, and wait until its event log is complete."""
+    """End a host's service, if it runs, and wait until its event log is complete."""
     if (service := process_of(path)) is not None:
         processes.end([service], START_S)

@@ -5,12 +5,12 @@
 
 A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
 adds in a fixed order. All other collectives first collect the bytes of all ranks: each rank adds zeros in the
-places of the others. Then each rank reduces them in the order of ranks. So an all-gather sends about twice
-the necessary data. All ranks must call collectives in the same order, as with other backends. Messages
-between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
+places of the others. Then each rank reduces the collected bytes in the order of ranks. So an all-gather sends
+about twice the necessary data. All ranks must call collectives in the same order, as with other backends.
+Messages between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
 
 mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
-register a backend, that of version 1.13 (Debian 12) and that of version 2.
+register a backend: that of PyTorch 1.13 (Debian 12) and that of PyTorch 2.
 """
 
 import atexit
@@ -66,7 +66,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Return the name of the backend."""
         return BACKEND
 
-    # PyTorch 2 stores a group's names in its C++ backend. A group in Python has none: it stores them itself.
+    # PyTorch 2 stores a group's names in its C++ backend. This group has no such backend and stores them
+    # itself.
 
     @property
     def group_name(self) -> str:
@@ -155,7 +156,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy all tensors of each rank to all ranks. Each output has one input of all ranks."""
+        """Copy all tensors of each rank to all ranks. An output has all ranks' copies of one input."""
         return [self._allgather_base(*pair) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def gather(
@@ -180,7 +181,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Any:
-        """Reduce one tensor for each rank over all ranks; keep the tensor of this rank."""
+        """Reduce a list of tensors, one for each rank, over all ranks; keep the tensor of this rank."""
         (output,), (tensors,) = outputs, inputs
         return self._reduce_scatter_base(output, torch.cat([t.reshape(-1) for t in tensors]), opts)
 
@@ -193,7 +194,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
     ) -> Any:
-        """Reduce several tensors; keep this rank's part of each."""
+        """Reduce several tensors; keep this rank's part of each tensor."""
         return [self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def alltoall_base(
@@ -219,7 +220,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy one tensor to each rank. Sizes may differ, but the largest decides how long all take."""
+        """Copy one tensor to each rank. Sizes may differ, but all take as long as the largest."""
         sizes = torch.zeros(self.size(), dtype=torch.int64)
         sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
         self.allreduce([sizes]).wait()
@@ -257,7 +258,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        """Receive the next tensor with this tag from a rank. Its size must be that of the given tensor."""
+        """Receive the next tensor with this tag from a rank. It must have the size of the given tensor."""
         return self._receive(tensors, src, tag)[0]
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
@@ -271,7 +272,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return _work(received, lambda: _fill(tensor, data), list(tensors)), received
 
     def shutdown(self) -> None:
-        """Close the NIC after all ranks have called this: another rank may still need an answer from it.
+        """Close the NIC after all ranks have called this: another rank may still need an answer from the NIC.
 
         Wait at most `LEAVE` for the others. Do not wait if the program ends with an exception.
         """
@@ -321,7 +322,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 class FromAny:
-    """The work object of a receive from any rank. After the receive it returns the sender's rank."""
+    """The work object of a receive from any rank. After the receive, the object has the sender's rank."""
 
     def __init__(self, work: Any, received: Future[int]) -> None:
         self._work, self._received = work, received

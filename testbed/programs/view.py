@@ -1,8 +1,8 @@
 """What a program sees on a host: the management network, /etc/hosts, its NIC device, mrclab's libraries.
 
-The management network is an Ethernet between all hosts, over which programs start up by TCP. It does not
-belong to the fabric: it is a bridge in a separate namespace. The first program that needs it makes it, and it
-is removed with the testbed. `mrclab.hosts.service.addresses` has its addresses.
+The management network is an Ethernet between all hosts. Programs use it to find each other by TCP. It does
+not belong to the fabric: it is a bridge in a separate namespace. The first program that needs it makes it,
+and it is removed with the testbed. `mrclab.hosts.service.addresses` has its addresses.
 
 The program runs in a new mount namespace. Its files are in memory and disappear when the program ends.
 """
@@ -38,8 +38,8 @@ def management_namespace(names: Names) -> str:
 def provide_management(names: Names, fabric: Fabric) -> None:
     """Make the management network of the running testbed, if it does not exist yet.
 
-    Raise InputError if there are too many hosts, MachineError if the kernel has no bridges, and OSError if it
-    refuses another request.
+    Raise InputError if there are too many hosts, MachineError if the kernel has no bridges, and OSError if
+    the kernel refuses another request.
     """
     if len(fabric.hosts) > addresses.MOST_HOSTS:
         raise InputError(f"the management network has addresses for {addresses.MOST_HOSTS} hosts")
@@ -47,7 +47,7 @@ def provide_management(names: Names, fabric: Fabric) -> None:
         if (state.work_dir(names) / "management").exists():
             return
         markers = Markers(state.markers_dir(names))
-        namespaces.delete(management_namespace(names), markers)  # left by an interrupted call
+        namespaces.delete(management_namespace(names), markers)  # an interrupted call may have left it
         namespaces.create(management_namespace(names), markers)
         namespaces.in_thread(lambda: _lay(names, fabric))
         state.work_dir(names).mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def enter(names: Names, fabric: Fabric, host: str, folder: Path, libraries: list
     """Move this process into a host's namespace, with the host's view. Return the directory of the libraries.
 
     ``folder`` must exist and be empty. Only this process and its children see the mounts in it. Raise
-    MachineError if the system does not permit it.
+    MachineError if the system does not permit the mounts.
     """
     namespaces.enter(names.host(host))
     if libc().unshare(CLONE_NEWNS) != 0:

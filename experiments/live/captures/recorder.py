@@ -1,7 +1,7 @@
 """The recorder: captures at the hosts, clock offsets and the machine's load, for one repetition.
 
 A capture is a tcpdump process in the namespace of a host, or a tap (`mrclab.experiments.live.captures.tap`).
-Neither depends on the agents. All files are written into the repetition's directory.
+Captures do not depend on the agents. All files are written into the repetition's directory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 
 
 class CaptureError(MrclabError, RuntimeError):
-    """tcpdump could not be started or did not end in order. The message contains tcpdump's message."""
+    """tcpdump could not be started or did not end properly. The message contains tcpdump's message."""
 
 
 def parse_counts(stderr: str) -> CaptureCounts:
@@ -92,7 +92,7 @@ def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip
 
 
 class Capture:
-    """A running tcpdump, made by ``start``, which returns when packets are being recorded."""
+    """A running tcpdump process. ``start`` makes it, and returns when packets are being recorded."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: Path, heard: bytes) -> None:
         self._process = process
@@ -122,8 +122,9 @@ class Capture:
         """Start tcpdump and wait until it records.
 
         ``prefix`` is put before the command, to run it in a namespace (``ip netns exec h0``, ``mnexec -a
-        PID``). The prefix must exec, so that signals reach tcpdump. ``spawn`` is a function that starts the
-        command instead; the process must have a pipe for stderr. Raise CaptureError with tcpdump's message.
+        PID``). The prefix must exec the command, so that signals reach tcpdump. ``spawn`` replaces the
+        function that starts the process, which must have a pipe for stderr. Raise CaptureError with tcpdump's
+        message.
         """
         command = [*prefix, *tcpdump_command(file, interface=interface, expression=expression)]
         try:
@@ -135,7 +136,7 @@ class Capture:
     def stop(self) -> CaptureCounts:
         """End the capture when all packets seen so far are in the file; return its counts.
 
-        Raise CaptureError if tcpdump did not end in order.
+        Raise CaptureError if tcpdump did not end properly.
         """
         if self._process.poll() is None:
             self._drain()
@@ -153,7 +154,7 @@ class Capture:
 
         After SIGINT tcpdump would drop the packets that it has not read. The kernel may hold packets back for
         a second, until a block of the ring buffer is full. So this method sends SIGUSR1: tcpdump then reports
-        the packets that the kernel received and that it has read.
+        how many packets the kernel received, and how many tcpdump has read.
         """
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         wanted: int | None = None
@@ -190,7 +191,7 @@ class Capture:
         return bool(piece)
 
     def kill(self) -> None:
-        """End the capture at once, for a run that has failed. If it has ended already, do nothing."""
+        """End the capture at once, for a run that has failed. Do nothing if the capture has ended already."""
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -198,7 +199,7 @@ class Capture:
 
 
 def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # A separate session, because Ctrl-C must reach the runner only, which stops the capture in order.
+    # Start a separate session, so that Ctrl-C reaches only the runner. The runner then stops the capture.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -288,12 +289,12 @@ class Recorder:
     """Record a repetition. A context manager: inside the ``with`` all packets are captured.
 
     ``pids`` are the processes whose waiting time for a CPU is measured. ``stalls`` are the processes that are
-    watched for stops; by default they are the same. ``beats`` returns the reports of the endpoints. Call
-    ``mark`` before each trial and after the last one; the load of trial i is measured from mark i to mark i +
-    1. An exception in the ``with`` ends the captures at once. Packets are written to ``captures/<host>.pcap``
-    in the directory, all other data to ``recording.json``.
+    watched for stops; the default is ``pids``. ``beats`` returns the reports of the endpoints. Call ``mark``
+    before each trial and after the last one; the load of trial i is measured from mark i to mark i + 1. An
+    exception in the ``with`` ends the captures at once. Packets are written to ``captures/<host>.pcap`` in
+    the directory, all other data to ``recording.json``.
 
-    Raise CaptureError if a capture cannot be started or did not end in order.
+    Raise CaptureError if a capture cannot be started or did not end properly.
     """
 
     def __init__(
@@ -355,7 +356,7 @@ class Recorder:
     def mark(self) -> None:
         """Mark the end of a trial and the start of the next: read the machine's counters and a clock offset.
 
-        This takes some 0.2 ms.
+        A mark takes some 0.2 ms.
         """
         self._note_offset(reads=200)
         now = take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns(), beats=self._beats())

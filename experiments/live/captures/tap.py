@@ -2,8 +2,8 @@
 
 For every IPv6 frame that leaves or enters an interface, the program writes a record of fixed size into a ring
 buffer: the time and the first bytes of the frame. A thread copies the records to a file every 0.1 s. When the
-capture ends, they are written as a pcap file, like tcpdump's. A tap needs much less CPU time than a packet
-socket. So it works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
+capture ends, the records are written as a pcap file, like tcpdump's. A tap needs much less CPU time than a
+packet socket. So it works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
 
 A tap does not depend on the endpoints. It records the frames between the kernel and the NIC.
 """
@@ -36,14 +36,14 @@ from mrclab.p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYT
 from mrclab.switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
 from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 
-# Four seconds at 75,000 packets/s, so that no record is lost if a busy machine delays the reader.
+# The ring buffer has room for four seconds at 75,000 packets/s, in case a busy machine delays the reader.
 RING_BYTES = 64 << 20
 DRAIN_S = 0.1
 ETHERNET = 14
-# The lengths to which a frame is cut. The program can copy constant lengths only, so a frame is cut to the
-# longest that fits. The largest has room for a segment list of two, and the headers up to RETH and immediate,
-# or a whole SACK. A trimmed frame is kept whole, because its last bytes show the trim; it may have an outer
-# header and a timestamp.
+# The lengths to which the program cuts a frame. It can copy constant lengths only, so it cuts a frame to the
+# longest length that fits. The largest length has room for a segment list of two SIDs and the headers up to
+# RETH and immediate, or for a whole SACK. A trimmed frame is kept whole, because its last bytes show the
+# trim. A trimmed frame may have an outer header and a timestamp.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )
@@ -113,8 +113,8 @@ def _program(outgoing: bool) -> bytes:
 class TapSource:
     """The place of a tap: interfaces of the network namespace with the given name.
 
-    The times are of CLOCK_MONOTONIC. In the file ``offset_ns`` is added, so that they look like times of day.
-    All taps of a recording have the same offset.
+    The tap's times are of CLOCK_MONOTONIC. ``offset_ns`` is added to the times in the file, so that they look
+    like times of day. All taps of a recording have the same offset.
     """
 
     namespace: str

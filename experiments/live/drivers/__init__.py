@@ -1,1 +1,1 @@
-"""The drivers of a workload: agents (spray, mesh) and rank processes, behind one protocol."""
+"""Drivers of workloads: agents (spray, mesh), rank processes and programs, with one interface."""

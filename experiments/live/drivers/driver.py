@@ -1,7 +1,8 @@
-"""The driver of a workload, as the engine sees it, and what drivers share.
+"""The interface of drivers to the engine, and the parts that drivers share.
 
-One protocol serves agents and rank processes. Drivers of agents (spray and mesh) open them, log, and wait
-for all paths in the same way. The sleeps here are part of the scenario, without a condition to wait for.
+The interface is the same for agents, rank processes and programs. The drivers that use agents (spray and
+mesh) share `Agents`: it starts the agents, writes their event logs, and waits until all paths are in use. The
+sleeps here are part of the scenario: they wait for a time, not for a condition.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class Setting:
     """A driver's context: the repetition's fabric, workload, seed and directories.
 
-    ``directory`` is the repetition's own; ``log`` takes the processes' output.
+    ``directory`` is the repetition's directory. The processes' output goes to the file ``log``.
     """
 
     running: RunningFabric
@@ -44,37 +45,37 @@ class Setting:
 
 
 class Steady:
-    """The part of a driver whose workload keeps its rate, and whose processes do not beat."""
+    """The methods of drivers whose workload has a fixed rate and whose processes send no reports."""
 
     rehearses = False
 
     def beats(self) -> Beats | None:
-        """Return None: the processes do not report about themselves."""
+        """Return None, because the processes do not report about themselves."""
         return None
 
     def adapt(self, load: Load) -> bool:
-        """Return True: there is nothing to adapt."""
+        """Return True, because the rate is fixed."""
         return True
 
 
 class Driver(Protocol):
-    """The processes that carry out a workload. A context manager: leaving it ends them."""
+    """The interface of a driver, which runs the processes of a workload. Leaving the ``with`` ends them."""
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """Return the processes whose waiting for a CPU counts, by name."""
+        """Return the ids, by name, of the processes whose waiting time for a CPU is measured."""
 
     @property
     def processes(self) -> int:
-        """Return how many processes work at a time."""
+        """Return how many processes work at the same time."""
 
     @property
     def over(self) -> bool:
-        """Return True when all is done, or something that must not happen did."""
+        """Return True if the workload is done, or if an error was found."""
 
     @property
     def next_ns(self) -> int | None:
-        """Return the time of the next call of ``act``; None: never."""
+        """Return the time at which to call ``act`` next, or None."""
 
     def __enter__(self) -> Self:
         """Start the processes and connect them."""
@@ -83,49 +84,49 @@ class Driver(Protocol):
         """End the processes."""
 
     def priority(self) -> AbstractContextManager[None]:
-        """Return a context in which the engine's thread gets a CPU in time."""
+        """Return a context in which the engine's thread gets a CPU without a long wait."""
 
     def start(self) -> int:
-        """Begin; return when the measurement begins (ns), which may be later than now."""
+        """Start the workload; return the time (perhaps later) at which the measurement begins, ns."""
 
     def descriptors(self) -> Collection[RemoteAgent | int]:
-        """Return the processes that may send something, or descriptors that are readable once they end."""
+        """Return processes that may send a message, or descriptors that become readable when one ends."""
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Receive from the processes that have sent something."""
+        """Receive the messages of the processes in ``ready``."""
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do what is due."""
+        """Perform the actions that are due."""
 
     @property
     def rehearses(self) -> bool:
-        """Return True if a trial that does not count is to come before the others, to settle the rate."""
+        """Return True if trials that do not count are needed first, to adapt the rate."""
 
     def beats(self) -> Beats | None:
-        """Return the processes' reports about themselves; None if there are none now."""
+        """Return the processes' reports about themselves; None if there are no reports now."""
 
     def adapt(self, load: Load) -> bool:
-        """Adapt the rate after a trial of this load; return True if that trial's rate was right."""
+        """Adapt the rate after a trial with this load; return True if the rate of that trial was right."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
+        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether all paths are in use again; None while `ask_restored` still waits."""
 
     def stop(self) -> None:
-        """Send no more, and wait until all sent packets have arrived."""
+        """Stop sending, and wait until all sent packets have arrived."""
 
     def collect(self) -> Collected:
-        """Return what came out."""
+        """Return the results and counters."""
 
 
 ANSWER_S = 180.0
 
 
 class Agents:
-    """One agent a host, and the questions to all of them."""
+    """The agents of a workload, one on each host, and the requests to them."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -133,14 +134,14 @@ class Agents:
         self.by_host: dict[str, RemoteAgent] = {}
         self.event_logs: dict[str, Path] = {}
         self._waiting: dict[str, RemoteAgent] = {}
-        self._outdated: set[str] = set()  # hosts of agents that must answer an older question first
+        self._outdated: set[str] = set()  # hosts whose agents must first answer an older request
         self._timeout_s = 0.0
         self._all_restored = True
         self.restored: bool | None = None
-        """The answer to ``ask_restored``; None until it arrives."""
+        """True if all paths are in use again after ``ask_restored``; None until all agents have answered."""
 
     def start(self) -> None:
-        """Start the processes."""
+        """Start the agents."""
         log = self._stack.enter_context(self._setting.log.open("ab"))
         network = self._setting.running.network
         for host in dict.fromkeys(self._setting.placement.hosts):
@@ -148,11 +149,11 @@ class Agents:
             self.by_host[host] = self._stack.enter_context(agent)
 
     def close(self) -> None:
-        """End the processes."""
+        """End the agents."""
         self._stack.close()
 
     def begin_logs(self, **options: Any) -> None:
-        """Have every agent write its events into ``events/<host>.jsonl`` of the repetition."""
+        """Let each agent write its events into ``events/<host>.jsonl`` in the repetition's directory."""
         events = self._setting.directory / "events"
         events.mkdir(parents=True, exist_ok=True)
         for host, agent in self.by_host.items():
@@ -160,20 +161,20 @@ class Agents:
             agent.call("log", path=str(self.event_logs[host].resolve()), **options)
 
     def end_logs(self) -> dict[str, int]:
-        """Complete the logs; return how many events each host's log lacks, if it lacks any."""
+        """Complete the logs; return the number of missing events of each host whose log is incomplete."""
         lost = {host: int(agent.call("end_log")["lost"]) for host, agent in self.by_host.items()}
         return {host: count for host, count in lost.items() if count}
 
     @property
     def waiting(self) -> bool:
-        """Return True while an agent has a question to answer, and takes no other."""
+        """Return True while an agent has not answered yet. It takes no other request until then."""
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Ask all agents to answer as soon as they consider no path broken.
+        """Ask the agents of senders to answer when they have no path marked as broken.
 
-        An agent that has not yet answered the last question (because a switch ended and came back in between)
-        is asked again after that answer, which is out of date.
+        If a switch ended and was started again, an agent may not have answered the previous request yet. Its
+        answer will be out of date, so the agent is asked again after this answer.
         """
         self.restored, self._all_restored, self._timeout_s = None, True, timeout_s
         self._outdated = set(self._waiting)
@@ -186,12 +187,12 @@ class Agents:
         self._waiting[host] = agent
 
     def _asked(self) -> Collection[str]:
-        """Return the sending hosts, which have the state of the paths."""
+        """Return the sending hosts. Only their agents know the state of the paths."""
         placement = self._setting.placement
         return {placement.hosts[src] for src, _ in placement.pairs}
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers. Raise AgentError if an agent has ended."""
+        """Receive the agents' answers. Raise AgentError if an agent has ended."""
         for host, agent in self.by_host.items():
             if agent not in ready:
                 continue
@@ -208,15 +209,15 @@ class Agents:
 
 
 def transport_config(setting: Setting, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the agents' options: the workload's, and the transport's on top."""
+    """Return the agents' options: ``config`` and the transport's options, which have priority."""
     return {**config, **setting.transport.channel_options}
 
 
 def sleep(duration_ns: int) -> None:
-    """Sleep for a part of the scenario, in which its traffic goes on."""
+    """Sleep for a part of the scenario. The traffic continues."""
     time.sleep(max(0, duration_ns) / 1e9)
 
 
 def sleep_until(time_ns: int) -> None:
-    """Sleep until a moment of CLOCK_MONOTONIC."""
+    """Sleep until a time of CLOCK_MONOTONIC."""
     sleep(time_ns - time.monotonic_ns())

@@ -1,9 +1,9 @@
-"""The mesh: streams between all pairs of hosts, both ways, and not a byte may be missing.
+"""The mesh: streams in both directions between all pairs of hosts. Every byte is checked.
 
 Each stream numbers and hashes its messages and computes the expected contents of memory
-(mrclab.hosts.streams.stream). At the end every message must have completed once at both ends, in order; the
-responders must have placed exactly as many bytes as were posted, so none twice; and the receivers' whole
-memory must be as the messages left it.
+(mrclab.hosts.streams.stream). At the end, both ends must have completed every message once and in order. The
+responders must have placed exactly as many bytes as were posted. The receivers' whole memory must have the
+expected contents.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from mrclab.hosts.worker import AgentError, RemoteAgent
 SAMPLE_NS = 5_000_000_000
 SAY_S = 60
 STUCK_S = 180.0
-"""Generous: a machine that is busy with something else may starve a mesh for long."""
+"""The mesh fails if a stream completes no message for so long. A busy machine can delay a stream."""
 DRAIN_S = 120.0
 LOG_BYTES = 32 << 20
-"""Kept of each agent's event log."""
+"""The number of bytes of each agent's event log that are kept."""
 GROWTH_BYTES = 8 << 20
-"""An agent leaks if its memory grows by more than this over the last two thirds of a run."""
+"""An agent has a memory leak if its memory grows by more than this in the last two thirds of a run."""
 GROWTH_SAMPLES = 12
 NEVER_ENDING = 25
 MIB = 1 << 20
 
 
 class MeshFailedError(Exception):
-    """Something that must not happen: its kind and place."""
+    """The mesh failed. The message says where and how."""
 
 
 @dataclass
 class Memory:
-    """Resident bytes of a process, sampled: (seconds since the start, bytes)."""
+    """The resident memory of a process over time. A sample has the seconds since the start, and the bytes."""
 
     samples: list[tuple[float, int]] = field(default_factory=list)
 
     def steady(self) -> list[tuple[float, int]]:
-        """Return the samples after the first third, in which a process warms up."""
+        """Return the samples after the first third of the run, in which a process warms up."""
         if not self.samples:
             return []
         end = self.samples[-1][0]
@@ -59,7 +59,7 @@ class Memory:
 
     @property
     def growth_bytes(self) -> int | None:
-        """Return by how much the regression line rises over the steady part; None with too few samples."""
+        """Return the growth in `steady` by linear regression; None if there are too few samples."""
         steady = self.steady()
         if len(steady) < GROWTH_SAMPLES:
             return None
@@ -71,7 +71,7 @@ class Memory:
         return round(slope * (steady[-1][0] - steady[0][0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types: at most 200 samples, spread evenly."""
+        """Return the memory in JSON types, with fewer than 400 samples at even distances."""
         step = max(1, len(self.samples) // 200)
         return {
             "first_bytes": self.samples[0][1],
@@ -84,7 +84,7 @@ class Memory:
 
 @dataclass
 class Watched:
-    """A stream and the last status of both ends."""
+    """A stream, with the last status of its sender and its receiver."""
 
     stream: MeshStream
     sender: Mapping[str, Any] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Watched:
     progressed_s: float = 0.0
 
     def check_end(self) -> str | None:
-        """Return the error found after everything has drained, or None."""
+        """Return the error of a stream that should have sent and received all; None if it is correct."""
         sent, got = self.sender, self.receiver
         if not sent["drained"] or sent["posted"] != sent["completed"]:
             return f"{sent['completed']} of {sent['posted']} messages completed at the sender"
@@ -106,7 +106,7 @@ class Watched:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types."""
+        """Return the stream and its counters in JSON types."""
         return {
             "stream": self.stream.name,
             "messages": self.sender.get("posted", 0),
@@ -119,7 +119,7 @@ class Watched:
 
 
 class MeshDriver(Steady):
-    """An agent on each host, and all streams between them."""
+    """The driver of the mesh: an agent on each host, and all streams between the agents."""
 
     def __init__(self, setting: Setting) -> None:
         assert isinstance(setting.scenario.workload, Mesh)
@@ -130,7 +130,7 @@ class MeshDriver(Steady):
         self.watched = [Watched(stream) for stream in mesh_streams(self._workload, hosts, setting.seed)]
         self.memory: dict[str, Memory] = {}
         self._drops: dict[str, Counter[str]] = {host: Counter() for host in hosts}
-        """Frames that each NIC refused, most for a bad ICRC, and frames that its socket lost."""
+        """For each host: frames that the NIC refused, mostly for a wrong ICRC, and those its socket lost."""
         self._problem: str | None = None
         self._started = 0.0
         self._duration_s = 0.0
@@ -154,7 +154,7 @@ class MeshDriver(Steady):
         self._agents.close()
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that changes nothing: agents have no priority here."""
+        """Return a context without effect, because agents have no high priority here."""
         return contextlib.nullcontext()
 
     def _connect(self) -> None:
@@ -180,7 +180,7 @@ class MeshDriver(Steady):
             opened.connect((stream.src, stream.qps[0]), (stream.dst, stream.qps[1]))
 
     def start(self) -> int:
-        """Begin; return when the warm-up is over."""
+        """Start all streams; return the time at which the warm-up ends, ns."""
         for agent in self._agents.by_host.values():
             agent.call("start")
         self._started = time.monotonic()
@@ -189,23 +189,23 @@ class MeshDriver(Steady):
         return begin_ns + self._setting.scenario.live_warmup_ns
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return all agents: an agent's end is noticed as well."""
+        """Return all agents, so that the end of an agent is noticed, too."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take answers. An agent that has ended is the failure of the mesh."""
+        """Receive the agents' answers. If an agent has ended, the mesh has failed."""
         try:
             self._agents.receive(ready)
         except AgentError as error:
             self._problem, self.over = str(error), True
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Take a sample if one is due: every stream's progress, every process's memory."""
+        """If a sample is due, read the progress of every stream and the memory of every process."""
         if self.next_ns is None or self.next_ns > clock():
             return
         self.next_ns = max(self.next_ns + SAMPLE_NS, clock())
         if self._agents.waiting:
-            return  # an agent that has a question to answer takes no other
+            return  # an agent takes no new request before it has answered
         try:
             self._sample()
         except (MeshFailedError, AgentError) as error:
@@ -246,16 +246,16 @@ class MeshDriver(Steady):
                     raise MeshFailedError(f"{watched.stream.name}: {problem}")
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no agent considers a path broken, at most ``timeout_s``."""
+        """Begin to wait until no agent has a path marked as broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether all paths are in use again; None while `ask_restored` still waits."""
         return self._agents.restored
 
     def stop(self) -> None:
-        """Send no more, wait until all has arrived, and check every byte."""
+        """Stop sending, wait until all packets have arrived, and check every byte."""
         self._duration_s = time.monotonic() - self._started
         if self._problem is not None:
             return
@@ -290,7 +290,7 @@ class MeshDriver(Steady):
                 )
 
     def collect(self) -> Collected:
-        """Return what came out."""
+        """Return the results and counters."""
         lost: dict[str, int] = {}
         if self._problem is None:
             lost = self._agents.end_logs()
@@ -310,7 +310,7 @@ class MeshDriver(Steady):
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process has resident; 0 if it is gone."""
+    """Return the resident memory of a process in bytes; 0 if the process has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

@@ -1,8 +1,9 @@
-"""Programs of others: the driver of the workload `program`.
+"""The driver of the workload `program`, which runs programs of users.
 
-Each program runs as `mrclab exec` runs it. Their NIC services run with the transport's options, log into the
-repetition's directory, and record the requests: the bytes of all completed writes are held against the
-captures. The processes that a program started are ended with it, and so are the services.
+Each program runs as with `mrclab exec`. The NIC services have the transport's options, write their event logs
+into the repetition's directory, and record the programs' requests. The bytes of all completed writes are
+compared with the captures. At the end the programs, the processes that they started, and the services are
+ended.
 """
 
 from __future__ import annotations
@@ -33,38 +34,38 @@ from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.programs import nic, view
 
 MARK = "MRCLAB_PROGRAMS"
-"""A variable in the environment of a repetition's programs and their children, by which they are found."""
+"""An environment variable that the repetition's programs and their children have, to find these processes."""
 BEGAN_BYTES = 1 << 16
-"""Once the switches have sent so much, the programs' traffic has begun."""
+"""If the switches have sent this number of bytes, the programs' traffic has begun."""
 LOOK_S = 0.01
 GRACE_S = 5.0
 START_S = 120.0
 LISTENS = "0A"
-"""The state of a socket that listens, in proc(5)'s ``net/tcp``."""
+"""The state of a listening socket in ``net/tcp`` (proc(5))."""
 
 
 @dataclass
 class _Running:
-    """A program that was started."""
+    """A program that was started. It may have ended."""
 
     asked: OneProgram
     process: subprocess.Popen[bytes]
     pidfd: int
     output: Path
     code: int | None = None
-    """Its exit code, or minus the number of the signal that ended it; None: it runs."""
+    """The exit code, or minus the number of the signal that ended the program; None while it runs."""
     ended_by_us: bool = False
 
     @property
     def failure(self) -> str | None:
-        """Return why it failed; None: it has not."""
+        """Return why the program failed; None if it did not fail."""
         if self.code is None or self.ended_by_us or self.code == self.asked.exit_code:
             return None
         return failure_of(self.asked.host, self.asked.run, self.code, self.output)
 
 
 class ProgramDriver(Steady):
-    """The programs of one repetition."""
+    """The driver of the programs of one repetition."""
 
     next_ns: int | None = None
 
@@ -130,7 +131,7 @@ class ProgramDriver(Steady):
         self._programs = []
 
     def _mark_running(self) -> None:
-        """Note which programs still run: we end them, so their exit codes are no failures."""
+        """Note which programs still run. The driver ends them, so their exit codes are no failures."""
         for program in self._programs:
             self._reap(program)
             program.ended_by_us = program.ended_by_us or program.code is None
@@ -142,15 +143,15 @@ class ProgramDriver(Steady):
                 program.code = program.process.wait()
 
     def beats(self) -> Beats | None:
-        """Return whether other programs can take a CPU from the NICs."""
+        """Return a report that says only whether other programs can take a CPU from the NICs."""
         return Beats(0, first=self._first)
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority: programs that poll take whole CPUs."""
+        """Return a context with a higher priority, because programs that poll use whole CPUs."""
         return before_others()
 
     def start(self) -> int:
-        """Start the programs in order; return when measurement begins: the warm-up after first traffic."""
+        """Start the programs in order; return when the warm-up after the first traffic ends, ns."""
         network = self._setting.running.network
         before = sum(bytes_sent(network).values())
         limit_ns = time.monotonic_ns() + round(START_S * 1e9)
@@ -163,7 +164,7 @@ class ProgramDriver(Steady):
             lambda: sum(bytes_sent(network).values()) - before >= BEGAN_BYTES, limit_ns, self._programs
         ):
             if all(program.code is not None for program in self._programs):
-                return time.monotonic_ns()  # programs that send next to nothing
+                return time.monotonic_ns()  # the programs sent almost nothing
             return self._not_begun(f"the programs sent nothing in {START_S:.0f} s")
         return time.monotonic_ns() + self._setting.scenario.live_warmup_ns
 
@@ -190,7 +191,7 @@ class ProgramDriver(Steady):
         return program
 
     def _wait(self, done: Callable[[], bool], limit_ns: int, programs: Sequence[_Running]) -> bool:
-        """Wait until ``done``. Return False if time is up, a program failed, or all of these have ended."""
+        """Wait until ``done``. Return False after ``limit_ns``, a failure, or if all ``programs`` ended."""
         while not done():
             select.select([each.pidfd for each in programs if each.code is None], [], [], LOOK_S)
             for each in self._programs:
@@ -225,33 +226,33 @@ class ProgramDriver(Steady):
 
     @property
     def over(self) -> bool:
-        """Return True when all programs have ended, one has failed, or they did not begin."""
+        """Return True if all programs have ended, a program has failed, or the programs did not begin."""
         ended = all(program.code is not None for program in self._programs)
         return ended or self._late is not None or bool(self._failures())
 
     def descriptors(self) -> Collection[RemoteAgent | int]:
-        """Return what becomes readable when a program ends."""
+        """Return the descriptors that become readable when a program ends."""
         return [program.pidfd for program in self._programs if program.code is None]
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the exit codes of programs that have ended."""
+        """Store the exit codes of programs that have ended."""
         for program in self._programs:
             if program.pidfd in ready:
                 self._reap(program)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing: programs work by themselves."""
+        """Do nothing, because programs need no calls."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Do nothing: programs do not report which paths they use."""
+        """Do nothing, because programs do not report the paths that they use."""
 
     @property
     def restored(self) -> bool | None:
-        """Return True: only the time to settle is waited for."""
+        """Return True, because programs do not report paths. So a trial waits only for its time to settle."""
         return True
 
     def stop(self) -> None:
-        """End what still runs, and the services, so that logs and recordings are complete."""
+        """End the programs that still run, and the services, so that logs and recordings are complete."""
         self._mark_running()
         if self._late is None and not self._failures():
             running = [program for program in self._programs if program.ended_by_us]
@@ -289,7 +290,7 @@ class ProgramDriver(Steady):
         }
 
     def _requested(self) -> list[dict[str, Any]]:
-        """Return the completed and the failed writes of each pair of hosts."""
+        """Return the number and the bytes of completed writes for each pair of hosts."""
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for host in self._services:
             found = parse_recorded(self._requests(host).read_text(encoding="ascii"), host)

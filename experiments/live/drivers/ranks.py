@@ -1,4 +1,4 @@
-"""Rank processes: the driver of every workload that applications carry out (mrclab.hosts.collectives)."""
+"""The driver of rank processes, for all workloads that applications carry out (mrclab.hosts.collectives)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mrclab.linux.scheduling import before_others, comes_first
 from mrclab.p4src.targets import capabilities_of
 from mrclab.topologies import fabric_text
 
-LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
+LEAD_NS = 200_000_000  # time from the command until the ranks start, so that all ranks get the command before
 OPEN_TIMEOUT_S = 60.0
-"""For an answer, if no rank has to wait for an accelerator."""
+"""How long to wait for an answer, s, if no rank waits for an accelerator."""
 
 
 class RankDriver(Steady):
-    """A process for the ranks of each host."""
+    """The driver of rank processes: one process for all ranks of a host."""
 
     next_ns: int | None = None
     over = False
@@ -64,18 +64,18 @@ class RankDriver(Steady):
         self._stack.close()
 
     def beats(self) -> Beats | None:
-        """Return who shares which CPU, and whether other programs can take it from the ranks."""
+        """Return which processes share a CPU, and whether other programs can take a CPU from the ranks."""
         cpus = sorted(os.sched_getaffinity(0))
         places = {name: cpus[number % len(cpus)] for number, name in enumerate(self.pids)}
         return Beats(0, first=self._first, cpus=places)
 
     def _come_first(self) -> bool:
-        """Return True if the ranks run in real time, and the kernel forwards."""
+        """Return True if the ranks have real-time priority and the kernel forwards frames."""
         kernel = capabilities_of(self._setting.running.target_name).forwards_in_kernel
         return kernel and all(comes_first(pid) for pid in self.pids.values())
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority: ranks may take whole CPUs, and faults would wait."""
+        """Return a context with a higher priority. Otherwise ranks that use whole CPUs would delay faults."""
         return before_others()
 
     def _open(self) -> None:
@@ -103,14 +103,14 @@ class RankDriver(Steady):
         connect(self._processes, start_timeout_s(setting.placement))
 
     def _params(self) -> dict[str, Any]:
-        """Return the job's parameters; a training gets the file for its observers as well."""
+        """Return the job's parameters. A training also gets the name of the file for its observers."""
         placement = self._setting.placement
         watched = placement.job == TRANSFORMER
         more = {"steps_file": str((self._setting.directory / STEPS).resolve())} if watched else {}
         return {**placement.params, **more}
 
     def start(self) -> int:
-        """Have all ranks begin together; return when their measurement begins."""
+        """Start all ranks at the same time; return the time at which their measurement begins, ns."""
         start_ns = time.monotonic_ns() + LEAD_NS
         measure_ns = start_ns + self._setting.scenario.live_warmup_ns
         specs = faults_met(self._setting.scenario.faults, self._setting.transport)
@@ -125,7 +125,7 @@ class RankDriver(Steady):
         return [process for number, process in enumerate(self._processes) if number not in self._ended]
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers of ranks that are done. Raise AgentError if a process has ended."""
+        """Receive the answers of processes whose ranks are done. Raise AgentError if a process has ended."""
         for number, process in enumerate(self._processes):
             if number in self._ended or process not in ready:
                 continue
@@ -134,28 +134,28 @@ class RankDriver(Steady):
             self.over = self.over or stopped or len(self._ended) == len(self._processes)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing: ranks work by themselves."""
+        """Do nothing, because ranks need no calls."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Do nothing: ranks do not report which paths they use."""
+        """Do nothing, because ranks do not report the paths that they use."""
 
     @property
     def restored(self) -> bool | None:
-        """Return True: only the time to settle is waited for."""
+        """Return True, because ranks do not report paths. So a trial waits only for its time to settle."""
         return True
 
     def stop(self) -> None:
-        """Stop what is not over."""
+        """Stop the ranks that are not done."""
         for number, process in enumerate(self._processes):
             if number in self._ended:
                 continue
             process.send("stop")
             self._ended[number] = process.receive()
-            if "stopped" not in self._ended[number]:  # it came to its end just now, and answered that first
+            if "stopped" not in self._ended[number]:  # the ranks were already done: this was their answer
                 process.receive()
 
     def collect(self) -> Collected:
-        """Return the ranks' results; all ranks' samples go into one file, ``data.npz``."""
+        """Return the ranks' results. Save the samples of all ranks in one file, ``data.npz``."""
         samples, counters = self._samples()
         answers = self._ended.values()
         problems = [answer["problem"] for answer in answers if answer.get("problem") is not None]
@@ -172,8 +172,7 @@ class RankDriver(Steady):
         )
 
     def _reference(self) -> Mapping[str, Any]:
-        """Return the digests of a training by one process; none if the work was stopped, or is no
-        training."""
+        """Return the digests of this training by one process; empty if stopped or not a training."""
         if any("stopped" in answer for answer in self._ended.values()):
             return {}
         setting = self._setting
@@ -209,8 +208,8 @@ class RankDriver(Steady):
 def start_timeout_s(placement: Placement) -> float:
     """Return how long the processes of ranks may take to open (s).
 
-    The ranks of a host start their accelerators one after another. Each gives up by itself in time, and its
-    error names what was waited for: this limit is later.
+    The ranks of a host start their accelerators one after another. Each start has its own limit, and an error
+    that says what was missing. The limit returned here is longer than all these limits together.
     """
     most = max(len(ranks) for ranks in placement.ranks_by_host().values())
     return OPEN_TIMEOUT_S + (most * LONGEST_START_S if placement.job == TRANSFORMER else 0.0)
@@ -219,7 +218,7 @@ def start_timeout_s(placement: Placement) -> float:
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
     """Receive the attributes that each rank's peers need, after the request to open, and send them on.
 
-    Return it, by rank and peer (as text). Raise AgentError if one does not answer.
+    Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
     """
     opened = [process.receive(timeout_s)["attributes"] for process in processes]
     known: dict[str, Mapping[str, Any]] = {rank: peers for each in opened for rank, peers in each.items()}

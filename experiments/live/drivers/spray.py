@@ -1,7 +1,7 @@
 """The spray: a steady, paced stream of writes from one NIC to another, driven by two agents.
 
-Its rate comes from a closed loop: as high as endpoints can send without using too much of their CPUs. That
-part is pure: shares and rates in, the next rate out.
+A control loop sets the rate: as high as the endpoints can send without using too much of their CPUs. `Pace`
+computes the next rate from the measured CPU shares and rates. It has no input or output.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from mrclab.hosts.worker import RemoteAgent
 from mrclab.p4src.targets import capabilities_of
 
 LEAST_SHARE = 0.1
-"""Of the scenario's rate: less is not worth running, and the run is then not valid."""
+"""The rate is at least this share of the scenario's rate. If that is still too fast, the run is not valid."""
 DOWN, UP = 0.75, 1.05
 """A trial changes the rate by no more than these factors."""
 NEAR = 0.05
-"""A share this close below the one that is wanted needs no other rate: runs with one rate compare better."""
+"""The rate is kept if the CPU share is at most this below the wanted share: equal rates compare better."""
 REFUSED = 0.9
-"""After a trial that was too fast the rate is at most this part of that trial's, to the end of the run."""
+"""After a trial that was too fast, the rate stays at or below this share of the trial's rate."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """The rate of payload, bit/s: at most ``most_bps``, and such that no endpoint's share exceeds ``share``.
+    """The rate of payload, as high as possible if no endpoint may use more than ``share`` of a CPU.
 
-    ``share`` is of one CPU, running and waiting, from 0 to 1. ``bps`` is the rate from now on.
+    ``share`` is from 0 to 1 and includes the time of waiting for a CPU. ``most_bps`` is the highest rate, and
+    ``bps`` the rate from now on, in bit/s.
     """
 
     most_bps: int
@@ -51,9 +52,9 @@ class Pace:
         self._least_bps = round(LEAST_SHARE * self.most_bps)
 
     def look(self, made_bps: int, share: float) -> bool:
-        """Set the rate by a part of the warm-up; return True if the rate was right before.
+        """Set the rate after a part of the warm-up; return True if the rate before was right.
 
-        ``made_bps`` is the rate that was sent: a saturated sender falls short of the rate that it is given.
+        ``made_bps`` is the rate that was sent. A sender that is too busy does not reach the given rate.
         """
         if share <= self.share and made_bps >= 0.9 * self.bps:
             return True
@@ -61,7 +62,7 @@ class Pace:
         return False
 
     def after(self, load: Load) -> bool:
-        """Set the rate after a trial of this load; return True if the trial was not too fast."""
+        """Set the rate after a trial with this load; return True if the trial was not too fast."""
         if too_fast(load):
             self.most_bps = round(REFUSED * self.bps)
         factor = 1.0
@@ -76,14 +77,14 @@ class Pace:
 
 
 DRAIN_TIMEOUT_S = 10.0
-# The warm-up looks at so much of the stream until the rate is right, but no more often than this.
+# The warm-up measures the rate for LOOK_NS and adapts it until it is right, at most LOOKS times.
 LOOKS, LOOK_NS = 3, 150_000_000
-# An agent makes a turn at least every BEAT_NS, and reports times between two turns that are above GAP_NS.
+# An agent runs at least every BEAT_NS. It reports the times between two turns that are longer than GAP_NS.
 BEAT_NS, GAP_NS = 200_000, 500_000
 
 
 class SprayDriver:
-    """Two agents and the stream between them."""
+    """The driver of a spray: two agents and the stream between them."""
 
     processes = 2
     next_ns: int | None = None
@@ -124,11 +125,11 @@ class SprayDriver:
         return self._agents.by_host[self._setting.placement.hosts[1]]
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that changes nothing: agents leave room on their CPUs."""
+        """Return a context without effect, because agents leave some time of their CPUs unused."""
         return contextlib.nullcontext()
 
     def _connect(self) -> None:
-        """Open both NICs, have the two queue pairs exchange their attributes, and prepare the stream."""
+        """Open both NICs, exchange the attributes of their queue pairs, and prepare the stream."""
         workload, seed = self._workload, self._setting.seed
         config = transport_config(self._setting, nic_options(workload))
         hosts = [self._sender.host, self._receiver.host]
@@ -151,9 +152,9 @@ class SprayDriver:
         self._refused = sorted({opened["refused"] for opened in streams.opened.values() if opened["refused"]})
 
     def start(self) -> int:
-        """Begin, warm up, and settle on a rate; return the time then."""
+        """Start the stream, warm up, and find a rate; return the time after that, ns."""
         self._sender.call("start")
-        self.beats()  # from now on the agents beat
+        self.beats()  # from now on the agents record their gaps
         sleep(self._setting.scenario.live_warmup_ns)
         for _ in range(LOOKS if self._workload.busy else 0):
             before = self._snapshot()
@@ -170,7 +171,7 @@ class SprayDriver:
         return take_snapshot(self.pids, beats=self.beats())
 
     def _note(self, load: Load, part: str) -> None:
-        """Record the endpoints' load at a rate."""
+        """Record the endpoints' load at the present rate."""
         self._looks.append(
             {
                 "part": part,
@@ -188,7 +189,7 @@ class SprayDriver:
         return bool(self._workload.busy)
 
     def beats(self) -> Beats | None:
-        """Return the agents' reports; None while one of them has a question to answer first."""
+        """Return the agents' reports; None while an agent must first answer an older request."""
         if self._agents.waiting:
             return None
         both = {"sender": self._sender, "receiver": self._receiver}
@@ -199,8 +200,7 @@ class SprayDriver:
 
     @property
     def _first(self) -> bool:
-        """Return True if other programs cannot take a CPU from the endpoints, nor from the forwarding
-        processes."""
+        """Return True if other programs cannot take a CPU from the endpoints or the forwarding processes."""
         return not self._refused and capabilities_of(self._setting.running.target_name).forwards_in_kernel
 
     def adapt(self, load: Load) -> bool:
@@ -216,15 +216,15 @@ class SprayDriver:
         return right
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return both agents: an agent's end is noticed as well."""
+        """Return both agents, so that the end of an agent is noticed, too."""
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take answers. Raise AgentError if an agent has ended."""
+        """Receive the agents' answers. Raise AgentError if an agent has ended."""
         self._agents.receive(ready)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing: agents work by themselves."""
+        """Do nothing, because agents need no calls."""
 
     def change_profile(self, host: str, request: dict[str, Any]) -> Mapping[str, Any]:
         """Send a host's NIC a request about its profiles, and return the answer."""
@@ -232,27 +232,27 @@ class SprayDriver:
         return answer
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender considers no path broken, at most ``timeout_s``."""
+        """Begin to wait until the sender has no path marked as broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property
     def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
+        """Return whether all paths are in use again; None while `ask_restored` still waits."""
         return self._agents.restored
 
     def stop(self) -> None:
-        """Send no more, and wait until all sent packets have arrived."""
+        """Stop sending, and wait until all sent packets have arrived."""
         self._sender.call("stop")
         self._sender.call("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
         self._states = self._sender.call("status"), self._receiver.call("status")
 
     @property
     def _usual_bps(self) -> int:
-        """Return the median rate of the trials; without trials the rate that was settled on."""
+        """Return the median rate of the trials; without trials, the rate that the warm-up found."""
         return round(median(self._rates_bps or [self._pace.bps]))
 
     def collect(self) -> Collected:
-        """Return what came out."""
+        """Return the results and counters."""
         assert self._states is not None, "stop comes first"
         sender, receiver = self._states
         problem, failure = verdict(sender, receiver)
@@ -275,7 +275,7 @@ class SprayDriver:
 
 
 def nic_options(workload: Spray) -> dict[str, Any]:
-    """Return the workload's options of the two NICs."""
+    """Return the options of both NICs that the workload sets."""
     options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
     if workload.burst:
         burst_bytes = workload.burst * workload.payload_bytes
@@ -288,7 +288,7 @@ def nic_options(workload: Spray) -> dict[str, Any]:
 
 
 def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return an error in the data, and why the stream did not come to its end; None without one."""
+    """Return an error in the data or None, and the reason why the stream failed or None."""
     if receiver["problem"] is not None:
         return str(receiver["problem"]), None
     if sender["failed"] is not None:
@@ -299,7 +299,7 @@ def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str
 
 
 def stream_details(workload: Spray, rate_bps: int) -> dict[str, Any]:
-    """Return the sent traffic, for the result: ``rate_bps`` is of payload."""
+    """Return a description of the sent traffic for the result. ``rate_bps`` counts payload only."""
     return {
         "rate_bps": rate_bps,
         "packets_per_s": round(rate_bps / 8 / workload.payload_bytes),
