@@ -1,5 +1,6 @@
 """Experiments: scenarios, the recorder, the analysis and the report.
 
-In order: a Scenario describes the run, the Recorder captures during it, `report.examine` reads captures and
-logs into Trials, and `result`, `table` and `plots` present them to tools and to people.
+`spec` has the description of a run, and `live` and `virtual` perform the run. `measure` computes times and
+metrics from captures and logs. `judging` and `figures` compare them with claims, and `report` writes result
+files and pages.
 """

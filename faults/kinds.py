@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The time at which a change took effect: between two times of CLOCK_MONOTONIC, and who read them."""
+    """When a change took effect: between two times of CLOCK_MONOTONIC, which ``stamped_by`` read."""
 
     t_before_ns: int
     t_after_ns: int
@@ -129,7 +129,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How often random faults have a kind, relative to other kinds, and the ratios to choose from."""
+    """For random faults: how often this kind is chosen, relative to other kinds, and possible ratios."""
 
     weight: int
     ratios: tuple[float, ...] = ()
@@ -364,7 +364,7 @@ KINDS = {name: kind for name, kind in ALL_KINDS.items() if not kind.lossless_onl
 
 
 def kind_named(name: str) -> Kind:
-    """Return the kind with this name. Raise InputError if there is none."""
+    """Return the kind with this name. Raise InputError if no kind has this name."""
     if name not in ALL_KINDS:
         raise InputError(f"no fault kind '{name}': choose {', '.join(ALL_KINDS)}")
     return ALL_KINDS[name]

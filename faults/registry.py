@@ -136,7 +136,7 @@ class Faults:
         return moment
 
     def undo(self, where: str) -> Moment:
-        """Undo the fault at a place and return when it was restored. A dead switch is programmed by then.
+        """Undo the fault at a place; return when the place was restored and its switches were programmed.
 
         Raise InputError if the place has no fault.
         """

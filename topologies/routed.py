@@ -80,7 +80,7 @@ class Router:
 
 
 def plan(fabric: Fabric) -> tuple[Router, ...]:
-    """Return the routers of a fabric. T1s of a plane have the same AS number. T0s have different ones."""
+    """Return the routers of a fabric. All T1s of a plane share an AS number. Each T0 has its own number."""
     addresses = {link.name: _addresses(number) for number, link in enumerate(_fabric_links(fabric))}
     return tuple(_router(fabric, switch, addresses) for switch in fabric.switches)
 

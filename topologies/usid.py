@@ -5,8 +5,8 @@ A uSID has 16 bits: the plane, the role of the node that it names, and the node'
     15      12 11   10 9              0
     |  plane  |  role |     index      |
 
-So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and its
-uplink bits into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3, Fig. 3).
+So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and the
+EV's uplink bits into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3, Fig. 3).
 
 In a fabric of up to 1,024 hosts, a NIC's index is the NIC's number in the fabric. In a larger fabric, the
 index is the NIC's number in the rack. This is enough, because only the rack's T0 reads a NIC's index (like a

@@ -28,15 +28,16 @@ FIG16_LOSSES = ("", "-0.1%", "-1%")
 
 
 def judge_fig16(result: Result) -> Verdict:
-    """Check the share of its bandwidth that MRC keeps under loss, and its lead over RoCEv2."""
+    """Check MRC's bandwidth under loss, relative to its bandwidth without loss, and its lead over RoCEv2."""
     return all_hold(judge_losses(result, FIG16_LARGEST), FIG16_SCALE)
 
 
 def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list[Check]:
-    """Return the checks of figure 16 or 17; ``paper`` has the paper's values at its largest size.
+    """Return the checks of figure 16 or 17; ``paper`` has the paper's values at the largest message size.
 
-    At the largest size, MRC must keep the paper's share of its loss-free bandwidth, and lead RoCEv2 by the
-    paper's factor. At smaller sizes, any lead is enough, because the paper's leads are larger there.
+    At the largest size, MRC must keep the same share of its loss-free bandwidth as in the paper, and lead
+    RoCEv2 by the paper's factor. At smaller sizes, any lead is enough, because the paper's leads are larger
+    there.
     """
     sizes = sizes_of(result, "mrc", "time_us")
     if not sizes:

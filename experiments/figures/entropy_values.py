@@ -218,7 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return by repetition the factor by which the measured links' rate grows when the second flow begins."""
+    """Return each repetition's growth factor of the measured links' rate when the second flow begins."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):

@@ -1,4 +1,4 @@
-"""Judges of incasts (figures 18, 21, 22) and lossless links. A victim is a flow to another receiver."""
+"""Judges of incasts (figures 18, 21, 22) and lossless links. A victim is a flow outside the incast."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def judge_fig18(result: Result) -> Verdict:
 def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[Check]:
     """Check the rate of MRC's victim (the last flow), its lead over victims of ``others``, and fairness.
 
-    ``others`` gives the paper's rate of each victim. Under PFC, a victim with one queue pair may share links
-    with the incast or not: a hash decides. In the paper it shares links. So repetitions without
+    ``others`` gives the paper's rate of each victim. Under PFC, a hash decides whether a victim with one
+    queue pair shares links with the incast. In the paper, the victim shares links. So repetitions without
     shared links are skipped.
     """
     found = flows(result, mrc)

@@ -28,7 +28,7 @@ FIG09B_DIP_SOURCE = "paper: dips of less than 1 s (figure 9a), with 12 s from on
 
 
 def judge_fig09b(result: Result) -> Verdict:
-    """Check for half of the rate during the fault, the full rate after it, and short dips."""
+    """Check that the rate is half during the fault and full after it, and that the dips are short."""
     return all_hold(
         [judge_full(result, "mrc", 1535, 1600), *judge_levels(result, "mrc", FIG09B_DIP, FIG09B_DIP_SOURCE)]
     )

@@ -1,4 +1,4 @@
-"""Judges of the recovery from silent faults: MRC in tens of us, routing in seconds, and programs."""
+"""Judges of the recovery from silent faults, by MRC (tens of us) and by routing (seconds)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ METRIC = "recovered_since_loss_us"
 
 
 def judge_headline(result: Result) -> Verdict:
-    """Check that MRC bypasses faults in time, that routing with hold timers takes seconds, and MRC's lead.
+    """Check that MRC bypasses faults in time and sooner than routing, which takes seconds with hold timers.
 
     Medians are over the faults that lost packets. The limits for routing follow from the paper's times, not
     from the timers that the scenario sets.

@@ -17,7 +17,7 @@ from mrclab.experiments.result.statistics import MIN_FOR_INTERVAL, Interval
 
 TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
 MOST_TIMES = 100.0
-"""The largest factor that a check gives. It means that the measured value is almost equal to the limit."""
+"""The largest factor that a check gives, for a measured value that almost equals the limit."""
 
 
 def at_least(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
@@ -73,8 +73,8 @@ def present(asked: str, count: int, source: str) -> Check:
 def like_control(asked: str, ratio: Interval | None, limit: float, source: str) -> Check:
     """Check that a value is at most ``limit`` times the control's value.
 
-    If the control's value is more than ``limit`` times this value, something disturbed the control. Then the
-    criterion is "not shown".
+    If the control's value is more than ``limit`` times the checked value, something disturbed the control.
+    Then the criterion is "not shown".
     """
     check = at_most(asked, ratio, limit, source)
     if ratio is not None and ratio.high < 1 / limit:
@@ -94,7 +94,7 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return the check. It is "not shown" if it fails and ``control`` (without faults) also fails."""
+    """Return ``check``, but as "not shown" if ``check`` and ``control`` (without faults) both fail."""
     if check.holds is not False or control.holds is True:
         return check
     return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)
@@ -125,7 +125,7 @@ def _check(
 def _decided_by(found: Interval, limits: Sequence[float]) -> float:
     """Return the factor by which the number of values must grow so that no limit lies inside the interval.
 
-    The width shrinks with the square root of the number of values.
+    The interval's width shrinks with the square root of the number of values.
     """
     most = 1.0
     for limit in limits:

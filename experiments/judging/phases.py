@@ -20,7 +20,7 @@ from mrclab.experiments.judging.verdict import Check
 SAME_CHANGE = 0.02
 """Faults that begin or end closer together than this share of the measurement count as one change."""
 LEVEL_MARGIN = 0.01
-"""The margin of a level, as a share of the fault-free rate. The paper's figures can be read to about 1 %."""
+"""The allowed error of a level (a phase's rate), as a share of the fault-free rate."""
 LEVEL_SOURCE = "paths left in the topology (paper: its steps are k/n to 1 % of the whole)"
 PAPER_PAYLOAD_SHARE = 392 / 400
 """The largest payload rate of a flow in the paper (figure 20), as a share of its NIC's rate."""

@@ -37,7 +37,7 @@ BYPASS_SOURCE = (
 
 
 def fabric_of(result: Result, transport: str) -> Fabric:
-    """Return the fabric that a transport ran on: the scenario's, or its version with one plane."""
+    """Return the fabric of a transport: the scenario's fabric, or that fabric with only one plane."""
     parameters = result["parameters"]
     asked, where = parameters["topology"], parameters.get("topology_where")
     if isinstance(asked, dict):
@@ -90,10 +90,9 @@ def packets_a_second(fabric: Fabric, mbps: float) -> float:
 
 
 def rtt_us(result: Result, transport: str) -> float:
-    """Return the round-trip time before the faults or in the idle network, us: the shorter time.
+    """Return the shorter round-trip time, us: measured before the faults, or computed for the idle network.
 
-    The idle network's round-trip time is computed. Limits are multiples of the round-trip time, so queues of
-    the run must not make it longer.
+    Limits are multiples of this time, so queues during the run must not make it longer.
     """
     found = [t["rtt_us"] for t in trials_of(result, transport) if t.get("rtt_us")]
     idle_us = idle_network_rtt_us(result, transport)
@@ -119,8 +118,8 @@ def capacity_mbps(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> 
     """Return the possible rate between two NICs, Mbit/s, if the places ``broken`` have failed.
 
     The rate of a plane is limited by the two NICs' ports and by the working paths. A plane without a working
-    path is not used. The sender gives all other planes equal shares, so each gets the rate of the slowest
-    plane (paper, section 4).
+    path is not used. The sender gives all other planes equal shares, so each plane gets the rate of the
+    slowest plane (paper, section 4).
     """
     faults = [FaultRecord("blackhole", where, 0, 0) for where in broken]
     planes: dict[int, list[Path]] = {}

@@ -24,7 +24,7 @@ KINDS = (
     *("all-reduce", "all-gather", "all-to-all", "training"),
 )
 SHARE, AIM = 0.85, 0.75
-"""SHARE: ranks may use this share of a CPU. AIM: if they use more, they are slowed down to this share."""
+"""Shares of a CPU. Ranks may use SHARE. If ranks use more than SHARE, they are slowed down to AIM."""
 LEAST_STEP = 1.2
 """The smallest factor by which the experiment is slowed down in one step."""
 LONGEST_NS = 1_500_000_000
@@ -117,7 +117,7 @@ def rehearsal(scenario: Scenario) -> Scenario:
 
 
 def _rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:
-    """Return the share of the fullest CPU that ranks used, and True if the ranks were too slow."""
+    """Run a rehearsal. Return the largest share of a CPU that ranks used, and True if ranks were too slow."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=out) as place:
         run_scenario(rehearsal(scenario), Path(place), outcome, say=lambda _: None, step=lambda _: None)

@@ -51,10 +51,11 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return the changes in one line, or an empty tuple if there are none.
+        """Return the changes that the experiment did not make, as one line; empty if there are none.
 
         ``kinds`` are the kinds of all faults so far. A fault in a fault table changes no queues, links or
-        routes. Other kinds of faults change them, so after such a fault this method returns an empty tuple.
+        routes. Other kinds change queues, links or routes, so after such a fault this method returns an empty
+        tuple.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()
@@ -142,7 +143,7 @@ class SwitchDeaths:
         self.revive_ns = at_ns
 
     def revive(self, clock: Callable[[], int]) -> Iterator[tuple[str, Death, Moment]]:
-        """Start the ended switches again and program them. Yield each with the time at which it was ready."""
+        """Start the ended switches again and program them. Yield each switch and when it was ready."""
         assert self._lab is not None
         while self._reviving:
             death = self._reviving.pop(0)

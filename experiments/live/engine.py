@@ -38,8 +38,8 @@ Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
 """How long a transport's process may take to end: to measure its evidence and to remove its fabric."""
 AGAIN_SHARE = 3
-"""At most one repetition in this number is made again, if other programs used the CPUs, or if a process was
-stopped or did not start. This limits the length of a run."""
+"""Of this number of repetitions, at most one is made again. This limits the length of a run. A repetition is
+made again if other programs used the CPUs, or if a process was stopped or did not start."""
 
 
 class SessionError(MrclabError, RuntimeError):

@@ -103,7 +103,7 @@ class Attempts:
         self._spent()
 
 
-# Faults that are due when the measurement starts are made this time before its start.
+# Faults that are due at the start of the measurement are made this much earlier.
 FIRST_FAULTS_NS = 100_000_000
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {
@@ -263,7 +263,8 @@ class RepetitionRunner:
         """Return the captures to make: at every host of the workload, if faults are measured or on request.
 
         If the kernel forwards frames, the captures are taps, else tcpdump. A control (a transport without the
-        faults) is captured, too, because captures cost CPU time.
+        faults) is captured, too, so that its captures cost the same CPU time as those of the transports with
+        faults.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:

@@ -131,7 +131,7 @@ def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
 
     A row has the time since the measurement's start (us), rank, queue pair and EV, and for ``replaced`` the
     new EV. Trimmed packets are not in ``lost``, because a trim is a sign of congestion. ``skipped`` has only
-    a count for each EV, because there are many marks.
+    a count for each EV, because EVs are skipped often.
     """
     rows: dict[str, list[Row]] = {kind: [] for kind in (*KINDS, "skipped")}
     for rank, sample in enumerate(e.samples):

@@ -21,7 +21,7 @@ Sample = Mapping[str, npt.NDArray[np.int64]]
 
 
 class RouteChange(NamedTuple):
-    """A change of routes: when it was decided, and when the last switch concerned had it (monotonic ns)."""
+    """A change of routes: when it was decided, and when the last switch had made it (monotonic ns)."""
 
     noticed_ns: int
     done_ns: int
@@ -104,7 +104,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
     """Notes for the reader of the report."""
     failures: tuple[str, ...] = ()
-    """Problems that the run itself found. They make its figures invalid."""
+    """Problems that the run itself found. They make the figures of the run invalid."""
     data: str | None = None
     """The repetition's directory, relative to the directory of the result."""
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class FaultRecord:
 
     @property
     def middle_ns(self) -> int:
-        """The middle of the time in which the fault was made. It is time 0 for all times of the fault."""
+        """The middle of the time in which the fault was made. A fault's times count from this middle."""
         return (self.t_before_ns + self.t_after_ns) // 2
 
     @property

@@ -44,10 +44,10 @@ class Gap:
 class Beats:
     """Reports of the endpoints about themselves.
 
-    ``packets`` is the number of data packets sent so far. ``gaps`` and ``retired_ns``, the times at which EVs
-    were retired, are those since the last report. ``first`` is true if the endpoints have priority over all
-    ordinary processes, so that other programs cannot take a CPU from them. If processes share CPUs, ``cpus``
-    has the CPU of each process. Then the work of all processes on a CPU counts.
+    ``packets`` is the number of data packets sent so far. ``gaps`` has the gaps since the last report, and
+    ``retired_ns`` the times since then at which EVs were retired. ``first`` is true if the endpoints have
+    priority over all ordinary processes, so that other programs cannot take a CPU from them. If processes
+    share CPUs, ``cpus`` has the CPU of each process. Then the work of all processes on a CPU counts.
     """
 
     packets: int
@@ -157,8 +157,8 @@ GAP_SHARE = 0.1  # a gap longer than this share of the recovery time moves the m
 # without a retirement, after the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
-# Packets that waited in a gap are late after it. So a gap counts until AFTERMATH times its length after its
-# end.
+# Packets that wait during a gap are sent or read late, even after the gap's end. So the times of a trial may
+# be disturbed until AFTERMATH times the gap's length after the gap's end.
 AFTERMATH = 2
 INJECTOR = "the process that makes faults"
 
@@ -167,18 +167,19 @@ INJECTOR = "the process that makes faults"
 class Load:
     """The load between two snapshots, as shares from 0 to 1 (None if unknown).
 
-    ``wait`` is of the thread that waited most: the share of waiting in the time in which it ran or waited.
-    ``worst_thread`` is its process, and ``wait_ns`` its waiting time. ``pressure`` is the share of the time
-    in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which the
-    busiest thread of a switch process, ``busiest_switch``, ran or waited. ``stopped`` is the process that was
-    stopped for the longest time, ``stopped_ns``, in which this may have changed the measured times.
+    ``wait`` is the share of waiting in the time in which a thread ran or waited, for the thread that waited
+    most. ``worst_thread`` is the process of that thread, and ``wait_ns`` the thread's waiting time.
+    ``pressure`` is the share of the time in which some task of the machine waited for a CPU. ``demand`` is
+    the share of the time in which the busiest thread of a switch process, ``busiest_switch``, ran or waited.
+    ``stopped`` is the process with the longest stop that may have changed the measured times, and
+    ``stopped_ns`` is the length of this stop.
 
     Only endpoints with beats have the other fields. ``share`` is the share of the time in which the busiest
-    thread of an endpoint, ``busiest``, ran or waited. If endpoints share CPUs, it is the share in which the
-    fullest CPU ran them. ``packets`` is the number of data packets sent, ``cost_ns`` the CPU time per packet
-    of each endpoint. ``cost`` is the largest ratio of this time to the time in earlier trials, for the
-    endpoint ``dearest``. ``gaps`` are the longest times between two turns of an endpoint. For ``first`` and
-    ``retired_ns`` see `Beats`.
+    thread of an endpoint, ``busiest``, ran or waited. If endpoints share CPUs, ``share`` is the share of the
+    time in which the busiest CPU ran endpoints. ``packets`` is the number of data packets sent, ``cost_ns``
+    the CPU time per packet of each endpoint. ``cost`` is the largest ratio of this time to the time in
+    earlier trials, for the endpoint ``dearest``. ``gaps`` are the longest times between two turns of an
+    endpoint. For ``first`` and ``retired_ns`` see `Beats`.
     """
 
     duration_ns: int
@@ -356,8 +357,8 @@ def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) ->
     """Return the load of a trial. Its ``stopped_ns`` is the longest gap that may have changed the times.
 
     ``recovered_ns`` is the time from the fault to the recovery. If it is unknown, the recovery is assumed to
-    end a little after the last EV was retired. The fault was made at an unknown time between its two times.
-    So if the endpoints have priority, the time between these two counts as a gap, too.
+    end a little after the last EV was retired. A fault has two times, before and after it was made. So if the
+    endpoints have priority, the time between these two counts as a gap, too.
     """
     gaps = [*load.gaps]
     if load.first:

@@ -415,7 +415,7 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' completions with begin <= t < end, Mbit/s; None for too few."""
+    """Return the goodput by receivers' completions at begin <= t < end, Mbit/s; None if they are too few."""
     events = [event for log in logs.values() for event in log.between("ReceiveCompleted", begin_ns, end_ns)]
     marks = [(event.t_ns, event.int_field("length_bytes") or 0) for event in events]
     return _rate_mbps(marks)

@@ -165,7 +165,7 @@ def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
 
 
 def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
-    """Return the EVs used in a trial: packets in each bin and path, times of retirement, and cut paths."""
+    """Return the EVs used in a trial: packets in each bin and path, times of retirement, and broken paths."""
     paths, zero = trace.paths, scene.fault.middle_ns
     order = sorted(range(len(paths)), key=lambda index: paths[index].ev)
     row_of = np.empty(len(paths), np.int64)
@@ -243,7 +243,7 @@ def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
 
 
 def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
-    """Return a curve of at most some hundred points. Most of them are in the tail."""
+    """Return a curve of at most some hundred points. Most of the points are in the tail."""
     if len(x) > _POINTS:
         # Choose points at even distances of log(share): the tail has few points, and they matter most.
         wanted = np.geomspace(1, share[-1], _POINTS)
@@ -271,7 +271,7 @@ def reorder_extents(trace: Trace) -> IntArray:
 
 
 def delivery_times_ns(trace: Trace) -> tuple[IntArray, IntArray]:
-    """Return the time from each packet's first transmission until it first arrived whole, with repairs.
+    """Return how long each packet took from its first transmission until a whole copy arrived.
 
     Two arrays of the same shape are returned: send times and durations. Lost packets are left out.
     """

@@ -2,7 +2,8 @@
 
 Captures use CLOCK_REALTIME, everything else CLOCK_MONOTONIC. On Linux both clocks run at the same rate, so
 their difference is constant unless the clock is set. The difference is measured at the start and the end of a
-run, and between trials. In between, it is interpolated; a change counts as an error.
+run, and between trials. Between two measurements, the difference is interpolated, and its change counts as an
+error.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class ClockMap:
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """Return the largest error of a conversion near this time, with any change of the offset."""
+        """Return the largest error of a conversion near this time, including any change of the offset."""
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1
         )

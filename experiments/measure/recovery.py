@@ -9,11 +9,11 @@ All times are counted from the middle of the fault's interval:
 * recovered: when the last byte that was lost to the fault has arrived, and a sender has detected the fault.
 
 A transmission was lost to the fault if it left the sender's NIC on a path that the fault breaks and did not
-arrive at the receiver. It was sent from shortly before the fault until the repair. Without a segment list,
-packets do not show their path, but all packets of a flow (queue pair, connection) take one path. If the fault
-drops every frame, the flow's unbroken series of losses was lost to it. The series ends with the first packet
-that arrives: the flow was then on another path, or has been rerouted. If a fault drops only a share, every
-loss counts.
+arrive at the receiver. Only transmissions from shortly before the fault until the repair count. Without a
+segment list, packets do not show their path, but all packets of a flow (queue pair, connection) take one
+path. If the fault drops every frame, all losses in the flow's unbroken series of losses count. The series
+ends with the first packet that arrives: the flow was then on another path, or has been rerouted. If a fault
+drops only a share, every loss counts.
 
 If nothing was lost to a fault, it was not felt, and has no times. A fault may drop only acknowledgements, on
 the way back. No data is lost then, but the sender may send nothing for some time. The trial reports such a
@@ -36,7 +36,7 @@ from mrclab.experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 CAPTURE_STAMP_NS = 1_000
 # The largest error of an event's time: an endpoint reads the clock once per wake-up, before the event.
 EVENT_STAMP_NS = 1_000
-# The longest time of a packet between software hosts. A packet sent earlier before a fault was not in flight.
+# The longest time of a packet between software hosts. Packets sent this long before a fault have arrived.
 IN_FLIGHT_NS = 20_000_000
 # If a sender sends nothing on a path for this number of normal intervals, it does not use the path any more.
 SILENT_INTERVALS = 5.0

@@ -99,8 +99,8 @@ class Repetition:
 
     ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has the trials in
     which the machine did not keep up. ``problem`` is an error in the data, ``failure`` the reason if the
-    repetition failed, ``interrupted`` the reason if the run was ended during it. ``set_aside`` has the
-    ``metrics`` of an earlier attempt, and the ``reasons`` why they do not count.
+    repetition failed, ``interrupted`` the reason if the run was ended during the repetition. ``set_aside``
+    has the ``metrics`` of an earlier attempt, and the ``reasons`` why these metrics do not count.
     """
 
     number: int

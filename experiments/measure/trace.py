@@ -2,8 +2,8 @@
 
 Both captures use the same machine's clock. PSNs have 24 bits and wrap (TCP's sequence numbers have 32 bits).
 So this module unwraps them: the numbers that a queue pair (connection) sent become one sequence in order of
-time. An arrived number is unwrapped relative to the last number sent before it, so it means the same at both
-ends.
+time. An arrived number is unwrapped relative to the last number sent before it, so equal numbers at both ends
+mean the same packet.
 
 Frames are captured before the ICRC is checked. So a capture contains packets in which a link flipped a bit.
 If the PSN is wrong, the packet matches no transmission and does not count as an arrival.
@@ -35,7 +35,7 @@ class Transmissions:
     """Data packets that the sender's NIC sent, in order of time; all arrays have shape (n,).
 
     * ``t_ns``: monotonic ns; ``flow``: the queue pair; ``psn``: unwrapped; ``payload``: bytes.
-    * ``path``: the index into the trace's paths, by the outer destination; -1 if no path has it.
+    * ``path``: the index into the trace's paths, by the outer destination; -1 for an unknown destination.
     * ``arrived_ns``: when this transmission arrived whole at the receiver; ``NEVER`` if it did not.
     * ``trimmed``: the transmission arrived without its payload.
     * ``first_ns``: when the first whole copy of the PSN arrived.
@@ -243,10 +243,11 @@ def match(
 ) -> tuple[Transmissions, Arrivals]:
     """Match each arrival with its transmission, which shows what became of every transmission.
 
-    An arrival belongs to the latest earlier transmission with its key that has no arrival yet. If all such
-    transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest. If
-    there is no such transmission, the packet was damaged on the way. ``trimmed`` has a row for each arrival.
-    A pair has a column for transmissions and one for arrivals. All other columns are for transmissions.
+    An arrival belongs to the latest earlier transmission with the same key and without an arrival. If all
+    such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest
+    transmission. If there is no such transmission, the packet was damaged on the way. ``trimmed`` has a row
+    for each arrival. A pair has a column for transmissions and one for arrivals. All other columns are for
+    transmissions.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)

@@ -182,7 +182,7 @@ def checks(scene: Scene, elsewhere: int) -> tuple[Check, ...]:
 
 
 def _check_effective(scene: Scene) -> Check:
-    """Check that no packet sent after the cut arrived before the repair; otherwise the cut had no effect."""
+    """Check that no packet sent onto the broken link during the fault arrived before the repair."""
     slipped = count = 0
     for trace in scene.traces:
         during = within(trace.sent.t_ns, scene.fault.t_after_ns, scene.span.repair_before)

@@ -1,8 +1,8 @@
-"""Validity of a run: could the endpoints work in time? Rules for the load, and standstills.
+"""Validity of a run: did the endpoints get enough CPU time? Rules for the load, and standstills.
 
 The rules apply to the processes on which a figure depends: their share of a CPU, how long they waited or were
 stopped, and their CPU time per packet. CPU use by other programs matters only if they can take a CPU from the
-endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise it is a note.
+endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
 A standstill is a time in which no data frame was sent or received, for at least five times the normal gap and
 at least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half
@@ -89,7 +89,8 @@ def _usual_ns(gaps: IntArray) -> int:
     return int(ordered[int(np.searchsorted(held, held[-1] / 2))])
 
 
-# If a trial exceeds one of these limits, waiting for a CPU is part of its times, so they are not valid.
+# If a trial exceeds one of these limits, waiting for a CPU is part of the trial's times, so these times are
+# not valid.
 # MAX_SHARE: the share of the time in which an endpoint runs or waits for a CPU. Near 1, the kernel stops the
 # endpoint for 50 ms in each second.
 MAX_SHARE = 0.92
@@ -108,7 +109,7 @@ MAX_THROTTLED = 0.0  # us; a cgroup's quota stops processes for tens of millisec
 
 @dataclass(frozen=True)
 class Validity:
-    """The verdict on a run. The run is valid if it has no ``reasons``. ``loads`` has one for each trial."""
+    """The verdict on a run, which is valid without ``reasons``. ``loads`` has a load for each trial."""
 
     reasons: tuple[str, ...]
     loads: tuple[Load, ...] = ()

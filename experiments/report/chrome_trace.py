@@ -37,7 +37,7 @@ class _Tracks:
         self._threads: dict[tuple[int, str], int] = {}
 
     def place(self, process: str, thread: str) -> dict[str, int]:
-        """Return the numbers of a track, its process and its thread. New names get new numbers."""
+        """Return the numbers of a track's process and thread. New names get new numbers."""
         pid = self._processes.get(process)
         if pid is None:
             pid = self._processes[process] = len(self._processes) + 1

@@ -17,7 +17,7 @@ from mrclab.experiments.result.statistics import Difference, difference
 from mrclab.linux.errors import InputError
 
 OF_TRIALS = ("rtt_us", "packets_per_s")
-"""Values of each trial that are compared, too, because the times of a fault depend on them."""
+"""Values of each trial that are compared, too, because a fault's times depend on these values."""
 LEGEND = (
     "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "
     "intervals by bootstrap, none of fewer than six values"

@@ -75,7 +75,7 @@ def share_retired(events: Mapping[str, Any], edges_us: Floats, routing: str) -> 
 
 
 def _spans(events: Mapping[str, Any]) -> dict[tuple[int, int, int], list[tuple[float, float]]]:
-    """Return for each (rank, queue pair, EV) the times in which it was out of use: (beginning, end) in us."""
+    """Return for each (rank, queue pair, EV) when the EV was out of use: (beginning, end) in us."""
     changes: list[tuple[float, bool, tuple[int, int, int]]] = []
     for kind in STATES:
         changes += [(row[0], kind == "retired", _key(row)) for row in events[kind]]
@@ -115,7 +115,7 @@ KINDS = {
 }
 """The kinds of events, and their names in the filter of the event browser."""
 TOGETHER_US = 1000.0
-"""If the time between two losses of one EV is at most this, us, they share a row."""
+"""If the time between two losses of one EV is at most this, us, the losses share a row."""
 MOST_ROWS = 400
 PICTURES = {
     "fault": ("recovery", "delivered", "training-loss"),

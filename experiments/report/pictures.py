@@ -95,7 +95,7 @@ _NAMES = {
 }
 _POINTS = 2000
 SHOWN_BIN_US = 20_000.0
-"""The width of the drawn bins, us. They are long enough to hide bursts and delays of the scheduler."""
+"""The width of the drawn bins, us. Bins of this width hide bursts and delays of the scheduler."""
 FEWEST_BINS = 100
 """The smallest number of drawn bins. In a short run, bins are therefore narrower."""
 

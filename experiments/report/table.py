@@ -45,7 +45,7 @@ LEGEND = (
 def render_result(result: Mapping[str, Any]) -> RenderableType:
     """Return the whole text: trials (of a single transport, if there are few), all metrics, and the verdict.
 
-    It fits a terminal of 80 columns.
+    The text fits a terminal of 80 columns.
     """
     parts: list[RenderableType] = [Text(title(result), style="italic")]
     if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
@@ -83,7 +83,7 @@ def faults_text(result: Mapping[str, Any]) -> str:
 
 
 def asked_for(result: Mapping[str, Any]) -> int:
-    """Return the requested number of sequential faults of a run. It is 0 if the run has no such faults."""
+    """Return the requested number of sequential faults of a run. Return 0 if the run has no such faults."""
     asked = result["parameters"]
     try:
         each = sum(entry.get("trials") or 0 for entry in asked.get("faults") or ())
@@ -177,7 +177,7 @@ def _cells(row: Mapping[str, Any], scale: float) -> list[str]:
 
 
 def reasons(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each reason why felt faults lack a time. The line names the transports."""
+    """Return a line for each reason why faults with losses lack a time. The line names the transports."""
     found: dict[str, dict[str, list[str]]] = {}
     counts: dict[str, int] = {}
     for trial in result["trials"]:
@@ -201,7 +201,7 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times do not come from captures, with the rule for them."""
+    """Return a line for each transport whose times are not from captures: the rule that gives the times."""
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):

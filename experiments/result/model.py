@@ -57,7 +57,7 @@ class TrialCheck(Model):
 
 
 class Trial(Model):
-    """One fault in one repetition of one transport. ``felt`` is null if it is unknown."""
+    """One fault in one repetition of one transport. ``felt``: the fault lost packets (null: unknown)."""
 
     transport: str
     repetition: int
@@ -279,13 +279,13 @@ class Transport(Model):
 
 
 class ClaimCheck(Model):
-    """One condition of a claim. ``holds`` is null if the run does not show it. ``source``: paper, theory."""
+    """One condition of a claim. ``holds`` is null if the run has no answer. ``source``: paper or theory."""
 
     asked: str
     found: str
     holds: bool | None
     decided_by: float | None = None
-    """If the interval includes the limit: the factor by which the number of values must grow to decide it."""
+    """If the interval includes the limit: by which factor the number of values must grow for a decision."""
     source: str = ""
 
 

@@ -77,7 +77,7 @@ class World(Protocol):
 
     @property
     def deaths(self) -> SwitchWatch | None:
-        """Return the watch over switch processes; None if switches cannot end without a fault."""
+        """Return the object that notices switches that end without a fault; None in virtual time."""
 
     @property
     def pace(self) -> Pace | None:
@@ -95,14 +95,14 @@ class World(Protocol):
         """Return the present time of the world's clock."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait until ``until_ns``, or until something happens. If ``paths``, a trial waits for its paths."""
+        """Wait until ``until_ns`` or an event. If ``paths``, a trial waits until all paths are in use."""
 
     def act(self) -> None:
         """Perform the actions of the workload's processes that are due."""
 
 
 class _NoDeaths:
-    """A watch over switches that never end, for virtual time."""
+    """The `SwitchWatch` of virtual time, in which switches end only by faults."""
 
     reviving = False
 

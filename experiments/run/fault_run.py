@@ -82,14 +82,14 @@ class Deaths(Protocol):
 
 
 class SequenceSource:
-    """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait to settle.
+    """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait for ``settle``.
 
     If the machine did not keep up in a trial, the trial is made again after all others. There are at most as
     many second attempts as trials. The selection does not bias the results, because the disturbance does not
     depend on them. An immediate second attempt would often meet the same disturbance. ``say`` gets a message
     when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
-    If a path is retired in the time to settle, the wait for paths is repeated once before the next fault.
+    If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 
     ``pace`` adapts the rate after each trial. If ``pace`` needs rehearsals, the first trials do not count.
     Rehearsals end when the rate of a trial was right, at the latest after three.
@@ -124,7 +124,7 @@ class SequenceSource:
         self._state = "ready"
         self._made = 0
         self._settling_ns = 0
-        """When the last wait to settle began."""
+        """When the last wait for ``settle`` began."""
         self._between = False
         """True if a path was retired after the trial, so that the wait for paths is repeated."""
         self.marks = 0
@@ -321,7 +321,7 @@ class SwitchWatch(Deaths, Protocol):
         """Plan to start the switch again at the given time."""
 
     def revive(self, clock: Clock) -> Iterator[tuple[str, Death, Moment]]:
-        """Start the ended switches again. Yield each with the time at which it was ready."""
+        """Start the ended switches again. Yield each switch and when it was ready."""
 
 
 class FaultRun:

@@ -75,7 +75,7 @@ class LinkMeter:
 # The file with the counters of all interfaces in the thread's namespace. Netlink would be much slower.
 DEVICES = Path("/proc/thread-self/net/dev")
 _SENT_BYTES = 8
-"""Position of the sent bytes in an interface's numbers. The eight before count received traffic."""
+"""The index of the sent bytes in an interface's counters. The first eight counters are for received data."""
 
 
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:

@@ -250,7 +250,7 @@ class OneCollective(Graph):
 
 
 class Tenants(Graph):
-    """Several jobs on one fabric. All begin each step at the same time."""
+    """Several jobs on one fabric. All jobs begin each step at the same time."""
 
     kind: Literal["tenants"]
     jobs: Annotated[

@@ -70,7 +70,7 @@ def _copy(model: Model, times: float) -> Model:
 
 
 def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
-    """Return a transport's entry with slowed times and rates of its endpoints, also for default values."""
+    """Return a transport's entry with slowed times and rates of its endpoints, including default values."""
     entry = scenario.entries[name]
     transport = entry.transport(name)
     usual = _defaults(scenario, transport)

@@ -66,7 +66,7 @@ class TransportEntry(YamlModel):
         return self
 
     def transport(self, name: str) -> Transport:
-        """Return this entry's transport, called ``name``. Raise ValueError if the settings do not fit it."""
+        """Return this entry's transport, called ``name``. Raise ValueError if a setting does not fit."""
         base = find_transport(self.use or name)
         routing = self.routing or base.routing
         if routing not in base.core.routings:

@@ -51,7 +51,7 @@ LINK_BINS = 30
 """The bytes of links are counted in periods. The measurement has at least this number of periods."""
 LINKS_OF_A_PATH = 4
 HUGE_PAGES_FROM_HOSTS = 256
-"""Fabrics with fewer hosts have a state of a few tens of MB. Huge pages would cost more than they save."""
+"""The smallest fabric for huge pages. For fabrics with fewer hosts, they cost more than they save."""
 BUSIEST_PART = 10
 """The busiest link is determined in the last 1/10 of the warm-up."""
 
@@ -252,7 +252,7 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Run the clock until ``until_ns``. The workload stops it when all paths may be in use again."""
+        """Run the clock until ``until_ns``, or until the workload stops it: all paths may be in use again."""
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)

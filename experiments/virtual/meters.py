@@ -59,22 +59,22 @@ class PcapRecorder:
 
 
 def recording_of(captures: dict[str, PcapRecorder]) -> Recording:
-    """Return the recording in the form of a live run's: no packet was missed, and there is only one clock."""
+    """Return a recording like that of a live run. No packet was missed, and there is only one clock."""
     counts = {name: CaptureCounts(c.packets, c.packets, 0) for name, c in captures.items()}
     return Recording(counts, (OffsetSample(0, 0, 0),), ())
 
 
 MOST_ROWS = 400
-"""The most readings to keep. If there are more, every second one is removed and the period doubles."""
+"""The most readings to keep. If there are more, every second reading is removed and the period doubles."""
 MOST_PORTS = 64
-"""The number of ports to report: those with the longest queues."""
+"""The number of ports to report: the ports with the longest queues."""
 
 
 class QueueMeter:
     """Measure periodically how long a frame would wait at each port."""
 
     def __init__(self, network: Network, begin_ns: int, period_ns: int, *, wanted: bool) -> None:
-        """Begin the readings at ``begin_ns``. If they are not ``wanted``, there are no readings."""
+        """Begin the readings at ``begin_ns``. If not ``wanted``, take no readings."""
         self._ports = list(network.links.values()) if wanted else []
         self._period_ns = period_ns
         self._begin_ns = begin_ns

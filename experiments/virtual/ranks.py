@@ -51,7 +51,7 @@ class HostProgram:
         nic.programs.append(self)
 
     def take(self, event: Event) -> None:
-        """Give an event to its channel."""
+        """Pass an event to the channel to which it belongs."""
         self._settled = False
         self._context.hand_out((event,))
 
@@ -174,7 +174,7 @@ class VirtualRanks:
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because ranks do not report paths. So a trial waits only for its time to settle."""
+        """Return True, because ranks do not report paths. So a trial does not wait for them."""
         return True
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The spray workload in virtual time: a stream between two simulated NICs. Live, two agents send it."""
+"""The spray workload in virtual time: a stream between two simulated NICs, without agents."""
 
 from __future__ import annotations
 

@@ -40,10 +40,11 @@ from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 RING_BYTES = 64 << 20
 DRAIN_S = 0.1
 ETHERNET = 14
-# The lengths to which the program cuts a frame. It can copy constant lengths only, so it cuts a frame to the
-# longest length that fits. The largest length has room for a segment list of two SIDs and the headers up to
-# RETH and immediate, or for a whole SACK. A trimmed frame is kept whole, because its last bytes show the
-# trim. A trimmed frame may have an outer header and a timestamp.
+# The numbers of bytes that the program may copy of a frame. eBPF can copy only a constant number of bytes, so
+# the program copies the largest of these numbers that the frame has. The largest holds a segment list of two
+# SIDs and the headers up to RETH and immediate, or a whole SACK. A frame trimmed by a switch is copied whole,
+# because its last bytes show that it was trimmed. So the list has every length of a trimmed frame: with or
+# without outer header, with or without timestamp.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )

@@ -90,7 +90,7 @@ class Driver(Protocol):
         """Start the workload; return the time (perhaps later) at which the measurement begins, ns."""
 
     def descriptors(self) -> Collection[RemoteAgent | int]:
-        """Return processes that may send a message, or descriptors that become readable when one ends."""
+        """Return processes that may send a message, or descriptors that are readable when a process ends."""
 
     def receive(self, ready: Sequence[object]) -> None:
         """Receive the messages of the processes in ``ready``."""
@@ -167,14 +167,14 @@ class Agents:
 
     @property
     def waiting(self) -> bool:
-        """Return True while an agent has not answered yet. It takes no other request until then."""
+        """Return True while an agent has not answered yet. Until then, the agent takes no other request."""
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
         """Ask the agents of senders to answer when they have no path marked as broken.
 
-        If a switch ended and was started again, an agent may not have answered the previous request yet. Its
-        answer will be out of date, so the agent is asked again after this answer.
+        If a switch ended and was started again, an agent may not have answered the previous request yet. The
+        answer to that request will be out of date, so the agent is asked again after it.
         """
         self.restored, self._all_restored, self._timeout_s = None, True, timeout_s
         self._outdated = set(self._waiting)

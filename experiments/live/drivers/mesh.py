@@ -29,7 +29,7 @@ from mrclab.hosts.worker import AgentError, RemoteAgent
 SAMPLE_NS = 5_000_000_000
 SAY_S = 60
 STUCK_S = 180.0
-"""The mesh fails if a stream completes no message for so long. A busy machine can delay a stream."""
+"""The mesh fails if a stream completes no message for this time, s. A busy machine can delay a stream."""
 DRAIN_S = 120.0
 LOG_BYTES = 32 << 20
 """The number of bytes of each agent's event log that are kept."""
@@ -130,7 +130,7 @@ class MeshDriver(Steady):
         self.watched = [Watched(stream) for stream in mesh_streams(self._workload, hosts, setting.seed)]
         self.memory: dict[str, Memory] = {}
         self._drops: dict[str, Counter[str]] = {host: Counter() for host in hosts}
-        """For each host: frames that the NIC refused, mostly for a wrong ICRC, and those its socket lost."""
+        """For each host: the frames that the NIC refused (mostly for a wrong ICRC) or its socket lost."""
         self._problem: str | None = None
         self._started = 0.0
         self._duration_s = 0.0

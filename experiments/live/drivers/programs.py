@@ -191,7 +191,7 @@ class ProgramDriver(Steady):
         return program
 
     def _wait(self, done: Callable[[], bool], limit_ns: int, programs: Sequence[_Running]) -> bool:
-        """Wait until ``done``. Return False after ``limit_ns``, a failure, or if all ``programs`` ended."""
+        """Wait until ``done()``. Return False after ``limit_ns``, at a failure, or if all programs ended."""
         while not done():
             select.select([each.pidfd for each in programs if each.code is None], [], [], LOOK_S)
             for each in self._programs:
@@ -248,7 +248,7 @@ class ProgramDriver(Steady):
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because programs do not report paths. So a trial waits only for its time to settle."""
+        """Return True, because programs do not report paths. So a trial does not wait for them."""
         return True
 
     def stop(self) -> None:

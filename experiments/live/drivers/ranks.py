@@ -125,7 +125,7 @@ class RankDriver(Steady):
         return [process for number, process in enumerate(self._processes) if number not in self._ended]
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Receive the answers of processes whose ranks are done. Raise AgentError if a process has ended."""
+        """Receive the answers of ``ready``. Raise AgentError if a process ended without an answer."""
         for number, process in enumerate(self._processes):
             if number in self._ended or process not in ready:
                 continue
@@ -141,7 +141,7 @@ class RankDriver(Steady):
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because ranks do not report paths. So a trial waits only for its time to settle."""
+        """Return True, because ranks do not report paths. So a trial does not wait for them."""
         return True
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class RankDriver(Steady):
         )
 
     def _reference(self) -> Mapping[str, Any]:
-        """Return the digests of this training by one process; empty if stopped or not a training."""
+        """Return the digests of the same training in one process; empty for stopped ranks and other jobs."""
         if any("stopped" in answer for answer in self._ended.values()):
             return {}
         setting = self._setting
@@ -216,7 +216,7 @@ def start_timeout_s(placement: Placement) -> float:
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
-    """Receive the attributes that each rank's peers need, after the request to open, and send them on.
+    """After the request to open, receive each rank's attributes, and send them to the ranks that need them.
 
     Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
     """

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.1
 DOWN, UP = 0.75, 1.05
 """A trial changes the rate by no more than these factors."""
 NEAR = 0.05
-"""The rate is kept if the CPU share is at most this below the wanted share: equal rates compare better."""
+"""The rate is kept if the CPU share is between the wanted share minus this number and the wanted share."""
 REFUSED = 0.9
 """After a trial that was too fast, the rate stays at or below this share of the trial's rate."""
 
@@ -152,7 +152,7 @@ class SprayDriver:
         self._refused = sorted({opened["refused"] for opened in streams.opened.values() if opened["refused"]})
 
     def start(self) -> int:
-        """Start the stream, warm up, and find a rate; return the time after that, ns."""
+        """Start the stream, warm up, and find a rate. Return the time at which the rate is found, ns."""
         self._sender.call("start")
         self.beats()  # from now on the agents record their gaps
         sleep(self._setting.scenario.live_warmup_ns)

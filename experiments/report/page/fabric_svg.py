@@ -169,7 +169,7 @@ def _node(name: str, tier: str, at: tuple[float, float], width: float, marks: Ma
 
 
 CYCLE_S = 12.0
-"""The length of the replay's cycle, after which it begins again."""
+"""The length of the replay's cycle, after which the replay begins again."""
 _LEAST_SHARE = 0.004
 """The shortest time in which a dot moves, as a share of the cycle. A faster dot could not be seen."""
 
