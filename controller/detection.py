@@ -1,12 +1,13 @@
 """When a routing protocol notices a dead or a restored link: computed times, without a clock.
 
 Neighbours send each other hellos at a fixed interval. If no hello arrives for the hold time, the link counts
-as dead. BFD (RFC 5880: interval times detection multiplier) and BGP (RFC 4271: hold time, three keepalives in
-it) do this. A link fails between two hellos, so the delay is the hold time or up to one interval less.
+as dead. BFD (RFC 5880: hold time = interval times detection multiplier) and BGP (RFC 4271: three keepalives
+in each hold time) do this. A link fails between two hellos. So it counts as dead after the hold time, or
+up to one interval earlier.
 
-The baseline `ecmp+controller` consists of this schedule and a controller, which removes a link from its
-groups at that time. A real fabric also needs time to spread the news from router to router. The schedule
-omits this time, so the recovery is the best that such a protocol could have.
+The baseline `ecmp+controller` consists of this schedule and a controller. When a link counts as dead, the
+controller removes the link from the switches' groups. A real fabric also needs time to spread the news from
+router to router. The schedule omits this time, so the recovery is the best that such a protocol could have.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Detection:
 
     @classmethod
     def within(cls, hold_ns: int) -> Detection:
-        """Return a detection with a hello every third of the hold time, as in BGP [RFC 4271, section 4.4]."""
+        """Return a Detection with three hellos in each hold time, as in BGP [RFC 4271, section 4.4]."""
         return cls(hold_ns, max(1, hold_ns // 3))
 
 
@@ -51,12 +52,12 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """A link from its cut until routes use it again."""
+    """The state of a link from its cut until routes use it again."""
 
     heard_ns: int
-    """When the last hello arrived."""
+    """The time at which the last hello arrived."""
     up_ns: int | None = None
-    """When the link was restored; None while it is cut."""
+    """The time at which the link was restored; None while the link is cut."""
     withdrawn: bool = False
 
 
@@ -75,7 +76,7 @@ class DetectionSchedule:
         self._noticed: list[Change] = []
 
     def cut(self, link: str, now_ns: int, *, carrier: bool = True) -> None:
-        """Note that a link carries no hellos any more. If its carrier is lost, it counts as dead at once."""
+        """Note that a link carries no hellos any more. A link without carrier counts as dead at once."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         last = self._last_hello(link, now_ns)

@@ -1,10 +1,9 @@
 """Routes for plain IPv6 between NIC ports: T0s choose uplinks by a hash of the flow, or by bits of the EV.
 
-Each plane is a separate network. A T0 sends frames for its own hosts to their ports, and frames for another
-rack to the group of uplinks for this rack. A T1 has one link to each rack. If a link is withdrawn, the groups
-of the T0 at its lower end lose this uplink. The T1 at its upper end cannot reach that T0's rack any more. So
-the other T0s' groups for this rack lose their uplinks to this T1. A routing protocol would have the same
-result, after a delay.
+Each plane is a separate network. A T0 sends frames for its own hosts to their ports. For each other rack, a
+T0 has a group of uplinks. A T1 has one link to each rack. If the link between a T0 and a T1 is withdrawn, all
+groups of this T0 lose the uplink. The T1 cannot reach the rack of this T0 any more. So on each other T0, the
+group for this rack loses the uplink to this T1. A routing protocol would have the same result, after a delay.
 
 With structured EVs a T0 has no groups. Each frame to another rack names its uplink; no link can be withdrawn.
 The entries of SRv6 stay in the switches, too. The destination of a frame selects SRv6 or plain IPv6.
@@ -30,12 +29,12 @@ from mrclab.topologies.ev_paths import FIXED_BITS, UPLINK_BITS
 SEND_TO = "send_to"
 READ_EV = "read_ev"
 READER_ID = 512
-"""The id of the member that reads the path from the EV. It is higher than all port numbers."""
+"""The id of the member that reads the path from the EV. This id is higher than all port numbers."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A next hop: a port and the Ethernet addresses of its link. Its id is the port's number."""
+    """A next hop: a port and the Ethernet addresses of its link. The member's id is the port's number."""
 
     port: int
     src_mac: int
@@ -49,7 +48,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reader:
-    """The bits of an EV that a tier of switches reads: shifted right by ``shift``, and masked by ``mask``."""
+    """The bits of an EV that a tier of switches reads: (EV >> ``shift``) & ``mask``."""
 
     shift: int
     mask: int
@@ -123,8 +122,8 @@ def routing_of(
 ) -> Routing:
     """Return a switch's entries for plain IPv6, without the links in ``withdrawn``.
 
-    ``weights`` has the weights of uplinks in their T0's groups; all other uplinks have 1. With ``structured``
-    a T0 reads its uplink from the EV, and ``withdrawn`` and ``weights`` have no effect.
+    ``weights`` has the weights of uplinks in their T0's groups; all other uplinks have weight 1. With
+    ``structured`` a T0 reads its uplink from the EV, and ``withdrawn`` and ``weights`` have no effect.
     """
     members = tuple(
         Member(p.number, int.from_bytes(p.mac, "big"), int.from_bytes(p.peer_mac, "big"))
@@ -226,7 +225,7 @@ class EcmpRoutes:
 
     @property
     def installed(self) -> bool:
-        """True if install() was called. A switch that boots again then needs its routes."""
+        """True if install() was called. From then on, a switch that boots again needs its routes."""
         return self._installed
 
     @property
@@ -245,7 +244,7 @@ class EcmpRoutes:
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 
     async def install_at(self, switch: fy.Switch) -> None:
-        """Install the wanted entries in one switch; write nothing if it has them already."""
+        """Install the wanted entries in one switch; write nothing if the switch has them already."""
         changes = updates(await read_routing(switch), self.wanted(switch.name))
         if changes:
             await switch.write(changes)
@@ -253,7 +252,7 @@ class EcmpRoutes:
     async def withdraw(self, a: str, b: str) -> None:
         """Remove a link between T0 and T1 from all groups, with one write for each switch that used it.
 
-        If it was the last link to a rack, the routes to this rack are removed, too. A second call does
+        If the link was the last link to a rack, the routes to this rack are removed, too. A second call does
         nothing. Raise InputError if there is no such link, if it is the link of a NIC, or if EVs name the
         uplinks.
         """

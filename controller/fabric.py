@@ -206,7 +206,7 @@ class ControllerThread:
         pipeline: Pipeline | None = None,
         ended: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Set the parts. If ``ended`` returns how a switch's process ended, all methods stop waiting."""
+        """Store the arguments. If ``ended`` reports the end of a switch process, all methods stop waiting."""
         self._fabric = fabric
         self._switches = switches
         self._pipeline = pipeline
@@ -222,7 +222,7 @@ class ControllerThread:
         self._ready.result()
 
     def stop(self) -> None:
-        """Disconnect from all switches. Their entries stay."""
+        """Disconnect from all switches. The switches keep their entries."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(STOP_TIMEOUT_S)
@@ -232,7 +232,7 @@ class ControllerThread:
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
     def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
-        """Wait until a switch was programmed ``times`` times in all. See FabricController.programmed."""
+        """Wait until a switch was programmed ``times`` times in total. See FabricController.programmed."""
         work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
         self._call(work)
 

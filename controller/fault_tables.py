@@ -1,8 +1,8 @@
 """Faults in a switch's fault tables: one P4Runtime write breaks a link, another one restores it.
 
-Both directions of a link are broken at one end, the switch nearer to the hosts. Its egress fault table drops
-the frames to be sent, its ingress fault table the frames that arrive. The carrier stays up, so neither end
-notices.
+Both directions of a link are broken at one end, the switch nearer to the hosts. The egress fault table of
+this switch drops the frames to be sent. Its ingress fault table drops the frames that arrive. The carrier
+stays up, so neither end notices the fault.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# If the rate is reduced, a frame is dropped when it comes earlier than the rate allows, by more than this
-# time.
+# A fault of kind `rate` drops a frame that comes more than this time before the reduced rate allows it.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 
 # Trailing metadata of a Write to target ebpf: CLOCK_MONOTONIC before and after the updates of its maps.
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
-DETAILS_KEY = "grpc-status-details-bin"  # one outcome per update (P4Runtime, section 12.3)
+DETAILS_KEY = "grpc-status-details-bin"  # gRPC metadata: one outcome per update (P4Runtime, section 12.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class FaultTables:
     """Write fault-table entries over a separate channel, as the primary controller.
 
     ``election_ids`` has the election id of each switch's primary, which P4Runtime requires for writes. The
-    caller must remember which faults are written. Faults must be checked and have a kind in `TABLE_KINDS`.
+    caller must check each fault first, and remember the written faults. `TABLE_KINDS` has the allowed kinds.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class FaultTables:
         pipeline: Pipeline | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Set the running switches. ``rng`` draws the times of faults, independent of the traffic."""
+        """Set the running switches. ``rng`` draws the random wait before a write (`chosen_wait_ns`)."""
         self._fabric = fabric
         self._rng = rng or random.Random()
         self._switches = {s.name: s for s in switches}

@@ -23,7 +23,7 @@ from mrclab.p4src.contract import TABLE_ACTIONS, WAYS_PROFILE
 
 P4INFO_SUFFIXES = (".p4info.txtpb", ".p4info.txt")
 MOST_NAMED = 8
-"""A message names this number of missing parts, and gives the number of the others."""
+"""An error message names at most this number of missing parts, and gives only the number of the others."""
 MEND = "install p4lang's p4c, or give what it made: FILE.json with FILE.p4info.txtpb beside it"
 
 

@@ -58,11 +58,11 @@ class QueuePolicy:
     """Depths as fractions of a plane's bandwidth-delay product."""
 
     base_rtt_us: float = 1000
-    """The time that hosts and switches add to a round trip, without the propagation of the port's link."""
+    """The time that hosts and switches add to a round trip, without the link's propagation delay."""
     whole: bool = False
-    """True if `base_rtt_us` is the whole round trip, with the propagation of all links."""
+    """True if `base_rtt_us` is the whole round trip, with the propagation delay of all links."""
     min_frames: int = QUEUE_MIN_FRAMES
-    """The product is at least this number of frames. Otherwise queues of slow links would be too short."""
+    """The bandwidth-delay product counts as at least this number of frames, so that no queue is too short."""
     mark_from: float = 0.2
     mark_to: float = 0.8
     trim: float = 1.0
@@ -79,7 +79,7 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
-    """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4; ``mark`` is (from, span)."""
+    """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4. ``mark``: (from, span) in ticks."""
 
     byte_time: int
     limit: int

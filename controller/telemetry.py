@@ -23,7 +23,7 @@ E = TypeVar(
 
 
 async def read_all(switch: fy.Switch, wanted: Iterable[E]) -> list[E]:
-    """Return the switch's entities of the wanted kinds. Raise finsy.P4ClientError."""
+    """Return the switch's entities of the wanted kinds. Raise finsy.P4ClientError if a read fails."""
     # The cast is needed: finsy declares read() as a coroutine, but it is an asynchronous generator.
     answers = cast(AsyncIterator[E], switch.read(wanted))
     return [entity async for entity in answers]
@@ -55,7 +55,7 @@ class QueueCounters:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounters:
-    """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48).
+    """All counters of a switch: of each port and queue, of each drop reason, and of each SID (a /48).
 
     ``rx_high`` has the received frames of the high class. ``port_drops`` has the frames that a port received
     and the switch dropped, without the frames that a fault dropped on egress.

@@ -1,1 +1,1 @@
-"""Run exercises of P4 courses: directories with a topology, and each switch's program and table entries."""
+"""Run exercises of P4 courses: directories with a topology, P4 programs, and table entries of switches."""

@@ -21,7 +21,7 @@ _IGNORED = shutil.ignore_patterns(SOLUTION, "pcaps", "logs", "__pycache__", ".gi
 
 
 class NotCompiledError(InputError):
-    """An exercise has no compiled program. The message is p4c's first error, or that p4c is missing."""
+    """An exercise has no compiled program. The message gives the reason: p4c's first error, or no p4c."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ def staged(case: Case, solved: bool, target: Path) -> Path:
 
 
 def _places(target: Path, name: str) -> list[Path]:
-    """Return the paths to which a solution's file is copied: all files with its name, or a new file."""
+    """Return the paths to which a solution's file is copied: all files of this name, or else one new file."""
     return [path for path in target.rglob(name) if path.is_file()] or [target / name]
 
 
 def compile_all(directory: Path, out: Path, compiler: bool) -> None:
-    """Compile all programs of a directory into ``out``. If ``compiler`` is false, use the older output.
+    """Compile all programs of a directory into ``out``. If ``compiler`` is false, use earlier output.
 
-    Raise NotCompiledError if a program cannot be compiled, or if there is no compiler and no older output.
+    Raise NotCompiledError if a program cannot be compiled, or if there is no compiler and no earlier output.
     """
     sources = sorted(directory.glob("*.p4"))
     if not compiler:

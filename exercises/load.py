@@ -1,4 +1,4 @@
-"""Loading a file sX-runtime.json into a P4Runtime server: `python -m mrclab.exercises.load --help`."""
+"""Load a switch's sX-runtime.json into a P4Runtime server: `python -m mrclab.exercises.load --help`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from mrclab.exercises.runtime import Runtime, read_runtime
 from mrclab.linux.errors import MrclabError, SwitchError
 
 TIMEOUT_S = 60.0
-_DETAILS = "grpc-status-details-bin"  # has the error of each update (P4Runtime specification, section 12.3)
+_DETAILS = "grpc-status-details-bin"  # gRPC metadata: the error of each update (P4Runtime, section 12.3)
 
 
 def load(address: str, device_id: int, runtime: Runtime) -> None:
-    """Become a switch's primary controller, set its pipeline and fill its tables. Raise SwitchError."""
+    """Become the primary controller of a switch, set its pipeline and fill its tables.
+
+    Raise SwitchError if a step fails.
+    """
     channel = grpc.insecure_channel(address)
     stub = p4r_grpc.P4RuntimeStub(channel)
     out: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()

@@ -1,4 +1,4 @@
-"""Run an exercise: hosts in network namespaces, links, a process for each switch, and pings of all pairs."""
+"""Run an exercise: hosts in network namespaces, links, switch processes, and pings of all pairs of hosts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Exercise:
         return subprocess.Popen(argv, env=env, cwd=self.plan.directory, **options)
 
     def run(self, node: str, command: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in the namespace of a host or switch. Raise subprocess.TimeoutExpired."""
+        """Run a shell command in the namespace of a node. After `timeout` s, raise TimeoutExpired."""
         pipe = subprocess.PIPE
         with self.start(node, command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
             try:

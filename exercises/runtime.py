@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def updates(raw: dict[str, Any], info: p4i.P4Info) -> list[p4r.Update]:
-    """Return the P4Runtime updates for the entries of a switch's file. Raise BadInputError if it is wrong."""
+    """Return the P4Runtime updates for a switch's entries. Raise BadInputError for a wrong entry."""
     out = []
     for number, entry in enumerate(raw.get("table_entries", [])):
         try:
@@ -166,7 +166,7 @@ def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
 
 
 def value_of(value: Any, bits: int) -> int:
-    """Return a number, an address or digits as a number. Raise BadInputError if it needs more bits."""
+    """Convert an int, an address or digits to a number. Raise BadInputError if it exceeds `bits` bits."""
     number = _number(value)
     if number is None:
         raise BadInputError(f"'{value}' is no number and no address")

@@ -74,7 +74,7 @@ class Topology:
 
 
 def topologies(directory: Path) -> list[Path]:
-    """Return the paths of an exercise's topologies: its topology.json, or those of its subdirectories."""
+    """Return the paths of an exercise's topologies: its topology.json, or those in its subdirectories."""
     here = directory / "topology.json"
     return [here] if here.is_file() else sorted(directory.glob("*/topology.json"))
 

@@ -32,7 +32,7 @@ class Drop(IntEnum):
 
 # Units of table parameters (queue.p4, ecn.p4, fault.p4)
 TICKS_PER_US: Final = 1 << 10
-"""Switches count waiting times in ticks. This is the number of ticks in a microsecond."""
+"""The number of ticks in a microsecond. Switches count waiting times in ticks."""
 BYTE_TIME_ONE: Final = 1 << 16
 """`byte_time` is the time, in ticks, that a link needs for one byte, multiplied by this number."""
 RATIO_ONE: Final = 1 << 32
@@ -57,22 +57,23 @@ NO_TRIM_DSCP: Final = 0
 """DSCP of data that switches drop instead of trimming. Switches treat unknown DSCPs in the same way."""
 TRIMMABLE_DSCP: Final = 4
 RETX_DSCP: Final = 8
-"""DSCP of retransmitted data. Switches can trim this data, unless the fabric gives it a higher class."""
+"""DSCP of retransmitted data. Switches trim such frames, unless the fabric gives this DSCP a higher class."""
 TRIMMED_DSCP: Final = 12
 TRIMMED_LAST_HOP_DSCP: Final = 16
-"""DSCP of frames trimmed by the last switch. The cause is incast at the receiver, not the frame's path."""
+"""DSCP of frames trimmed by the last switch. This is a sign of incast at the receiver, not of a bad path."""
 CONTROL_DSCP: Final = 46
 PRIORITY_TRIMMED: Final = 1
 """The priority of trimmed frames. Data has priority 0."""
 PRIORITY_CONTROL: Final = 2
 
-# For queue depths, a bandwidth-delay product is at least 16 full-size frames. Last hops trim at 1.5 products.
+# For queue depths, a bandwidth-delay product counts as at least 16 full-size frames. Last hops trim at 1.5
+# products.
 QUEUE_MIN_FRAMES: Final = 16
 QUEUE_TRIM_LAST_HOP: Final = 1.5
 
 # Path probes (headers.p4, probe.p4)
 PROBE_PORT: Final = 4799
-"""The UDP port of path probes. Switches add records to these packets."""
+"""The UDP port of path probes. Switches add records to a probe."""
 PROBE_VERSION: Final = 1
 """The version of probes that switches support. The controller writes it into the table `probe_version`."""
 PROBE_MAX_HOPS: Final = 8
@@ -112,8 +113,8 @@ CLASS_ACTIONS: Final[dict[str, str]] = {
     "high": "cut",
     "control": "urgent",
 }
-"""The action of the table `traffic_class` for each traffic class. If a queue is full, `data` is dropped and
-`trimmable` is trimmed. `high` overtakes both, `control` overtakes all, and neither is trimmed or dropped."""
+"""The action of the table `traffic_class` for each class. A full queue drops `data`, trims `trimmable`, and
+keeps `high` and `control`. `high` overtakes `data` and `trimmable`; `control` overtakes all other classes."""
 SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMABLE_DSCP: "trimmable",
     RETX_DSCP: "trimmable",

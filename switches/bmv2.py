@@ -209,7 +209,7 @@ class Bmv2Target:
                 probe.communicate()
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Set rate and depth of the queues of ports (by switch and port number), so that frames wait there.
+        """Set rate and depth of ports' queues (by switch and port number), so that frames wait in them.
 
         If this BMv2 was built without Thrift, return False and change nothing. Raise SwitchError if
         a switch returns an error.
@@ -268,7 +268,7 @@ class Bmv2Target:
         return bool(self._processes) and all(p.alive() for p in self._processes.values())
 
     def ended(self) -> str | None:
-        """Return how a process ended that was not killed by `kill`, or None if all run."""
+        """If a process has ended, but not by `kill`, return how it ended; otherwise return None."""
         for name, process in self._processes.items():
             if name not in self._killed and not process.alive():
                 return f"the switch {name} (process {process.pid}) {process.why_ended(DEATH_TIMEOUT_S)}"

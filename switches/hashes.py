@@ -1,7 +1,7 @@
 """The hash functions that a P4 program can use, as functions of a byte string.
 
-They compute the same results as src/bm_sim/calculations.cpp of p4lang/behavioral-model. So a program gets the
-same hashes on every target.
+These functions return the same results as src/bm_sim/calculations.cpp of p4lang/behavioral-model. So a
+program gets the same hashes on every target.
 """
 
 from __future__ import annotations

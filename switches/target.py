@@ -36,10 +36,10 @@ class SwitchTarget(Protocol):
         """
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Set rate and depth of the queues of ports (by switch and port number), so that frames wait there.
+        """Set rate and depth of ports' queues (by switch and port number), so that frames wait in them.
 
-        Return False if the target has no such settings: in eBPF, frames wait in the kernel's queues of the
-        links, and a BMv2 may lack Thrift. Raise SwitchError if a switch returns an error.
+        Return False if the target has no such settings: the target `ebpf` uses the kernel's queues of the
+        links, and BMv2 may have been built without Thrift. Raise SwitchError if a switch returns an error.
         """
 
     def alive(self) -> bool:
@@ -60,17 +60,17 @@ class SwitchTarget(Protocol):
         """Wait for a process of `processes` to end; return how it ended and the last line of its log."""
 
     def kill(self, *names: str) -> tuple[int, int]:
-        """End switches at once, like a crash or a power cut: they drop all frames and lose their state.
+        """End switches at once, like a crash or a power cut: switches drop all frames and lose their state.
 
-        Their interfaces stay up. Return two times of CLOCK_MONOTONIC (ns): before the first switch is ended,
+        The interfaces stay up. Return two times of CLOCK_MONOTONIC (ns): before the first switch is ended,
         and after the last one has stopped forwarding. Raise SwitchError if a switch does not end.
         """
 
     def restart(self, *names: str) -> None:
         """Start ended switches again, at the same addresses, and return when they answer.
 
-        They have no pipeline yet: the controller sets it after it has connected again. Raise SwitchError if
-        a switch does not start.
+        The switches have no pipeline: the controller sets it after it has connected again. Raise SwitchError
+        if a switch does not start.
         """
 
     def stop(self) -> None:

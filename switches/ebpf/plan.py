@@ -1,9 +1,9 @@
 """The plan of a compiled program: its BPF maps, the layout of the data in them, and constants.
 
 The compiler makes the plan, and the runtime uses it to fill the maps. A plan consists of plain values that
-can be pickled, so that all switches with the same program share one compilation. It covers tables, actions,
-counters, meters, registers, queues, multicast groups, clone sessions and value sets. A source map gives the
-place in the P4 program for each BPF instruction, for errors of the kernel's verifier.
+can be pickled, so that all switches with the same program share one compilation. A plan covers tables,
+actions, counters, meters, registers, queues, multicast groups, clone sessions and value sets. A source map
+gives the place in the P4 program for each BPF instruction, for errors of the kernel's verifier.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class TableLayout:
     tuple_map: int | None = None  # the list of tuples, if kind is `tuples` (see `table_state`)
     default_counter_map: int | None = None  # one counter, for frames that match no entry
     default_meter: MeterLayout | None = None
-    hit_map: int | None = None  # time of each entry's last hit (CLOCK_MONOTONIC, ns), by counter cell
+    hit_map: int | None = None  # each entry's last hit (CLOCK_MONOTONIC, ns), by index of its counter cell
 
     @property
     def cell_size(self) -> int:
@@ -251,7 +251,7 @@ def counter_map(name: str, cells: int) -> MapSpec:
 
 
 def counter_chunk(cells: int) -> int:
-    """Return the number of cells in one value of a counter map. It is a power of two."""
+    """Return the number of cells in one value of a counter map. This number is a power of two."""
     return min(COUNTER_CHUNK, 1 << max(cells - 1, 0).bit_length())
 
 

@@ -99,7 +99,7 @@ class EbpfTarget:
         self._power(names, on=True)
 
     def _power(self, names: Sequence[str], *, on: bool) -> tuple[int, int]:
-        if self._channel is None:  # create it here: gRPC connects in the network namespace of this thread
+        if self._channel is None:  # gRPC connects in the namespace of the thread that creates a channel
             self._channel = grpc.insecure_channel(self._address)
         try:
             wait_ns = None if on else chosen_wait_ns(self._rng)

@@ -278,7 +278,7 @@ class Controls(ParserModel):
         return out
 
 
-ROUNDS = 256  # limit of clones, resubmissions and recirculations in sequence; beyond it, a frame is dropped
+ROUNDS = 256  # longest chain of clones, resubmissions and recirculations; then the frame is dropped
 
 
 class Interpreter(Controls):

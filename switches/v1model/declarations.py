@@ -24,7 +24,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Varbit:
-    """A field of variable length, at most `size` bytes. It begins `offset` bits after its header begins."""
+    """A field of variable length, at most `size` bytes. It starts `offset` bits after the header starts."""
 
     name: str
     offset: int
@@ -123,7 +123,7 @@ class CounterArray:
 
 @dataclass(frozen=True)
 class MeterArray:
-    """A meter array. A direct meter names its table, and the field that gets the colour before the action."""
+    """A meter array. A direct meter names its table, and the field that gets the colour."""
 
     name: str
     size: int
@@ -136,7 +136,7 @@ class MeterArray:
 
 @dataclass(frozen=True)
 class ValueSet:
-    """A parser value set: bits of a member (each field in whole bytes), and maximum number of members."""
+    """A parser value set: the bits of a member (fields take whole bytes), and the limit of members."""
 
     name: str
     bits: int
@@ -237,7 +237,7 @@ JUMPS = ("_jump", "_jump_if_zero")
 
 
 def jump_target(primitive: Primitive) -> int:
-    """Return the index of the statement that a jump leads to. Raise UnsupportedError if it is computed."""
+    """Return the index of the statement that a jump leads to. Raise UnsupportedError for a computed jump."""
     last = primitive.args[-1]
     if not isinstance(last, Const):
         raise UnsupportedError("a computed jump", str(primitive.source))

@@ -36,7 +36,8 @@ from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Name, P
 class Transition:
     """A transition of a parser state; `kind` is default, hexstr or parse_vset.
 
-    If `next` is None, the parser ends. Kind parse_vset is taken if the key is in the value set `value_set`.
+    If `next` is None, the parser ends. A transition of kind parse_vset is taken if the key is
+    in the value set `value_set`.
     """
 
     kind: str
@@ -224,7 +225,7 @@ class Program:
         return self.unions[unions.members[index]].members[unions.headers.index(header)]
 
     def exclusive_with(self, header: str) -> tuple[str, ...]:
-        """Return the other headers of a header's union. They become invalid when the header becomes valid."""
+        """Return the other headers of a header's union, which become invalid if this header becomes valid."""
         return self._exclusive.get(header, ())
 
     @cached_property

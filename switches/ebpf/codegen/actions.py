@@ -32,7 +32,7 @@ class RandomStatements:
         self._drawn.clear()
 
     def draw(self, p: Primitive) -> None:
-        """Draw 64 random bits for a statement under a lock, where no helper function can be called."""
+        """Draw 64 random bits for a statement before the lock is taken: later, helpers cannot be called."""
         asm, b = self.asm, self.asm.b
         low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
         self._drawn[id(p)] = b.or_(b.shl(high, const(64, 32)), low)
@@ -185,7 +185,7 @@ class ActionWriter:
         self._ops.get(primitive.op, self._refuse)(e, primitive)
 
     def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
-        """Write a statement once for each element of a header stack. At run time, the index selects one.
+        """Write a copy of a statement for each element of a header stack. At run time, only one copy runs.
 
         If the index is beyond the end of the stack, the statement has no effect; BMv2 would terminate.
         """
@@ -270,7 +270,7 @@ class ActionWriter:
         """Take the lock of all registers if another CPU must not change them during the action.
 
         BMv2 locks every register that an action uses. Here a single access of up to 64 bits needs no lock,
-        because it is atomic. But if some action needs the lock, every action that writes must take the lock.
+        because it is atomic. But if one action needs the lock, all actions that write registers take it.
         """
         ops = register_ops(action)
         contended = any(self._registers.needs_lock(a) for a in self.gen.program.actions.values())
@@ -333,7 +333,8 @@ class ActionWriter:
         asm, b = self.asm, self.asm.b
         cell = asm.at(self.gen.machine.scratch, self.gen.layout.cut)
         before, request = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
-        # A request is stored as length plus 1, and no request as 0. 0 - 1 is the largest unsigned number.
+        # The cell holds the requested length plus 1, or 0 without a request. 0 - 1 is the largest unsigned
+        # number, so any request is shorter than no request.
         one = const(32, 1)
         shorter = b.icmp_unsigned("<", b.sub(request, one), b.sub(before, one))
         asm.store(b.select(shorter, request, before), cell, 4)

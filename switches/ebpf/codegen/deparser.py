@@ -19,7 +19,7 @@ _WORD = 4  # bytes: bpf_csum_diff accepts only multiples of 4 bytes
 
 
 def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
-    """Call `visit` with offset and size of each piece of `count` bytes: chunks, then smaller powers of two.
+    """Split `count` bytes into chunks and smaller powers of two. Call `visit` with offset and size of each.
 
     The sizes are constants, because the kernel's verifier must know the bounds of every size.
     """
@@ -66,7 +66,7 @@ def payload_sum(gen: CodegenContext) -> Value:
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
     count = b.sub(gen.frame_length, start)
     if gen.truncates:
-        # Without truncate(), 0 - 1 is the largest unsigned number, so all bytes are kept.
+        # Without truncate() the cell is 0. 0 - 1 is the largest unsigned number, so all bytes are kept.
         keep = b.sub(asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1))
         count = b.select(b.icmp_unsigned("<", keep, count), keep, count)
     total, buffer = asm.at(memory, layout.key), asm.at(memory, layout.buffer)
@@ -155,7 +155,7 @@ class DeparserWriter:
             if number % _AT_ONCE == 0:
                 size = asm.fit(asm.here(asm.fit(size, 64)), 32)
         self._fit(size)
-        # Compute the offsets again instead of storing all of them: they would not fit on the stack.
+        # Compute the offsets again instead of storing them: the stack has no room for all offsets.
         offset: Value = const(32, 0)
         for h in order:
             self._emit(h, self.gen.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
@@ -190,7 +190,7 @@ class DeparserWriter:
         keep = b.sub(cut, const(32, 1))
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
-        # The kernel cannot shorten a frame to less than an Ethernet header. So drop the frame. BMv2 sends it.
+        # The kernel cannot make a frame shorter than an Ethernet header. Drop such a frame; BMv2 sends it.
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)
@@ -215,8 +215,8 @@ class DeparserWriter:
         failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.gen.ctx, b.sub(want, have), const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(shrink)
-        # In an IP frame the kernel can remove bytes after the Ethernet header, so try this first. The other
-        # way, to move the payload and shorten the frame at its end, fails if the frame becomes too short.
+        # In an IP frame the kernel can remove bytes after the Ethernet header, so try this first. The
+        # alternative, to move the payload and shorten the frame at its end, fails for very short frames.
         take, move = asm.block("take.out"), asm.block("move")
         b.cbranch(b.icmp_unsigned(">=", want, const(32, _TAKE_FROM)), take, move)
         asm.enter(take)

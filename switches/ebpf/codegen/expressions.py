@@ -131,7 +131,7 @@ class Evaluator:
         return [self._field_of(h, access.right) for h in self.elements(access.left)]
 
     def elements(self, expr: Expr | None) -> tuple[str, ...]:
-        """Return the headers of the stack that an element expression names."""
+        """Return all headers of the stack of which an expression selects an element."""
         stack = expr.left if isinstance(expr, Op) else None
         if not isinstance(stack, Name) or stack.name not in self.m.program.stacks:
             raise self.refuse("an element of something other than a header stack")
@@ -305,7 +305,7 @@ class Evaluator:
         return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
 
     def _shift_limbs(self, value: Value, by: Value, how: str) -> Value:
-        """Shift a number of more than 64 bits in limbs of 64 bits: a BPF instruction cannot shift more."""
+        """Shift a number of more than 64 bits in limbs of 64 bits, the most that BPF can shift."""
         asm, b, size = self.asm, self.asm.b, value.type.width
         count = size // 64
         limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]

@@ -3,7 +3,7 @@
 A state is written once for each position in the frame at which the parser can enter it. So positions are
 constants, and a loop over a header stack is unrolled. If a parser has too many positions, the program
 computes them at run time. Then a state is written once for each number of extracted stack elements. A helper
-function of the kernel copies the bytes, because a frame may be in several pieces of memory. If a frame ends
+function of the kernel copies the headers, because a frame may be in several pieces of memory. If a frame ends
 too early, the header stays invalid and parser_error is set. As in BMv2, the frame still goes through ingress.
 """
 
@@ -277,7 +277,7 @@ class ParserWriter:
         before, raw = varbit.offset // 8, layout.raw[header]
         if before:
             self._fetch(raw, self._position(at), before, at)
-        else:  # a helper function must be called before `varbit_bytes`; its result is not used
+        else:  # `varbit_bytes` requires that a helper function was called: call any
             asm.helper(Helper.KTIME_GET_NS)
         some, done = asm.block("varbit.some"), asm.block("varbit.done")
         b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)

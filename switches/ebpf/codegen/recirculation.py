@@ -23,7 +23,7 @@ from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from mrclab.switches.v1model.program import Program
 
-ROUNDS = 256  # how often a frame, with its originals, may enter again; then the frame is dropped
+ROUNDS = 256  # maximum number of re-entries of a frame; a clone inherits the number of its original
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
@@ -63,7 +63,7 @@ def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
 def take_trailer(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, entry: Recirculation, length: Value, drop: Any
 ) -> Value:
-    """Write code that removes the trailer of a frame that entered again. Return the length without it."""
+    """Write code that removes the trailer of a frame that entered again. Return the new length."""
     b = asm.b
     asm.zero(scratch, layout.trailer, TRAILER)
     start = b.block
@@ -129,7 +129,7 @@ def cut_reentered(
 ) -> tuple[Value, Value]:
     """Shorten a frame that has entered again to the number of bytes given in its trailer.
 
-    Return the present length and the received length. They are equal for a new or a recirculated frame. For
+    Return the present length and the received length. These are equal for a new or recirculated frame. For
     other frames, the received length is the length of the original frame.
     """
     b = asm.b
@@ -148,7 +148,7 @@ def _trailer_field(gen: CodegenContext, at: int) -> Value:
 
 
 def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
-    """Write the code between entry and parser. It clears metadata for frames that enter again.
+    """Write the code between entry and parser. The code clears metadata for frames that enter again.
 
     Egress clones and truncated copies skip the parser: they continue in the blocks given as arguments.
     """

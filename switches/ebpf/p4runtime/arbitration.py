@@ -12,7 +12,7 @@ from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
 ElectionId = tuple[int, int]  # (high 64 bits, low 64 bits)
 
 
-NOBODY: ElectionId = (-1, 0)  # for a client without an election id: it is never primary
+NOBODY: ElectionId = (-1, 0)  # for a client without an election id: this client is never primary
 
 
 def election_id(message: p4r.Uint128) -> ElectionId:
@@ -38,7 +38,7 @@ class _Role:
 
     @property
     def primary(self) -> Client | None:
-        """The connected client with the highest election id that this role has ever seen, or None."""
+        """The connected client that has the highest election id of all times in this role, or None."""
         if self.highest == NOBODY:
             return None
         return next((c for c in self.clients if c.election == self.highest), None)

@@ -1,6 +1,6 @@
 """One switch of the P4Runtime server: its pipeline configuration, and writes and reads of its entities.
 
-Not safe for concurrent use: only the server's event loop may call it.
+A `Device` is not safe for concurrent use: only the server's event loop may call its methods.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 
 
 def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
-    """Return a context for `changes` map updates. Up to FEW_CHANGES updates run before other processes."""
+    """Return a context for `changes` map updates. Up to FEW_CHANGES of them get the CPU first."""
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
     # Many updates program a whole switch. Their time is not measured, so they need no precedence.
@@ -142,7 +142,7 @@ class Device:
         return ifindexes
 
     def load(self, compiled: Compiled, tc: TrafficControl) -> None:
-        """Replace the program on the ports. Its tables hold only the program's own entries and defaults."""
+        """Replace the program on the ports. Tables begin with entries and defaults of the P4 source."""
         self._put_on_ports(self._make(compiled), tc)
 
     def _make(self, compiled: Compiled) -> Running:
@@ -177,7 +177,7 @@ class Device:
         self.running = running
 
     def commit(self, config: Config, tc: TrafficControl) -> None:
-        """Start to forward with a configuration. Its tables hold only the program's own entries."""
+        """Start to forward with a configuration. The tables begin with only the entries of the P4 source."""
         self.load(config.compiled, tc)
         self._adopt(config)
 
@@ -214,7 +214,7 @@ class Device:
     def reconcile(self, config: Config, tc: TrafficControl) -> None:
         """Start to forward with a configuration, and keep the entries of the previous one.
 
-        If an entry does not fit, change nothing and raise P4RuntimeError INVALID_ARGUMENT.
+        If an entry does not fit the new program, change nothing and raise P4RuntimeError INVALID_ARGUMENT.
         """
         old = self.config
         if old is None or self.running is None:
@@ -353,7 +353,7 @@ class Device:
         return WriteResult([p.error for p in plans], before, after)
 
     def _join(self, running: Running, plans: Sequence[_Plan]) -> None:
-        """Replace the map updates of all plans by one. Its value contains all planned changes."""
+        """Replace the map updates of all plans by one map update that makes all planned changes."""
         changes = [c for p in plans for c in p.tx.changes]
         if len({(c.map, c.key) for c in changes}) > 1:
             self._abort(running, plans, [])
@@ -413,7 +413,7 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entities that match a request. Unset fields are wildcards. Raise P4RuntimeError."""
+        """Yield the entities that match a request. Unset fields match all. Raise P4RuntimeError."""
         _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:

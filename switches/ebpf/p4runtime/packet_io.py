@@ -147,7 +147,7 @@ class ControllerHeader:
 
 
 def controller_headers(info: p4i.P4Info) -> dict[str, ControllerHeader]:
-    """Return a P4Info's controller headers by name. Raise P4RuntimeError INVALID_ARGUMENT if unsupported."""
+    """Return a P4Info's controller headers by name. Raise P4RuntimeError for unsupported headers."""
     out = {name: ControllerHeader(name) for name in (PACKET_IN, PACKET_OUT)}
     for header in info.controller_packet_metadata:
         name = header.preamble.name

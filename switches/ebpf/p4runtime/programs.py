@@ -83,7 +83,7 @@ class Programs:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program. Concurrent callers share one compilation. Raise SwitchError."""
+        """Return the compiled program. Callers share one compilation. Raise SwitchError if it fails."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))

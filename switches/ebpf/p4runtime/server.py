@@ -205,7 +205,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         await self.stop()
 
     async def load_json(self, device_id: int, data: bytes) -> None:
-        """Run a program until a client sets a pipeline, like the JSON argument of simple_switch_grpc."""
+        """Run a program until a client sets a pipeline, as simple_switch_grpc runs its JSON argument."""
         compiled = await self._programs.get(data)
         self._switches.devices[device_id].load(compiled, self._switches.tc)
 
@@ -256,7 +256,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             log.warning("%s", exc)
             code = Code.INVALID_ARGUMENT if isinstance(exc, BadInputError) else Code.INTERNAL
             await context.abort(code, str(exc)[:MOST_CHARACTERS])
-        except OSError as exc:  # the kernel cannot create a map: it is too large, or there are too many
+        except OSError as exc:  # a map is too large for the kernel, or there are too many maps
             log.warning("the kernel does not take the program: %s", exc)
             text = f"the kernel does not take the program: {exc.strerror}"
             await context.abort(Code.RESOURCE_EXHAUSTED, text)

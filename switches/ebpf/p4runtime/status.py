@@ -11,9 +11,9 @@ Code = grpc.StatusCode
 
 DETAILS_KEY = "grpc-status-details-bin"
 MOST_CHARACTERS = 1000
-"""Maximum length of an error's message. It is part of gRPC's metadata, which may have 16 kB."""
+"""Maximum length of an error's message. The message is sent as gRPC metadata, which may have 16 kB."""
 MOST_DETAILS_BYTES = 6000
-"""Maximum size of a batch's error details. They are part of gRPC's metadata, where base64 adds a third."""
+"""Maximum size of a batch's error details. They are sent as gRPC metadata, where base64 adds a third."""
 
 
 class P4RuntimeError(Exception):

@@ -75,7 +75,7 @@ class SwitchGroup:
         shapes = partial(shapes_of, self.tc)
         self.devices = {s.device_id: Device(self._with_cpu_port(s), self._shared, shapes) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
-        self._booted: dict[int, asyncio.Event] = {}  # of powered-off devices; set at power-on
+        self._booted: dict[int, asyncio.Event] = {}  # by id of a powered-off device; set at power-on
         self._watching: asyncio.Task[None] | None = None
 
     def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
@@ -90,7 +90,7 @@ class SwitchGroup:
         self._shared.release(compiled)
 
     def start(self) -> None:
-        """Take over the ports, then watch links, queues and CPU ports. Raise BadInputError."""
+        """Take over the ports; watch links, queues, CPU ports. Raise BadInputError if a port is missing."""
         # Remove the filters of a killed server first: they would still forward frames with old entries.
         for device in self.devices.values():
             for port, ifindex in device.sweep(self.tc).items():
@@ -210,7 +210,7 @@ class SwitchGroup:
                     client.send(p4r.StreamMessageResponse(packet=packet))
 
     def packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
-        """Send a packet-out to a switch: its frame enters on the CPU port. Raise P4RuntimeError."""
+        """Send a packet-out: its frame enters on the switch's CPU port. Raise P4RuntimeError if it fails."""
         device = self.device(device_id)
         if client not in self._arbiters[device_id].primaries():
             raise P4RuntimeError(Code.PERMISSION_DENIED, "only a primary may send packets")
@@ -231,7 +231,8 @@ class SwitchGroup:
         """Power off devices after a wait, as in a power cut: they drop all frames and lose all state.
 
         `lost` is called for each device after its state is lost. Return two times of CLOCK_MONOTONIC (ns):
-        before the first device stops forwarding, and after the last one has stopped. Raise P4RuntimeError.
+        before the first device stops forwarding, and after the last one has stopped. Raise P4RuntimeError
+        if a device does not exist or is off already.
         """
         devices = [self.device(i) for i in device_ids]
         with precedence(len(devices), wait_ns):

@@ -26,7 +26,7 @@ from mrclab.switches.v1model.program import Program
 # Parts of the verifier's error messages for a program that is too large, or a loop that may be endless.
 _TOO_MUCH = ("too large", "too complex")
 _ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
-_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop: it needs many instructions
+_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop of many instructions
 
 
 def new_map(spec: MapSpec) -> Map:
@@ -194,7 +194,7 @@ class Datapath:
         return sum(p for p, _ in pairs), sum(b for _, b in pairs)
 
     def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
-        """Return cells of a register array. They are read one by one: frames may change them in between."""
+        """Return cells of a register array, read one by one. Between two reads, a frame may change cells."""
         return [self._register_cell(register, i) for i in indexes]
 
     def _register_cell(self, register: RegisterLayout, index: int) -> int:

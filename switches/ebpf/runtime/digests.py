@@ -35,7 +35,8 @@ class _Digest:
     config: DigestConfig
     buffer: dict[Message, None] = field(default_factory=dict)
     since_ns: int = 0
-    sent: dict[int, tuple[int, frozenset[Message]]] = field(default_factory=dict)  # by number of the list
+    # Unacknowledged lists, by their numbers: the time when the list was sent, and its messages.
+    sent: dict[int, tuple[int, frozenset[Message]]] = field(default_factory=dict)
 
 
 class DigestQueue:

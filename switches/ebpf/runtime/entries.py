@@ -49,7 +49,7 @@ Ident = tuple[tuple[Match, ...], int]
 
 
 class TableFullError(Exception):
-    """The table is full, or another of its limits is reached. The text names that limit."""
+    """The table is full, or another limit of the table is reached. The error's text names this limit."""
 
 
 class ExistsError(Exception):

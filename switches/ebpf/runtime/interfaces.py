@@ -1,10 +1,10 @@
 """The interfaces of ports: claims on them, and the rates of their queues.
 
-A claim prevents two switch servers from programming the same interface. It is an abstract Unix socket with
-the interface's number in its name. The kernel removes the socket when the process ends, even after a crash.
-The rate of a port's queue is read from the interface's qdiscs and classes by rtnetlink(7). The root qdisc
-must be a `tbf`, or an `htb` whose top class sets the rate, as `tc`, Mininet's TCLink and `testbed/links.py`
-set it. The queue of any other interface is unknown.
+A claim prevents two switch servers from programming the same interface. A claim is an abstract Unix socket
+with the interface's number in its name. The kernel removes the socket when the process ends, even after a
+crash. The rate of a port's queue is read from the interface's qdiscs and classes by rtnetlink(7). The root
+qdisc must be a `tbf`, or an `htb` whose top class sets the rate, as `tc`, Mininet's TCLink and
+`testbed/links.py` set it. The parameters of any other queue are unknown.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Switching = Callable[[Sequence[int], Any], Awaitable[Stamps]]
 
 
 def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
-    """Return the service for grpc.aio. It calls `off` or `on` with the device ids and the gRPC context."""
+    """Return the grpc.aio service, which calls `off` or `on` with the device ids and the gRPC context."""
 
     def method(do: Switching) -> grpc.RpcMethodHandler[Any, Any]:
         async def answer(request: dict[str, Any], context: Any) -> dict[str, int]:
@@ -45,7 +45,7 @@ def switch_power(
     """Turn switches off or on. Return the times of CLOCK_MONOTONIC (ns) before and after the change.
 
     The server waits for `wait_ns` before it turns switches off (`linux.scheduling.at_its_moment`).
-    Raise grpc.RpcError.
+    Raise grpc.RpcError if the call fails.
     """
     call = channel.unary_unary(
         f"/{SERVICE}/{'On' if on else 'Off'}", request_serializer=_dumps, response_deserializer=json.loads

@@ -1,9 +1,9 @@
 """Action profiles: members, groups of members, and groups that belong to one entry (one-shots).
 
-A frame should get the same member as in BMv2, so this module numbers members as BMv2 does. The numbers are
-called handles. A new handle is the lowest free number. The number of a member's handles is its largest weight
-in any group, but at least 1. A member of weight n has n places in a group. The places of a group are sorted
-by handle, and the hash of a frame selects a place.
+A frame should get the same member as in BMv2, so this module numbers members as BMv2 does. Such a number is
+called a handle. A new handle is the lowest free number. A member has one handle for each unit of its largest
+weight in any group, and at least one handle. A member of weight n has n places in a group. The places of a
+group are sorted by handle, and the hash of a frame selects a place.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Member:
     action: Action
     place: int
     handles: list[int]
-    groups: dict[int, int] = field(default_factory=dict)  # index of a group in its map -> weight
+    groups: dict[int, int] = field(default_factory=dict)  # index in the map of groups -> weight in the group
     entries: int = 0
 
 
 @dataclass
 class Group:
-    """A group: the shares of its members. The key is a member's id, or in a one-shot its position."""
+    """A group. `members` has the share of each member, by id, or in a one-shot by position."""
 
     place: int
     members: dict[int, Share]

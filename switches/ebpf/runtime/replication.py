@@ -1,6 +1,6 @@
 """Multicast groups and clone sessions: their map, which the server writes and the program reads.
 
-The map is a hash. Its key is the number of a group, or SESSION plus the number of a session (32 bits). A
+The map is a hash. A key is the number of a group, or SESSION plus the number of a session (32 bits). A
 value begins with four 32-bit numbers: the number of copies, the maximum length of a copy (0: no limit), the
 class of service, and 0. Then follow the port and the instance of each copy, 32 bits each. As in BMv2, copies
 are sorted by instance, then by port. A port without a link is listed too; a frame that is sent there is lost.
@@ -47,7 +47,7 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """Return the first of a replica and its backups whose port is up. Without backups, return the replica."""
+    """Return the replica or its first backup whose port is up, or None. Without backups: the replica."""
     if not replica.backups:
         return replica
     return next((c for c in (replica, *replica.backups) if is_up(c.port)), None)

@@ -2,9 +2,10 @@
 
 Large ternary tables use tuple space search (Srinivasan, Suri, Varghese 1999). Entries with the same masks
 form a tuple, in which one hash look-up finds the matching entry. So the cost of a look-up depends on the
-number of different masks, not of entries. A range is split into prefixes. Such a table has two maps. One map
-holds the list of tuples, the highest priority first, in one value. The other map is a hash of entries, by
-tuple and masked key. If several entries share both, the hash holds only the entry of the highest priority.
+number of different masks, not of entries. A range is split into prefixes. A table with tuple space search has
+two maps. One map holds the list of tuples, the highest priority first, in one value. The other map is a hash
+of entries, by tuple and masked key. If several entries have the same key, the hash holds only the entry of
+the highest priority.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find the offsets that each header can have in a frame, so that the deparser need not compute them.
 
-To find them, this module follows the parser through every state at every position, like `codegen.parser`.
+To find them, this module follows the parser through every state at every position, as `codegen.parser` does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ParserPosition:
         return program.element(stack, index, member), self.with_next(stack, index + 1)
 
     def moved(self, program: Program, op: Primitive) -> ParserPosition:
-        """Return the position after a statement. Only push, pop and the copy of a stack change it."""
+        """Return the position after a statement. Only push, pop and copies of stacks change a position."""
         match op:
             case Primitive("push" | "pop", (Name(_, stack), Const(count))):
                 index = self.next_index(stack)
@@ -172,7 +172,7 @@ def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
             header, after = found
             if ranks.get(header, -1) <= last or header in gone:
                 return None
-            gone |= {*program.exclusive_with(header)}  # extracting these would make this header invalid
+            gone |= {*program.exclusive_with(header)}  # headers that would make this one invalid
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)

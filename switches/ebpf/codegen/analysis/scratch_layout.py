@@ -2,7 +2,7 @@
 
 Scratch memory is one value of a per-CPU map. It holds the state of the frame while the program runs. Every
 field that the program reads or writes has a slot in host byte order, whose size is a power of two. Unused
-fields have no slot: their bits stay in the raw bytes of their header, which are stored too.
+fields have no slot: their bits stay in the raw bytes of the header, which scratch memory also holds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HEADER_WRITERS = {
 }
 
 
-_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # these may use all fields of a header
+_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # operations that may use a whole header
 RESULTS = {"execute_meter": 2}  # index of the argument that a statement writes, if the index is not 0
 
 
@@ -231,7 +231,7 @@ class Layout:
 
 
 def slot_size(width: int) -> int:
-    """Return the slot size in bytes for a field of `width` bits. It is a power of two."""
+    """Return the slot size in bytes for a field of `width` bits. The size is a power of two."""
     size = 1
     while size * 8 < width:
         size *= 2
@@ -256,7 +256,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
     slots: dict[FieldRef, Slot] = {}
     at = 0
     sized = [(slot_size(program.field(r).width), r) for r in refs]
-    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # the largest slots first, to align all
+    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # largest slots first, so that all are aligned
         slots[ref] = Slot(at, size)
         at += size
     wire = [h for h in program.headers.values() if not h.metadata]

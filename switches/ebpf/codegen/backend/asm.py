@@ -61,7 +61,7 @@ class DebugInfo:
 
     @contextmanager
     def at(self, builder: Any, what: str, source: Source) -> Iterator[None]:
-        """Return a context in which every written instruction gets this place. Contexts can be nested."""
+        """Return a context whose instructions get this place in the P4 program. Contexts can be nested."""
         name = f"{what} ({source})" if source.line else what
         if name not in self._known:
             self.names.append(name)
@@ -208,7 +208,7 @@ class Asm:
         """Return a pointer or i64 unchanged, but force LLVM to compute it at this place.
 
         Otherwise LLVM may compute the addresses of all fields before a loop, or load all operands of a long
-        sum before the first addition. It would keep them on the stack, which has only 512 bytes.
+        sum before the first addition. LLVM would keep the results on the stack, which has only 512 bytes.
         """
         return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], True)
 

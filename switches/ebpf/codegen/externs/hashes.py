@@ -126,7 +126,7 @@ class _WordSink:
         return total, shift
 
     def take_varbit(self, state: State, header: str) -> State:
-        """Add a variable-length field. All its bytes in memory are added, because unused bytes are zero."""
+        """Add a variable-length field with its unused bytes in memory, which are zero and change nothing."""
         asm, b, slot = self.gen.asm, self.gen.asm.b, self.gen.layout.varbits[header]
         memory, (total, shift) = self.gen.machine.scratch, state
         words = const(64, 0)
@@ -386,7 +386,7 @@ def verify_checksums(gen: CodegenContext) -> None:
 
 
 def update_checksums(gen: CodegenContext) -> None:
-    """Write code that updates checksums whose condition is true. As in BMv2, headers may be invalid."""
+    """Write code that updates checksums whose condition is true. As in BMv2, a header may be invalid."""
     asm, b = gen.asm, gen.asm.b
     for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")

@@ -107,7 +107,7 @@ def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
 
 
 def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
-    """Return the number of frames in the queue. Frames leave in order, so use a binary search.
+    """Return the number of frames in the queue. Departure times are sorted, so use a binary search.
 
     The code has no branches, because the kernel's verifier would check every path through them.
     """

@@ -143,7 +143,7 @@ class RegisterStatements:
         layout = self.gen.registers[array.name]
         _, _, (index,) = e.whole(at)
         index = asm.fit(index, max(index.type.width, 32))
-        if index.type.width <= 64:  # LLVM may remove a range check that the kernel's verifier needs
+        if index.type.width <= 64:  # else LLVM may remove a check that the verifier needs
             index = asm.forget(asm.fit(index, 64))
         inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
         offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))

@@ -1,6 +1,7 @@
-"""Members and groups of action profiles, and one-shots: a group for one entry (specification, section 9.2).
+"""Members and groups of action profiles, and one-shots (specification, section 9.2).
 
-This module also handles weights, watch ports and size limits of groups and one-shots.
+A one-shot is a group that belongs to one table entry. This module also handles weights, watch ports and size
+limits of groups and one-shots.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def read_share(
     message: p4r.ActionProfileGroup.Member | p4r.ActionProfileAction,
     ports: Container[int],
 ) -> Share:
-    """Read the weight and the watch port of a group's member from a message. Raise P4RuntimeError."""
+    """Read the weight and watch port of a group's member. Raise P4RuntimeError if a value is invalid."""
     name, weight = profile.layout.name, message.weight
     if profile.weights_disallowed:
         if weight:
@@ -77,7 +78,7 @@ def check_size(profile: ProfileSchema, shares: Sequence[Share], limit: int, code
 def read_one_shot(
     table: TableSchema, message: p4r.ActionProfileActionSet, ports: Container[int]
 ) -> tuple[list[tuple[Action, Share]], bytes]:
-    """Return the actions of a one-shot with their shares, and the message's bytes. Raise P4RuntimeError."""
+    """Read a one-shot: its actions with shares, and the message's bytes. Raise P4RuntimeError if invalid."""
     profile = table.profile
     assert profile is not None
     if message.action_selection_mode != p4r.ActionProfileActionSet.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR:

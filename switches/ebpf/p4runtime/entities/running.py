@@ -32,10 +32,10 @@ class Entities(Protocol):
     """Write and read P4Runtime entities of one kind."""
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Change the server's state and add the map updates to `tx`. Raise P4RuntimeError."""
+        """Change the server's state and add the map updates to `tx`. Raise P4RuntimeError if this fails."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entities that match a request. Unset fields are wildcards. Raise P4RuntimeError."""
+        """Yield the entities that match a request. Unset fields match all. Raise P4RuntimeError."""
 
 
 Counts = tuple[int, int]  # (packets, bytes)
@@ -225,7 +225,7 @@ class Running:
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """Yield, for each kind of entity, the type of update and the read request that copy its entities.
+    """Yield (type of update, read request) for each kind of entity: a copy reads, then writes all entities.
 
     If entities of one kind refer to another kind, the other kind comes first: members before table entries.
     """
