@@ -1,10 +1,10 @@
-"""The benchmarks, run one after another: `make bench`; or some of them, or at full length.
+"""Run all benchmarks or some of them, one after another (`make bench`).
 
     python -m benchmarks [--full] [NAME ...]
 
-By default each is shortened so that all take some ten minutes; --full runs each with its own defaults. It
-ends with 1 if a benchmark failed or missed a bound. One that cannot run here (exit code 3) says why, and that
-is no failure.
+By default each benchmark is shortened, so that all take some ten minutes. --full runs each benchmark with its
+own defaults. The exit code is 1 if a benchmark failed or missed a bound. A benchmark that cannot run on this
+machine ends with exit code 3 and says why. This is no failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CANNOT = 3
-# The arguments that make each short.
+# The arguments that shorten each benchmark.
 SHORT: dict[str, Sequence[str]] = {
     "analysis": ("--trials", "20"),
     "class_server": ("--students", "3"),

@@ -2,10 +2,10 @@
 
     python benchmarks/analysis.py [--trials N] [DIR...]
 
-Each DIR is the result directory of a `mrclab run link-kill`; without one it makes a run of --trials, of which
-200 have some millions of events. That needs root. An event is a captured packet or a line of an endpoint's
-log. Each directory is analysed in a separate process, so that its peak memory is measured alone; the time is
-that from reading the files to the finished trials.
+Each DIR is the result directory of a `mrclab run link-kill`. Without DIR, the benchmark makes a run of
+--trials, which needs root. An event is a captured packet or a line of an endpoint's log; 200 trials have some
+millions of events. Each directory is analysed in a separate process, so that its peak memory is measured
+alone. The time includes the reading of the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.table import Table
 
 
 def analyse(directory: Path) -> dict[str, float]:
-    """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
+    """Analyse a run; return events, seconds and the peak of this process's memory in MiB."""
     from mrclab.experiments.measure.evidence import Evidence
     from mrclab.experiments.measure.faults import load_faults
     from mrclab.experiments.measure.pcap import read_pcap
@@ -72,7 +72,7 @@ def make_run(trials: int, directory: Path) -> int:
 
 
 def report(directories: Sequence[Path]) -> None:
-    """Analyses runs and prints a row for each."""
+    """Analyse runs and print a row for each."""
     table = Table("run", "trials", "events", "s", "s per million events", "peak MiB")
     for directory in directories:
         command = [sys.executable, __file__, "--one", str(directory)]

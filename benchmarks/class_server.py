@@ -1,10 +1,10 @@
-"""How long and how much memory a class takes on one server: a fabric for each student, all up at once.
+"""The time and memory that a class needs on one server: a fabric for each student, all up at once.
 
     python benchmarks/class_server.py [--students 10 30] [--topology tiny] [--target ebpf]
 
-Fabrics are brought up one after another, each under its own prefix. With all of them up and idle: the PSS of
-all their processes, the fall of MemAvailable, the CPUs that they use, and how long one student's ``mrclab
-probe h0 h2 --all`` takes. A second process removes all fabrics once this one has ended, however it ends.
+Fabrics are brought up one after another, each under its own prefix. Values are measured while all fabrics are
+up and idle: the PSS of all their processes, the fall of MemAvailable, the CPUs that they use, and the time of
+one student's ``mrclab probe h0 h2 --all``. A second process removes all fabrics when this process ends.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def processes(prefix: str) -> list[int]:
 
 
 def busy_s() -> float:
-    """Return the seconds that all CPUs have been busy so far, those stolen included."""
+    """Return the seconds that all CPUs have been busy so far, including stolen time."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def removed_in_the_end(all_prefixes: Sequence[str]) -> Iterator[None]:
-    """Have another process remove the testbeds once this one has left the block, or has been killed."""
+    """Let another process remove the testbeds when this process leaves the ``with`` or is killed."""
     watcher = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.class_server", "--remove", *all_prefixes],
         stdin=subprocess.PIPE,
@@ -114,7 +114,7 @@ def measure(students: int, topology: str, target: str) -> str:
         pss = sum(pss_bytes(pid) for name in names for pid in processes(name)) / MIB
         used = (before - available_bytes()) / MIB
         began, busy = time.monotonic(), busy_s()
-        time.sleep(IDLE_S)  # what is measured is how little happens in it
+        time.sleep(IDLE_S)  # measure the CPU time of idle fabrics
         cpus = (busy_s() - busy) / (time.monotonic() - began)
         probe_s = timed(["probe", "h0", "h2", "--all"], environment(names[-1]))
         began = time.monotonic()
@@ -125,7 +125,7 @@ def measure(students: int, topology: str, target: str) -> str:
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure and print a table."""
     if sys.argv[1:2] == ["--remove"]:
         remove(sys.argv[2:])
         return

@@ -1,14 +1,13 @@
-"""How soon and how reliably Clustermapper names the bad place, and whether it gives false verdicts under
-load.
+"""How soon and how reliably Clustermapper names a bad link or switch, and whether load causes false verdicts.
 
     python benchmarks/clustermapper.py [faults] [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
     python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]
 
-Needs root; ebpf target, a separate fabric (MRCLAB_PREFIX). `faults` breaks one place after another, by all
-kinds of faults that probes can detect, and waits until it is named: from the end of the fault's own interval
-to the verdict's time, both CLOCK_MONOTONIC. The outcome is right if the fault's place was named and nothing
-else was until it was cleared again. `load` has half of the hosts write to the other half as fast as they can
-(`mrclab perf write_bw`, all at once, again and again) and counts verdicts, of which each is wrong.
+Needs root; ebpf target, a separate fabric (MRCLAB_PREFIX). `faults` makes one fault after another, of all
+kinds that probes can detect, and waits until Clustermapper names the place. The time is measured from the
+moment when the fault is in force to the verdict (CLOCK_MONOTONIC). The outcome is right if only the fault's
+place was named until the verdict was cleared. With `load`, half of the hosts write to the other half as fast
+as they can (`mrclab perf write_bw`, all at once, again and again). Every verdict under load is wrong.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LOAD_MESSAGE_BYTES = 1 << 20
 
 
 def chosen(fabric: Fabric, count: int, seed: int) -> Iterator[Fault]:
-    """Return a seeded mixture: silent links of every kind and direction, lossy ones, dead switches."""
+    """Yield ``count`` random faults: silent cuts and losses of links in any direction, and dead switches."""
     rng = random.Random(seed)
     links = [link.name for link in fabric.links]
     switches = [switch.name for switch in fabric.switches]
@@ -60,7 +59,7 @@ def chosen(fabric: Fabric, count: int, seed: int) -> Iterator[Fault]:
 def await_event(
     mapper: ClustermapperProcess, since: int, name: str, place: str | None
 ) -> dict[str, Any] | None:
-    """Return the first event of that name (and place) after ``since`` events; None if it does not come."""
+    """Return the first event of that name (and place) after ``since`` events, or None after a time limit."""
     end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         for event in mapper.events()[since:]:
@@ -71,7 +70,7 @@ def await_event(
 
 
 def measure_faults(lab: Lab, mapper: ClustermapperProcess, faults: Sequence[Fault]) -> list[dict[str, Any]]:
-    """Make each fault and undo it; return the prober's reports, and their times."""
+    """Make and undo each fault. Return Clustermapper's verdicts and their times."""
     trials = []
     for fault in faults:
         since = len(mapper.events())
@@ -99,7 +98,7 @@ def measure_faults(lab: Lab, mapper: ClustermapperProcess, faults: Sequence[Faul
 
 
 def keep_writing(fabric: Fabric, environment: dict[str, str], seconds: float) -> float:
-    """Full load from half of the hosts to the other half for so long; returns the gigabytes written."""
+    """Write for ``seconds`` from half of the hosts to the other half. Return the gigabytes written."""
     half = len(fabric.hosts) // 2
     pairs = [(fabric.hosts[i].name, fabric.hosts[i + half].name) for i in range(half)]
     end = time.monotonic() + seconds
@@ -139,7 +138,7 @@ def keep_writing(fabric: Fabric, environment: dict[str, str], seconds: float) ->
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """n, p50, p99 and max."""
+    """Return n, p50, p99 and max of the values."""
     if not values:
         return {"n": 0}
     p50, p99 = np.percentile(values, (50, 99))
@@ -152,7 +151,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

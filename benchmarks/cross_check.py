@@ -1,30 +1,29 @@
-"""Whether the simulator agrees with the emulation: the same scenarios on both, within bounds.
+"""Compare the simulator with the emulation: run the same scenarios on both, and check bounds.
 
     python benchmarks/cross_check.py [-n 3] [--trials 20] [--only NAME ...] [--wires] [--out DIR]
 
-Needs root, for the emulation (`--target ebpf`). Each case runs on both targets, -n repetitions with the same
-seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and the quantities read from the
-results.
+Needs root for the emulation (`--target ebpf`). `mrclab run` runs each case on both targets, -n repetitions
+with the same seeds. `benchmarks/kit/crossing.py` has the scenarios, and reads quantities from the results.
 
-* Host time is measured in each run of the emulation: from the moment when a data packet comes in at a host to
-  the SACK that it sets off, by that host's capture, mean over all. It depends on how many hosts share CPUs
-  and on their other work. The simulator gets it as `virtual.processing` for the same case.
-* Links are token buckets on live targets. `virtual.links: buckets` has the simulator model these; --wires
-  leaves that out, to show its effect.
+* Host time: the mean time from the arrival of a data packet at a host to the SACK that answers it, measured
+  in the host's capture of each emulated run. Host time depends on how many hosts share CPUs and on their
+  other work. The simulator uses the same host time for the same case (`virtual.processing`).
+* Links are token buckets on live targets. With `virtual.links: buckets` the simulator models such buckets.
+  --wires simulates ideal links instead, to show the difference.
 
 The bounds follow from theory and were set before the first run:
 
-* recovered since first loss: medians. The guard against reordering is the same on both, so the two may differ
-  by one RTT and the host time; and by chance, since the SACK that shows a loss is sent for every second
-  packet. That phase is uniform over two packet intervals, so the median of n trials has a standard error of
-  interval / sqrt(n); the difference of two medians may be four of its standard errors, 4 sqrt(2) of these.
-* goodput with k of n links dead: a ratio of link rates, which both keep to within 1 %: 2 %.
-* share of marked packets: marks follow the ramp over the queue's depth, and the queue follows the window:
-  20 %. The same for the mean window itself.
-* trims per second of an incast of three with a fixed window: the rate into the port by three links less the
-  rate out by one. Each is kept to within 1 % or 2 %, and the difference is two thirds of the sum: 5 %.
+* recovered since first loss: the medians may differ by one RTT, the host time, and chance. Chance comes from
+  the SACK that shows a loss, because only every second packet causes a SACK. This wait is uniform over two
+  packet intervals, so a median of n trials has a standard error of interval / sqrt(n). The difference of two
+  medians has sqrt(2) times this error. Four times the error of the difference is allowed.
+* goodput with k of n links dead: 2 %. It is a ratio of link rates, and each target keeps a rate within 1 %.
+* share of marked packets, and the mean window: 20 %. Marks depend on the queue's depth, which depends on the
+  window.
+* trims per second of an incast of three with a fixed window: 5 %. It is the rate of three incoming links
+  minus the rate of one outgoing link. Each rate is exact to 1 % or 2 %.
 
-Ends with 1 if a bound does not hold, or a run was not valid.
+Ends with exit code 1 if a bound does not hold, or a run was not valid.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ RATES = {SLOW_BPS: "25 Mbit/s", FAST_BPS: "1 Gbit/s"}
 
 
 def recovery_bound(rtt_us: float, host_us: float, interval_us: float, n: int) -> Bound:
-    """Return how far apart the medians of n recoveries each may be, us."""
+    """Return the largest allowed difference between two medians of n recoveries each, in us."""
     chance = STANDARD_ERRORS * math.sqrt(2) * interval_us / math.sqrt(n)
     return Bound(distance=rtt_us + host_us + chance)
 
@@ -90,7 +89,7 @@ def recovery_rows(
     host_us: float,
     interval_us: float,
 ) -> list[Row]:
-    """Return the rows of a case with cuts: recoveries since the first loss and RTTs, each of both targets."""
+    """Return the rows of a case with cuts: recoveries since the first loss and RTTs, for both targets."""
     middle = [statistics.median(values) if values else None for values in recovered_us]
     bound = recovery_bound(rtt_us[0], host_us, interval_us, max(1, min(map(len, recovered_us))))
     assert bound.distance is not None
@@ -131,21 +130,21 @@ class Runs:
     found: Sequence[tuple[Path, Repetition]]
 
     def problems(self) -> list[str]:
-        """Return why figures of it are not to be trusted."""
+        """Return the reasons why results of these runs are not valid."""
         reasons = [reason for _, r in self.found for reason in r.validity.reasons]
         return [*reasons, *(p for _, r in self.found for p in (r.problem, r.failure) if p)]
 
     def steady(self) -> list[Steady]:
-        """Return the properties of the flows, repetition by repetition."""
+        """Return the properties of the flows of each repetition."""
         return [steady(directory, repetition) for directory, repetition in self.found]
 
     def answers_us(self) -> float:
-        """Return how long a host takes to answer a packet, mean over all hosts and repetitions."""
+        """Return the mean time that a host takes to answer a packet, over all hosts and repetitions."""
         captures = [(d, file.stem) for d, _ in self.found for file in sorted((d / "captures").glob("*.pcap"))]
         return statistics.fmean(t for d, host in captures for t in answers_us(*packets_of(d, host)))
 
     def recovered_us(self) -> list[float]:
-        """Return each trial's time from the first loss on; trials that were not felt have none."""
+        """Return the times of recovery since the first loss, without trials that lost no packet."""
         values = (t["recovered_since_loss_us"] for _, r in self.found for t in r.trials)
         return [float(value) for value in values if value is not None]
 
@@ -166,7 +165,7 @@ class Bench:
         self.problems: list[str] = []
 
     def run(self, case: Case, target: Target, processing_ns: int = 0) -> Runs:
-        """Run a case on a target, unless its results are there."""
+        """Run a case on a target, unless the directory already has its results."""
         directory = self._out / f"{case.name}-{case.rate_bps // 10**6}-{target}"
         folders = [directory / f"{TRANSPORT}-{number}" for number in range(self._repetitions)]
         if not all((folder / REPETITION_FILE).exists() for folder in folders):
@@ -182,21 +181,21 @@ class Bench:
         command = [sys.executable, "-m", "mrclab", "run", str(file), "--out", str(directory)]
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-            # What ends this program ends the run first, which takes its fabric down.
+            # A signal that ends this program ends the run first, so that the run takes its fabric down.
             with signals.passed_on(process.terminate):
                 code = process.wait()
         if code not in (0, 1):
             raise SystemExit(f"{' '.join(command)}: exit code {code}\n{log.read_text()[-2000:]}")
 
     def both(self, case: Case) -> tuple[Runs, Runs, float]:
-        """Run a case on both targets; return both, and the host time, us."""
+        """Run a case on both targets. Return the runs of both, and the host time in us."""
         live = self.run(case, "ebpf")
         host_us = live.answers_us()
         print(f"{case.name}, {RATES[case.rate_bps]}: hosts answer after {host_us:.0f} us", flush=True)
         return live, self.run(case, "sim", round(1000 * host_us)), host_us
 
     def cut(self, rate_bps: int) -> list[Row]:
-        """Cut links, and compare how soon it was mended."""
+        """Cut links, and compare the recovery times of both targets."""
         live, virtual, host_us = self.both(cut(rate_bps, self._trials))
         interval_us = PAYLOAD_BYTES * 8 * 1e6 / PACE_BPS[rate_bps]
         recovered = (live.recovered_us(), virtual.recovered_us())
@@ -204,7 +203,7 @@ class Bench:
         return recovery_rows(f"cut, {RATES[rate_bps]}", recovered, rtts, host_us, interval_us)
 
     def steady(self, case: Case, name: str, *, marks: bool = False, trims: bool = False) -> list[Row]:
-        """Run steady flows, and compare their properties."""
+        """Run steady flows, and compare their properties on both targets."""
         live, virtual, _ = self.both(case)
         return steady_rows(name, (live.steady(), virtual.steady()), marks=marks, trims=trims)
 
@@ -222,7 +221,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
 
 @contextlib.contextmanager
 def directory_for(given: str | None) -> Iterator[Path]:
-    """Yield the directory for results: the given one, or one that is removed at the end."""
+    """Yield the directory for results: the given directory, or a new one that is removed at the end."""
     if given is not None:
         Path(given).mkdir(parents=True, exist_ok=True)
         yield Path(given).resolve()

@@ -1,24 +1,24 @@
-"""Whether a run that others disturb is called valid with figures that are off.
+"""Check that mrclab calls no run valid whose results are wrong because of a disturbance.
 
     python benchmarks/disturbances.py [--runs 5] [--trials 6] [--topology lab] [--only NAME ...] [--json]
 
-Needs root and the ebpf target. Each disturbance meets whole runs of `link-kill`, from a random moment of its
-measurement on, and an undisturbed run goes before each of them:
+Needs root and the ebpf target. Each disturbance begins at a random moment of the measurement of a `link-kill`
+run. An undisturbed run precedes each disturbed run. The disturbances:
 
 * queue: a port of the sender's NIC gets another queue (netem with 2 ms of delay if the kernel has it, else a
   token bucket of 8 Mbit/s); queue for a moment: the same, for half a second
 * link: a port in the fabric gets another queue in the same way
 * route: another P4Runtime client changes a route of the first T0 to another port
-* wall clock: the time of day that the run's own process reads goes ahead by 3 s
-* disk: the results are on a disk that others fill
-* capture cut, capture damaged: the sender's capture loses its last third, or every 50th of its bytes from its
-  middle on changes, before it is read
+* wall clock: the time of day that the run's process reads jumps forward by 3 s
+* disk: the disk of the results is filled by another program
+* capture cut: the last third of the sender's capture is removed before the capture is read
+* capture damaged: every 50th byte in the second half of the sender's capture is changed before it is read
 * two runs: another link-kill runs in another testbed
 * hog: a program of real-time priority 50 has all CPUs for 30 ms of each 200 ms
 
-Criterion: no disturbance has valid runs whose median recovery since the first loss, over all their trials, is
-more than 25 % off that of the undisturbed runs. Ends with 1 if it is missed, with 3 if the machine lacks
-something.
+For each disturbance, the median recovery since the first loss is taken over all trials of its valid runs. It
+may differ by at most 25 % from the median of the undisturbed runs. The exit code is 1 if it differs more, and
+3 if the machine lacks something.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PREFIX = "dist"
 NETEM = ("netem", "delay", "2ms")
 BUCKET = ("tbf", "rate", "8mbit", "burst", "4000", "latency", "20ms")
 BEGIN_S = (1.0, 2.5)
-"""From the start of the captures on: within the trials, after the warm-up."""
+"""Limits of the random wait after the start of the captures, in s. The wait ends during the trials."""
 PATIENCE_S = 120
 DISK_BYTES = 80_000_000
 HOG = "import time\ne = time.monotonic() + 0.03\nwhile time.monotonic() < e: pass"
@@ -69,7 +69,7 @@ sys.exit(main())
 
 @dataclass(frozen=True)
 class Run:
-    """A run that goes on: its process, its results, and what draws its moments."""
+    """A run in progress: its process, the directory of its results, and a random generator."""
 
     process: subprocess.Popen[bytes]
     out: Path
@@ -78,11 +78,11 @@ class Run:
 
     @property
     def goes_on(self) -> bool:
-        """Return True until it ends."""
+        """Return True until the run ends."""
         return self.process.poll() is None
 
     def wait(self, happened: Callable[[], bool]) -> bool:
-        """Wait for something of the run; return False if the run ends first."""
+        """Wait until ``happened`` returns True. Return False if the run ends first."""
         while self.goes_on:
             if happened():
                 return True
@@ -98,11 +98,11 @@ class Run:
 
 
 Disturb = Callable[[Run], AbstractContextManager[None]]
-"""Disturbs a run from its measurement on; leaving it ends that."""
+"""A context manager that disturbs a run from its measurement on, until the ``with`` ends."""
 
 
 def shell(*commands: str) -> None:
-    """Run shell commands; one that fails, as after the run's end, is no error."""
+    """Run shell commands. Ignore failed commands: they fail, for example, after the end of the run."""
     for command in commands:
         subprocess.run(["sh", "-c", command], check=False, capture_output=True)
 
@@ -114,13 +114,13 @@ def has_netem() -> bool:
 
 
 def queue(namespace: str, port: str, lasts_s: float | None = None) -> Disturb:
-    """Return a disturbance by another queue at a port; by default it stays."""
+    """Return a disturbance by another queue at a port. By default, the queue stays until the run ends."""
 
     @contextlib.contextmanager
     def disturb(run: Run) -> Iterator[None]:
         if run.wait_until_measured():
             tc = f"ip netns exec {namespace} tc qdisc"
-            was = "tbf rate 1gbit burst 12375 latency 2ms"  # as the run itself makes it at a host
+            was = "tbf rate 1gbit burst 12375 latency 2ms"  # the queue that the run made at a host
             shell(f"{tc} replace dev {port} root handle 9: {' '.join(NETEM if has_netem() else BUCKET)}")
             if lasts_s is not None:
                 time.sleep(lasts_s)
@@ -132,7 +132,7 @@ def queue(namespace: str, port: str, lasts_s: float | None = None) -> Disturb:
 
 @contextlib.contextmanager
 def route(run: Run) -> Iterator[None]:
-    """Write a wrong route, by P4Runtime, as a client of another role than the controller."""
+    """Write a wrong route by P4Runtime, as a client with another role than the controller's."""
     if run.wait_until_measured():
         listens = f"ip netns exec {PREFIX} ss -Hlnt | awk '{{print $4}}' | head -1"
         address = subprocess.run(["sh", "-c", listens], capture_output=True, text=True, check=False).stdout
@@ -195,7 +195,7 @@ def damaged(data: bytearray) -> bytes:
 
 @contextlib.contextmanager
 def another(run: Run) -> Iterator[None]:
-    """Run another experiment of the same kind, in a testbed with another prefix, until this one ends."""
+    """Run a second experiment of the same kind in a testbed with another prefix, until the first run ends."""
     with tempfile.TemporaryDirectory() as place:
         second = start(Path(place) / "out", run.topology, trials=20, seed=99, prefix=f"{PREFIX}b")
         try:
@@ -207,7 +207,7 @@ def another(run: Run) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hog(run: Run) -> Iterator[None]:
-    """Have programs of real-time priority take all CPUs, for moments."""
+    """Let programs of real-time priority take all CPUs, 15 times for 30 ms."""
     if run.wait_until_measured():
         for _ in range(15):
             hogs = [
@@ -237,7 +237,7 @@ DISTURBANCES: dict[str, Disturb] = {
 def start(
     out: Path, topology: str, *, trials: int, seed: int, prefix: str, step_s: float | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a run of link-kill; its time of day goes ahead after ``step_s``."""
+    """Start a run of link-kill. With ``step_s``, its time of day jumps by 3 s after this many seconds."""
     how = ["-m", "mrclab"] if step_s is None else ["-c", WALL_CLOCK, str(step_s)]
     words = ["run", "link-kill", "--target", "ebpf", "--topology", topology, "--trials", str(trials)]
     with out.with_suffix(".log").open("wb") as log:
@@ -252,7 +252,7 @@ def start(
 
 @dataclass(frozen=True)
 class Found:
-    """The findings of a run: its recoveries since the first loss, us; ``valid`` is None: it has no result."""
+    """The recoveries of a run since the first loss, in us. ``valid`` is None if the run has no result."""
 
     valid: bool | None
     recovered_us: tuple[float, ...]
@@ -260,7 +260,7 @@ class Found:
 
 
 def one(name: str | None, topology: str, trials: int, seed: int) -> Found:
-    """Make a run, disturbed or not."""
+    """Make a run with this disturbance, or undisturbed if ``name`` is None."""
     drawn = random.Random(f"{name} {seed}")
     with tempfile.TemporaryDirectory(prefix="mrclab-") as scratch:
         place = Path(scratch) / "place"

@@ -1,4 +1,4 @@
-"""The speed of the MRC endpoint over real switches, against the raw loop on the same fabric in the same run.
+"""The speed of the MRC endpoint over real switches, compared with the raw loop on the same fabric.
 
     python benchmarks/endpoint.py [--rounds 5] [--uplinks 16] [--qps 1000] [--window 1024] [--target ebpf]
 
@@ -6,16 +6,16 @@ Needs root. Brings up a separate fabric and takes it down. Raw loop and endpoint
 load on the machine affects both. Methods, with `mrclab.hosts.perf` (as `mrclab perf`) for the endpoint:
 
 * throughput: one queue pair, writes of 64 KiB in packets of 4,096 B, 16 in flight, over 4 planes times
-  --uplinks EVs; packets/s from the first post to the last completion, against the raw loop's frames/s of the
-  same length. Aim: at least 0.5 of it. The raw loop has no window; the endpoint's is --window KiB, and
-  if other processes want the CPUs, too, 256 KiB are sent and acknowledged before a sender runs again.
-  CPU is the sender's user and system time per packet; the forwarding through three switches is part of it,
-  because it runs inside the system call that sends.
-* latency: an 8-byte write from post to completion, 2,000 in a row; against the raw round trip of a frame of
-  the same length. Aim: at most 3 times it. Ratio of medians.
-* many queue pairs: the same bytes over --qps queue pairs, one write in flight on each; against one of them.
-  Aim: within 20 %. Memory is the growth of the sender's resident set from before the queue pairs are made to
-  after the run, per queue pair. Aim: at most 64 KiB.
+  --uplinks EVs; packets/s from the first post to the last completion. Aim: at least 0.5 of the raw loop's
+  frames/s at the same frame length. The raw loop has no window; the endpoint's window is --window KiB. If
+  CPUs are busy, a window of 256 KiB would be sent and acknowledged before the sender runs again. CPU is the
+  sender's user and system time per packet. This includes the forwarding through three switches,
+  which runs inside the system call that sends.
+* latency: an 8-byte write from post to completion, 2,000 in a row. Aim: the median is at most 3 times the
+  median of the raw loop's round trip of a frame of the same length.
+* many queue pairs: the same bytes over --qps queue pairs, with one write in flight on each. Aim: within 20 %
+  of the rate over one queue pair. Memory is the growth of the sender's resident set per queue pair, from
+  before the queue pairs are made to after the run. Aim: at most 64 KiB.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Run:
 
     packets_per_s: float
     repeated: float
-    """Share of packets sent again."""
+    """The share of packets that were sent again."""
     cpu_us: float
-    """The sender's, per packet."""
+    """The CPU time of the sender per packet, in us."""
     qp_kib: float
 
 
 def throughput_run(network: FabricNetwork, qps: int, depth: int, window: int) -> Run:
-    """Measure writes of 64 KiB over that many queue pairs."""
+    """Measure writes of 64 KiB over ``qps`` queue pairs."""
     with pair(network, qps, window) as ends:
         before = ends.ends[0].call("idle")
         result = ends.bandwidth(MESSAGE, MESSAGES // qps, depth)

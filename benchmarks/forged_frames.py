@@ -2,15 +2,15 @@
 
     python benchmarks/forged_frames.py [--frames 200000] [--target ebpf] [--only CLASS...] [--json]
 
-Needs root; brings `tiny` up under another prefix. h0 streams to h3, and another host of the same rack
-sends forged frames into the fabric, made from frames that were seen: right addresses, queue pair, PSN, key.
-MRC has no authentication, so that such frames can end a queue pair; they may not do more. Per class:
+Needs root; brings `tiny` up under another prefix. h0 streams to h3. Another host of the same rack sends
+forged frames, made from captured frames with the right addresses, queue pair, PSN and key. MRC has no
+authentication, so forged frames can end a queue pair. They must not do more. Checks for each class of frames:
 
-* all agents answer afterwards, and none has grown by more than 16 MiB;
-* the stream goes on, or its queue pair has ended with an error: it never waits for ever;
-* a stream of new queue pairs between the same hosts delivers 50 messages, each byte right.
+* all agents answer afterwards, and no agent has grown by more than 16 MiB;
+* the stream continues, or its queue pair ends with an error, but the stream never waits for ever;
+* a stream over new queue pairs between the same hosts delivers 50 messages without a wrong byte.
 
-Ends with 1 if something was missed.
+Ends with exit code 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from tests.support.command import Up, up  # noqa: E402
 
 SENDER, RECEIVER = "h0", "h3"
 FORGERS = {True: "h1", False: "h2"}
-"""Who forges data of the sender and answers of the receiver: another host of the same rack."""
+"""The hosts that send forged frames: True for data of the sender, False for answers of the receiver."""
 PLAN = StreamPlan(8192, 20_000_000, 1)
 SEEN = 200
 MADE = 2000
-"""Forged frames that are made; they are sent again and again."""
+"""The number of different forged frames, which are sent again and again."""
 AFTERWARDS = 50
 GROWTH_BYTES = 16 << 20
 PATIENCE_S = 60.0
@@ -55,7 +55,7 @@ CONFIG = {"transport_ack": True, "timestamps": True}
 
 @contextmanager
 def packet_socket(testbed: Up, host: str, ethertype: int) -> Iterator[socket.socket]:
-    """Open a packet socket on the port that a host has into plane 0."""
+    """Open a packet socket on a host's port of plane 0."""
     with namespaces.inside(testbed.host_namespace(host)):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
     with opened:
@@ -78,7 +78,7 @@ def seen(testbed: Up, host: str) -> list[bytes]:
 
 
 def send_all(testbed: Up, host: str, frames: Sequence[bytes], count: int) -> float:
-    """Send so many frames from a host into plane 0. Return the seconds that it took."""
+    """Send ``count`` frames from a host into plane 0. Return the time that this took, in s."""
     port = testbed.fabric.host(host).ports[0]
     started = time.monotonic()
     own = [port.t0_mac + port.mac + frame[12:] for frame in frames]
@@ -93,7 +93,7 @@ def status_of(agents: Incast) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def goes_on_or_failed(agent: RemoteAgent) -> str:
-    """Wait for more completed messages or an error. Return which, or `stuck` after PATIENCE_S."""
+    """Return "goes on" after 20 more messages, "ended" after an error, or "stuck" after PATIENCE_S."""
     completed = agent.call("status")["completed"]
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
@@ -106,7 +106,7 @@ def goes_on_or_failed(agent: RemoteAgent) -> str:
 
 
 def delivers(network: FabricNetwork) -> bool:
-    """Return whether new queue pairs between the same hosts deliver messages, each byte right."""
+    """Return whether new queue pairs between the same hosts deliver messages without a wrong byte."""
     with incast(network, (SENDER,), RECEIVER, CONFIG, PLAN) as agents:
         agents.senders[SENDER].call("start")
         end = time.monotonic() + PATIENCE_S

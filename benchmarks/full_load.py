@@ -3,12 +3,12 @@
     python benchmarks/full_load.py flows [--uplinks 16] [--evs 0] [--seeds 6]
     python benchmarks/full_load.py queue-pairs [--queue-pairs 1,8] [--seeds 6]
 
-`flows`: as many steady flows as one plane has uplinks, each at its NIC's full rate from one rack to the
-other, NSCC, 100 Gbit/s. Theory: every uplink can be full all the time, so goodput is 1 of the links' payload
-rate. `--evs N` replaces the path of each T1 by N random EVs that switches hash. `queue-pairs`: one NIC of 4 x
-100 Gbit/s sends to another over 2 uplinks a plane, by 1 or more queue pairs. Values are means over the seeds
-with their standard error and least value, over the last half of the time. `--option NAME=VALUE` may be
-repeated: each is a variant, and commas join the options of one variant.
+`flows`: one plane has as many steady flows as uplinks. Each flow sends from one rack to the other at its
+NIC's full rate, 100 Gbit/s, under NSCC. In theory every uplink is full all the time, so goodput is the links'
+whole payload rate. `--evs N` uses N random EVs, which switches hash, instead of one path for each T1.
+`queue-pairs`: one NIC of 4 x 100 Gbit/s sends to another over 2 uplinks a plane, by 1 or more queue pairs.
+Only the last half of the time is measured. The output has the mean over the seeds, its standard error, and
+the least value. Each `--option NAME=VALUE` is a variant; commas join several options of one variant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mrclab.hosts import compiled  # noqa: E402
 
 
 def flows(uplinks: int, evs: int, duration_ns: int, options: dict[str, Any], seed: int) -> list[float]:
-    """Return goodput of all and of the slowest flow, of 1, the share marked and the trims."""
+    """Return the mean and the least goodput (ideal: 1), the share of marked packets, and the trims."""
     fabric = fabric_of(1, 2, uplinks, 2 * uplinks)
     names = [host.name for host in fabric.hosts]
     if evs:
@@ -43,7 +43,7 @@ def flows(uplinks: int, evs: int, duration_ns: int, options: dict[str, Any], see
 
 
 def queue_pairs(count: int, duration_ns: int, options: dict[str, Any], seed: int) -> list[float]:
-    """Return the Gbit/s of one NIC with so many queue pairs to a peer, the share marked and the trims."""
+    """Return the Gbit/s of a NIC and of the slowest queue pair, the share of marked packets, the trims."""
     fabric = fabric_of(4, 2, 2, 4)
     names = [host.name for host in fabric.hosts]
     load = Load(fabric, options, seed)
@@ -64,7 +64,7 @@ def report(name: str, rows: list[list[float]], what: tuple[str, ...]) -> None:
 
 
 def variant(words: str) -> dict[str, Any]:
-    """Return the options of ``NAME=VALUE,NAME=VALUE``; values are JSON or else strings."""
+    """Return the options in ``NAME=VALUE,NAME=VALUE``. A value that is not JSON is a string."""
     options: dict[str, Any] = {}
     for word in filter(None, words.split(",")):
         name, _, value = word.partition("=")
@@ -76,7 +76,7 @@ def variant(words: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure the variants in turns, seed by seed."""
+    """Measure all variants with the first seed, then all with the next seed, and so on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("flows", "queue-pairs"))
     parser.add_argument("--uplinks", type=int, default=16)

@@ -1,12 +1,12 @@
-"""A hostile program of random ring entries against a NIC service on a fabric.
+"""Test a NIC service with a hostile program that writes random ring entries.
 
     python benchmarks/hostile_client.py [--entries 1000000] [--seed 0] [--target ebpf]
 
 Needs root and a C compiler; brings `tiny` up under another prefix. A program on h0
 (`tests/support/programs/hostile.py`) fills its rings with random and nearly right entries and false
-counters, until the service has taken so many, while a pair of sound programs on the same host writes again
-and again. Bounds: only the hostile sessions end, all of them; each sound pair is done with every byte right;
-the service is the same process at the end, and has no descriptor more. Its memory is shown.
+counters, until the service has read --entries of them. Meanwhile pairs of sound programs on the same host
+write again and again. Bounds: the service ends all hostile sessions and no other; each sound pair finishes
+without a wrong byte; the service does not restart and has no more descriptors. Its memory is printed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Kills at random moments under native programs: each side ends, and nothing is left behind.
+"""Kill processes at random moments while native programs run. Check that nothing hangs or is left behind.
 
     python benchmarks/kills.py [-n 100] [--first 0] [--target ebpf]
 
-Needs root and a C compiler. Two programs (`tests/support/programs/pair.c`) write over a small fabric for as
-long as it takes; after a random time one process gets SIGKILL: the program that writes, that which reads, the
-NIC service of either, or a switch. The number of a kill is its seed. Bounds:
+Needs root and a C compiler. Two programs (`tests/support/programs/pair.c`) write over a small fabric. After a
+random time one process gets SIGKILL: the writer, the reader, the NIC service of one of them, or a switch. The
+number of a kill is its seed. Bounds:
 
-* after a program's or a service's death the other programs end by themselves with an error, within two
-  minutes, and a NIC service that lives has as many descriptors as before the programs came;
-* after a switch's death the programs go on over the other planes until they are done, with every byte right;
-* in the end, when the fabric is down, no process, namespace, interface or file of it is left.
+* if a program or a NIC service is killed, the other programs end with an error within two minutes, and
+  the other NIC service has as many descriptors as before the programs started;
+* if a switch is killed, the programs continue over the other planes and finish without a wrong byte;
+* when the fabric is down, no process, namespace, interface or file of it is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def switches(names: Names) -> list[int]:
 
 
 def descriptors(fabric: Up, host: str) -> tuple[int, int] | None:
-    """Return the pid of a host's NIC service and how many descriptors it has, None if none runs."""
+    """Return the pid and the number of descriptors of a host's NIC service, or None if it does not run."""
     try:
         pid = service(fabric, host)
         return pid, len(os.listdir(f"/proc/{pid}/fd"))
@@ -61,7 +61,7 @@ def descriptors(fabric: Up, host: str) -> tuple[int, int] | None:
 
 
 def calm(fabric: Up, host: str, before: tuple[int, int] | None) -> bool:
-    """Return whether a service that lived through it gets back to the descriptors that it had."""
+    """Return False if the NIC service still runs but keeps more descriptors than ``before``."""
     deadline = time.monotonic() + CALM_S
     while (now := descriptors(fabric, host)) is not None and before is not None and now[0] == before[0]:
         if now[1] <= before[1]:
@@ -76,7 +76,7 @@ def calm(fabric: Up, host: str, before: tuple[int, int] | None) -> bool:
 def programs(
     fabric: Up, pair: Path, count: str
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
-    """Run the writer and the reader. Raise RuntimeError with their output if they do not connect."""
+    """Run the reader and the writer. Raise RuntimeError with their output if they do not connect."""
     words = ("--", str(pair))
     with (
         running(fabric, READER, *words, "server", PORT, SIZE, count, "events") as reader,
@@ -84,7 +84,7 @@ def programs(
     ):
         assert writer.stdout is not None
         while not select.select([writer.stdout], [], [], LOOK_S)[0] and reader.poll() is None:
-            pass  # a reader that did not start is never there to connect to
+            pass  # wait for the connection, or for the end of the reader
         if reader.poll() is not None or writer.stdout.readline() != "connected\n":
             writer.kill()
             reader.kill()
@@ -93,7 +93,7 @@ def programs(
 
 
 def kill(fabric: Up, pair: Path, seed: int) -> str:
-    """Kill one process; return the faults found, or an empty text."""
+    """Kill one process. Return a description of what went wrong, or ""."""
     rng = random.Random(seed)
     victim = VICTIMS[seed % len(VICTIMS)]
     before = [descriptors(fabric, host) for host in (WRITER, READER)]
@@ -164,7 +164,7 @@ def main() -> int:
 
 
 def warm(fabric: Up, pair: Path) -> None:
-    """Start the NIC services."""
+    """Start the NIC services by a first pair of programs."""
     with programs(fabric, pair, "8") as both:
         for process in both:
             end(process)
@@ -172,7 +172,7 @@ def warm(fabric: Up, pair: Path) -> None:
 
 def remove(fabric: Up, fabrics: ExitStack) -> list[str]:
     """Take a fabric down; return the processes and interfaces left of it."""
-    with suppress(AssertionError):  # of a switch that is dead it says so
+    with suppress(AssertionError):  # raised if a switch was killed
         fabrics.close()
     found = left_in_the_end(fabric.mrclab.names)
     for what in found:

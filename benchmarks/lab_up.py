@@ -1,10 +1,10 @@
-"""How long a whole fabric takes to come up programmed and to go down, and how much memory it holds while up.
+"""How long a fabric takes to come up (with its switches programmed) and to go down, and its memory while up.
 
     python benchmarks/lab_up.py [--topology lab ...] [--target ebpf] [--runs 5]
 
-Times are those of the commands `mrclab up` and `mrclab down` as a person types them, interpreter start
-included. Memory is the proportional set size (PSS) of all processes of the testbed, and the fall of
-MemAvailable, which has the kernel's share (interfaces, programs, maps) and the noise of everything else.
+Times are those of the whole commands `mrclab up` and `mrclab down`, including the start of Python. Memory is
+the proportional set size (PSS) of all processes of the testbed, and the fall of MemAvailable. MemAvailable
+includes the kernel's memory (interfaces, programs, maps), but also changes by other programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pss_bytes(pid: int) -> int:
 
 
 def available_bytes() -> int:
-    """MemAvailable."""
+    """Return MemAvailable of /proc/meminfo, in bytes."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -43,14 +43,14 @@ def available_bytes() -> int:
 
 
 def timed(words: list[str], environment: dict[str, str]) -> float:
-    """Seconds that a command takes."""
+    """Return the time that a command of mrclab takes, in s."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "mrclab", *words], env=environment, check=True, capture_output=True)
     return time.perf_counter() - started
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--topology", nargs="+", default=["tiny", "lab", "wide"])
     parser.add_argument("--target", default="ebpf")

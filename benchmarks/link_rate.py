@@ -1,20 +1,19 @@
-"""Whether a switch's port keeps its link's rate through the whole pipeline, and where the CPU is the limit.
+"""Whether a switch's port keeps its link's rate, and from which rate on the CPU is the limit.
 
     python benchmarks/link_rate.py [--seconds 3] [--payload 4096] [--offer 1.2] [--rates 10,50,...] [--json]
 
-Needs root. One ebpf switch in a separate namespace, its port programmed as the controller would and shaped
-as the testbed does. Two senders, a process and a CPU each, together offer 1.2 times the rate in trimmable
-frames of MRC into the other two ports, paced by a busy loop. Rates are bytes of whole Ethernet frames, as the
-kernel and the pipeline count them: header included, preamble, gap and checksum not.
+Needs root. One ebpf switch in a separate namespace: the controller's entries are in its tables, and its port
+has the testbed's qdisc. Two senders, each a process on a separate CPU, together offer 1.2 times the link's
+rate in trimmable frames of MRC to the other two ports. Rates count whole Ethernet frames with their headers,
+but not preamble, gap and checksum.
 
-* offered, achieved: the bytes into the switch, and those that arrived at the far end of the link over the
-  window, by the interfaces' counters; `kernel alone` is the same without an entry in port_queue, so that the
-  qdisc alone decides and drops the excess;
-* CPU: busy share of all CPUs, from /proc/stat, over the window;
-* the last row: the same senders as fast as they can, and no qdisc on the port.
-  No link can be faster than that here.
+* offered, achieved: the bytes into the switch, and the bytes that arrived at the far end of the link, by the
+  interfaces' counters. `kernel alone` is the same without an entry in the table port_queue. Then only the
+  qdisc limits the rate: it drops the excess.
+* CPU: the busy share of all CPUs during the measurement, from /proc/stat.
+* the last row: the same senders as fast as possible, without a qdisc. No link can be faster on this machine.
 
-Ends with 1 if a rate that is at most half of the senders' fastest is missed by more than 2 %.
+Ends with exit code 1 if a rate of at most half of the last row's rate is missed by more than 2 %.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4
 RATES_MBPS = (10, 50, 100, 200, 500, 1000, 2000)
 MTU = 4300
 TOLERANCE = 0.02
-ENOUGH = 1.1  # an offer below that leaves the link idle at times, which is not its fault
+ENOUGH = 1.1  # with a smaller offer the link is idle at times
 SETTLE_S = 0.3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run; rates in bits per second, shares from 0 to 1."""
+    """The results of one run. ``trimmed`` and ``cpu`` are shares from 0 to 1."""
 
     rate_bps: int
     offered_bps: float
@@ -59,7 +58,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """How far off the rate, as a share of it."""
+        """The difference between achieved rate and link's rate, as a share of the link's rate."""
         return self.achieved_bps / self.rate_bps - 1
 
 
@@ -71,14 +70,14 @@ def received(counters: TextIO) -> dict[str, int]:
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Busy and all ticks of all CPUs since boot."""
+    """Return the busy ticks and all ticks of all CPUs since boot."""
     fields = [int(f) for f in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return sum(fields) - idle, sum(fields)
 
 
 def run(rate_bps: int, payload: int, seconds: float, offer: float, *, shaped: bool, programmed: bool) -> Row:
-    """`offer` 0: as fast as the sender can."""
+    """Measure one rate. If `offer` is 0, the senders send as fast as possible."""
     ns = Namespace()
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -95,7 +94,7 @@ def run(rate_bps: int, payload: int, seconds: float, offer: float, *, shaped: bo
 def measure(merge: Merge, rate_bps: int, payload: int, seconds: float, offer: float) -> Row:
     frame = mrc_frame(sid(1, 3), payload, dscp=TRIMMABLE_DSCP)
     interval_ns = 2 * len(frame) * 8e9 / (rate_bps * offer) if offer else 0.0
-    merge.h[3].close()  # nobody listens: this measures the link
+    merge.h[3].close()  # no process needs to receive the frames
     counters = merge.ns.run(lambda: open("/proc/thread-self/net/dev"))  # noqa: SIM115
     merge.stack.callback(counters.close)
     cpus = sorted(os.sched_getaffinity(0))

@@ -1,18 +1,18 @@
-"""The cost of the live page: recoveries with the page open in a browser and with nobody watching, and clicks.
+"""The cost of the live page: recovery times with and without the page in a browser, and the time of clicks.
 
     python benchmarks/live_page.py [--topology lab] [--rounds 2] [--faults 20]     # as root; some 5 minutes
     python benchmarks/live_page.py --topology tiny --clicks 600                   # memory under random clicks
 
 One session of `mrclab live` sends a stream over MRC. Each round cuts links of its fabric one after another,
-first with no viewer and then with the page open in Chromium on the same machine, or the other way round, in
-turns. The times are those of the page's own cards. In addition: the time from a click on "Cut silently" until
-the switch's fault table has it, with Playwright's share, and the rate at which frames reach the page.
+once without a viewer and once with the page open in Chromium on the same machine. The order alternates. The
+recovery times are those of the page's cards. Also measured: the time from a click on "Cut silently" until the
+fault is in the switch's table (including Playwright's time), and the rate of frames that reach the page.
 
-With ``--clicks`` the page gets random clicks twice a second for so many seconds instead, and the table has
-the memory of the page's process, of the processes at hosts and switches, and of the scripts in the browser.
+With ``--clicks N`` the page gets two random clicks per second for N seconds instead. The table then has the
+memory of the page's process, of the processes at hosts and switches, and of the scripts in the browser.
 
-The session itself is there in both: it asks the agents ten times a second, and captures. So do not take
-these figures for those of `mrclab run`.
+The session polls the agents ten times a second and captures packets, with and without a viewer. So these
+times cannot be compared with those of `mrclab run`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COUNT_FRAMES = """() => { const take = M.app.take.bind(M.app); window.taken = 0;
 
 
 def recovered_us(page: LivePage, link: str) -> float:
-    """Cut a link, wait until MRC has recovered and every path is back, and return the time."""
+    """Cut a link, and return MRC's recovery time. Repair the link and wait until all paths are in use."""
     number = page.ask("fault", {"kind": "blackhole", "where": link})["card"]
     result = told(page, number)
     page.ask("restore", {"where": link})
@@ -59,7 +59,7 @@ def recovered_us(page: LivePage, link: str) -> float:
 
 
 def told(page: LivePage, number: int) -> Any:
-    """Return MRC's times of a fault, once it has recovered."""
+    """Wait until MRC has recovered from a fault, and return its times."""
 
     def result(frame: dict[str, Any]) -> Any:
         mine = [card["results"].get("mrc") for card in frame["cards"] if card["number"] == number]
@@ -96,7 +96,7 @@ def click_ms(page: LivePage, view: Page, link: str) -> float:
 
 
 def frames_per_s(view: Page) -> float:
-    """Return how many frames reach the page in a second."""
+    """Return the number of frames that reach the page per second."""
     view.evaluate(COUNT_FRAMES)
     begun = time.monotonic()
     view.wait_for_timeout(3000)
@@ -109,7 +109,7 @@ def links_of(fabric: Fabric) -> list[str]:
 
 
 def clicked(topology: str, seconds: float) -> int:
-    """Click at random, print how memory went, and return 1 if it grew or something broke."""
+    """Click at random and print the memory over time. Return 1 if memory grew or an error occurred."""
     errors: list[str] = []
     with live_page(Mrclab(Names.of_prefix(f"bench{os.getpid()}")), "--topology", topology) as page:
         with viewer(page.owner) as view:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.mrc_core [--megabytes N] [--rounds N] [--batch N ...] [--profile]
 
-Two endpoints in one process hand each other frames through a list. The time is that of all the core's work
-for a packet: EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the far end; SACKs
-both ways. It is CPU time, so that other processes' turns do not count. The compiled core and the pure one are
-measured in the same run, in a process each.
+Two endpoints in one process pass each other frames through a list. The time includes all work of the core for
+a packet: EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the receiver; sending
+and processing of SACKs. CPU time is measured, so other processes do not count. The compiled core and the pure
+Python core are measured in the same run, in separate processes.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def transfer(
 
 
 def measure(options: argparse.Namespace) -> dict[int, list[float]]:
-    """Microseconds per data packet of each round, by batch."""
+    """Return the microseconds per data packet in each round, by the size of a batch."""
     ends, qpns = connected(MrcConfig(), options.planes, options.paths)
-    # What exists by now stays, as in an agent.
+    # As in an agent, garbage collection skips the objects that exist now.
     gc.collect()
     gc.freeze()
     data = random.Random(1).randbytes(options.megabytes << 20)
-    # One region for all rounds, as a NIC's pinned memory: page faults are not the core's.
+    # All rounds use one region, so that page faults of new memory do not count as the core's time.
     target = bytearray(len(data))
     transfer(ends, qpns[0], data, target, options.batch[0], options.message)
     costs: dict[int, list[float]] = {batch: [] for batch in options.batch}
@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace) -> dict[int, list[float]]:
 
 
 def in_child(pure: bool) -> dict[int, list[float]]:
-    """Measure in a separate process, with the compiled core or the pure one."""
+    """Measure in a separate process, with the compiled core or the pure Python core."""
     command = [sys.executable, "-m", "benchmarks.mrc_core", *sys.argv[1:], "--child"]
     environment = {**os.environ, compiled.PURE_VARIABLE: "1" if pure else ""}
     done = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,9 +1,9 @@
-"""What many queue pairs cost the core: microseconds per data packet and bytes per queue pair, no I/O.
+"""The cost of many queue pairs in the core: microseconds per data packet, bytes per queue pair. No I/O.
 
     python -m benchmarks.mrc_many_qps [--queue-pairs N] [--writes N] [--rounds N]
 
-The same writes of 64 KiB go over one queue pair and over many, in one process and in turns. It is CPU time,
-so that other processes' turns do not count.
+The same writes of 64 KiB go over one queue pair and over many queue pairs, in turns and in one process. CPU
+time is measured, so other processes do not count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITE = 1 << 16
 
 
 def transfer(ends: list[Endpoint], numbers: list[int], writes: int) -> float:
-    """Microseconds per data packet for so many writes, spread evenly over the queue pairs."""
+    """Return the microseconds per data packet of ``writes`` writes, spread evenly over the queue pairs."""
     a, b = ends
     region = b.register_memory(bytearray(WRITE))
     data = bytes(WRITE)
@@ -68,7 +68,7 @@ def main() -> None:
         used = tracemalloc.get_traced_memory()[0] / count / 2
         tracemalloc.stop()
         print(f"{count} QPs: {used / 1024:.0f} KiB per QP and end after connecting; aim: at most 64")
-    # What exists by now stays, as in an agent: a collection would walk all of it.
+    # As in an agent, garbage collection skips the objects that exist now, because it would visit all of them.
     gc.collect()
     gc.freeze()
     costs: dict[int, list[float]] = {count: [] for count in setups}

@@ -1,4 +1,4 @@
-"""Native programs on the NIC service, against `mrclab perf` in the same minute, and ten thousand connections.
+"""Native programs on the NIC service: compare them with `mrclab perf`, and make ten thousand connections.
 
     python benchmarks/native_programs.py [--pairs 6] [--connects 10000] [--target ebpf]
 
@@ -7,12 +7,12 @@ it down. Programs and `mrclab perf` take turns, so that other load on the machin
 
 * bandwidth: `ib_write_bw` and `mrclab perf write_bw`, one queue pair, 5,000 writes of 64 KiB, 128 in flight;
   each pair of runs gives one ratio of the average bandwidths. Aim: a median of at least 0.9.
-* latency: `ib_write_lat` and `mrclab perf write_lat`, 8 bytes, 1,000 round trips; the typical time one way.
-* CPU per work request: user and system time of both NIC services over a run of `ib_write_bw`, divided by its
-  writes; with 64 KiB (16 packets), and with 8 bytes.
-* connections: two programs make a queue pair each, connect them, write 8 bytes and destroy them, one pair
-  after another. Descriptors and resident memory of a service are read after the first tenth and at the end,
-  when it has as many objects as then. Aim: no descriptor more, and at most 16 bytes for each connection.
+* latency: `ib_write_lat` and `mrclab perf write_lat`, 8 bytes, 1,000 round trips; the typical one-way time.
+* CPU per work request: user and system time of both NIC services during `ib_write_bw`, divided by the number
+  of writes; for writes of 64 KiB (16 packets) and of 8 bytes.
+* connections: two programs make a queue pair each, connect them, write 8 bytes and destroy them, again and
+  again. Descriptors and resident memory of each NIC service are read after a tenth of the connections and at
+  the end. Aim: no more descriptors, and at most 16 bytes more for each connection.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Usage:
 
     @classmethod
     def of(cls, up: Up, host: str) -> Usage:
-        """Read it from /proc. Raise StopIteration if no service of this host runs."""
+        """Read the usage from /proc. Raise StopIteration if the host has no running NIC service."""
         folder = Path(f"/proc/{service(up, host)}")
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         resident = int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -71,13 +71,13 @@ class Usage:
 
 
 def perf(up: Up, test: str, size: int, count: int) -> dict[str, float]:
-    """Run `mrclab perf` and return its figures."""
+    """Run `mrclab perf` and return its results by name."""
     words = ("--from", FROM, "--to", TO, "--size", str(size), "--iters", str(count), "--json")
     return dict(json.loads(up.mrclab.ok("perf", test, *words))["results"][0])
 
 
 def perftest(up: Up, name: str, size: int, count: int) -> list[float]:
-    """Run a program of perftest on both hosts; return the figures of its line."""
+    """Run a program of perftest on both hosts; return the numbers of its result line."""
     words = ("--", name, "-s", str(size), "-n", str(count), "-F")
     with running(up, TO, *words) as server:
         if not await_listener(up, TO, PERFTEST_PORT, server):
@@ -89,7 +89,7 @@ def perftest(up: Up, name: str, size: int, count: int) -> list[float]:
 
 
 def figures(said: str, size: int) -> list[float]:
-    """Return the numbers of perftest's line for a size. Raise MachineError if there is none."""
+    """Return the numbers of perftest's line for a size. Raise MachineError if it printed no such line."""
     found = re.search(rf"^ *{size} +\d+ +([\d. \t]+)$", said, re.MULTILINE)
     if found is None:
         raise MachineError(f"perftest has no result: {said}")
@@ -97,10 +97,10 @@ def figures(said: str, size: int) -> list[float]:
 
 
 def bandwidth(up: Up, pairs: int) -> bool:
-    """Compare the bandwidth of writes of 64 KiB. Return whether the ratio is as it should be."""
+    """Compare the bandwidth of writes of 64 KiB. Return True if the ratio is large enough."""
     native, ours = [], []
     for _ in range(pairs):
-        native.append(perftest(up, "ib_write_bw", SIZE, WRITES)[1])  # its MB are 2^20 bytes
+        native.append(perftest(up, "ib_write_bw", SIZE, WRITES)[1])  # a MB of perftest is 2^20 bytes
         ours.append(perf(up, "write_bw", SIZE, WRITES)["bw_average_mib_s"])
     row("ib_write_bw, 64 KiB", pairs, native, "MiB/s")
     row("mrclab perf write_bw, 64 KiB", pairs, ours, "MiB/s")
@@ -120,7 +120,7 @@ def latency(up: Up, pairs: int) -> None:
 
 
 def cpu(up: Up, pairs: int) -> None:
-    """Show the services' CPU time per work request."""
+    """Print the CPU time of both NIC services per work request."""
     for size, count in ((SIZE, WRITES), (SMALL, 10 * WRITES)):
         spent: list[list[float]] = [[], []]
         for _ in range(pairs):
@@ -133,7 +133,7 @@ def cpu(up: Up, pairs: int) -> None:
 
 
 def connections(up: Up, program: Path, count: int) -> bool:
-    """Make and destroy many connections. Return whether nothing of them is left."""
+    """Make and destroy many connections. Return True if they leave no descriptors and little memory."""
     words = ("--", str(program))
     at: list[tuple[float, list[Usage]]] = []
     with (

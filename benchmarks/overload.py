@@ -2,21 +2,20 @@
 
     python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--json]
 
-Needs root. One ebpf switch in a separate namespace, two ports into one, programmed as the controller would
-and shaped as the testbed does (`tests/support/merge.py`); MRC frames with 4096 bytes of payload. Per rate:
+Needs root. One ebpf switch in a separate namespace forwards from two ports to one port. It has the entries of
+the controller and the qdiscs of the testbed (`tests/support/merge.py`). MRC frames have 4096 bytes of
+payload. For each rate:
 
-* marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. The depth
-  follows from the time of sending. The share that RED gives for these depths and the marked share have to
-  agree within 10 %.
-* overload: two senders, a process and a CPU each, offer so many times the rate in trimmable frames. Every
-  incoming frame has to have left, whole or trimmed: drops of the pipeline, and of the kernel's queues, have
-  to be 0.
-* control: frames of the control class into one port, at random times, alone and while the other port is under
-  that overload. The delay is between the kernel's stamps at the switch's port and behind the link: that of
-  the switch and its queue, not of the processes that send and receive. The 99th percentile has to be at most
-  twice that without load plus the time of one data frame.
+* marks: each frame is sent at a time when the queue has a random depth between the two thresholds. The share
+  of marked frames must agree with RED's share for these depths within 10 %.
+* overload: two senders, each a process on a separate CPU, offer N times the link's rate in trimmable frames.
+  Every frame must leave the switch, whole or trimmed: the pipeline and the kernel's queues must drop nothing.
+* control: control frames are sent to one port at random times, with and without overload from the other port.
+  Their delay is measured between the kernel's timestamps at the switch's port and behind the link, so the
+  sending and receiving processes do not count. The 99th percentile under load must be at most twice the 99th
+  percentile without load, plus the time of one data frame.
 
-Ends with 1 if something was missed.
+Ends with exit code 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
     """Open a socket for an interface's control frames, with the kernel's timestamps."""
     opened = merge.ns.packet_socket(ifname)
     opened.settimeout(0)
-    # Classic BPF: of the 16 bits behind the Ethernet header six are the DSCP; all of the frame or none.
+    # Classic BPF: pass the whole frame if its DSCP (6 of the 16 bits behind the Ethernet header) is control.
     program = (
         (0x28, 0, 0, 14),
         (0x54, 0, 0, 0x0FC0),
@@ -101,7 +100,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
         (6, 0, 0, 0),
     )
     attach_filter(opened, program)
-    while True:  # drop the frames from before the filter
+    while True:  # drop frames that came before the filter
         try:
             opened.recv(1)
         except BlockingIOError:
@@ -112,7 +111,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
 
 
 def stamps(listener: socket.socket) -> dict[int, int]:
-    """When each control frame came in, in nanoseconds, by the number that it carries."""
+    """Return the arrival time of each control frame in ns, by the number in the frame."""
     found = {}
     while True:
         try:
@@ -120,7 +119,7 @@ def stamps(listener: socket.socket) -> dict[int, int]:
         except BlockingIOError:
             return found
         if address[2] == _PACKET_OUTGOING or len(data) < FRAME_OVERHEAD_BYTES:
-            continue  # shorter is one that was trimmed, and came before the filter
+            continue  # a trimmed frame from before the filter
         for _level, kind, value in ancillary:
             if kind == _SO_TIMESTAMPNS:
                 s, ns = struct.unpack("=qq", value)
@@ -128,7 +127,7 @@ def stamps(listener: socket.socket) -> dict[int, int]:
 
 
 def control_delays_us(merge: Merge, samples: int, draw: random.Random) -> list[float]:
-    """How long control frames take from port 2 to the far end of the link, sorted."""
+    """Return the sorted times of control frames from port 2 to the far end of the link."""
     start, end = stamped_socket(merge, "s2"), stamped_socket(merge, "h3")
     begun, ended = {}, {}
     frame = bytearray(mrc_frame(sid(1, 3), 64, dscp=CONTROL_DSCP))
@@ -188,7 +187,7 @@ def measure(
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """Return what broke a rule, one line each."""
+    """Return the names of the missed bounds."""
     out = [] if found["marks_met"] else ["marks"]
     for times, row in found["overloads"].items():
         if row["queue_full"] or row["trim_limit"]:

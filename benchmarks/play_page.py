@@ -1,11 +1,11 @@
-"""The page that simulates in the browser: how soon it draws, and how often, in headless Chromium.
+"""How soon and how often the page that simulates in the browser draws, in headless Chromium.
 
     make site; python benchmarks/play_page.py [--loads 9] [--runs 5] [--seconds 6] [--pace 20000]
 
-The site comes from the disk by a plain file server on loopback. Each load has a new browser context, so
-nothing is cached. *First drawing* is the time from the start of the navigation until the display has a
-frame of the simulation. *Drawings* are those of the moving frames on the fabric, while the page runs in
-slow motion; a link of RoCEv2's path is cut in the middle of each run.
+A file server on loopback serves the site. Each load has a new browser context, so nothing is cached. *First
+drawing* is the time from the start of the navigation until a frame of the simulation is displayed. *Drawings*
+are the drawings of moving frames on the fabric per second, in slow motion. In the middle of each run, a link
+of RoCEv2's path is cut.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST = """const look = () => {
   } else requestAnimationFrame(look);
 };
 requestAnimationFrame(look);"""
-"""In each page, before its own scripts: note when the first drawing was on the display."""
+"""A script that runs before the page's scripts, and records the time of the first drawing."""
 COUNTS = "() => [performance.now(), M.app.motion.drawn, M.app.turn, M.app.frame.t_ms]"
 CUT = """async () => {
   const actions = M.app.actions();
@@ -50,7 +50,7 @@ def first_s(browser: Browser, address: str) -> float:
 
 
 def drawings(browser: Browser, address: str, seconds: float, pace: int) -> tuple[float, float, float]:
-    """Return drawings per second, turns of the whole page per second, and the pace kept (a share)."""
+    """Return drawings and whole updates of the page per second, and the share of the wanted pace."""
     with view(browser, f"{address}index.html") as page:
         page.locator("[data-transport=mrc] b").wait_for()
         page.select_option("#pace", str(pace))

@@ -2,14 +2,14 @@
 
     python benchmarks/raw_loop.py [--seconds 3] [--rounds 5] [--uplinks 16] [--target ebpf]
 
-Needs root. Brings up a separate fabric (4 planes, 10 Gbit/s links, so that CPUs are the bound and not
-links), takes it down again and leaves nothing. A frame crosses three switches. Methods:
+Needs root. Brings up a separate fabric and takes it down. It has 4 planes with links of 10 Gbit/s, so that
+only the CPUs limit the rate. A frame crosses three switches. Methods:
 
-* frames/s: one process sends frames of an MRC data packet's size (4,096 B of payload) over all paths of all
-  planes in turn, as fast as AF_PACKET takes them; another counts the arrivals. The result is the number of
-  arrivals between the first frame and the last, per second; each round is one such run.
-* round trip: a frame of an 8-byte write's size goes out, the other end sends one back, then the next. The
-  results are median and 99th percentile over all of a round.
+* frames/s: one process sends frames as long as MRC data packets (4,096 B of payload) over all paths of all
+  planes in turn, as fast as AF_PACKET accepts them. Another process counts them. The result of a round is the
+  number of received frames per second, between the first and the last frame.
+* round trip: a frame as long as an 8-byte write is sent, and the other end sends a frame back. Then the next
+  frame is sent. The results are the median and the 99th percentile of a round.
 
 Both processes run Python, each on a separate CPU if there are two, with the real-time priority that a
 NIC's process has.
@@ -101,7 +101,7 @@ class Raw:
 
 
 def frames_of(fabric: Fabric, source: str, target: str, payload: int) -> list[tuple[int, bytes]]:
-    """For each path of each plane in turn a frame as long as a data packet's, with its plane."""
+    """Return a plane and a frame as long as a data packet for each path, taking the planes in turn."""
     options = FrameOptions(UDP_PORT, 64, True)
     length = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + payload + ICRC_LEN
     planes = remote_paths(fabric, source, target).planes
@@ -117,7 +117,7 @@ def frames_of(fabric: Fabric, source: str, target: str, payload: int) -> list[tu
 
 
 def send(fabric: Fabric, seconds: float) -> dict[str, float]:
-    """Send as fast as the links take it."""
+    """Send frames as fast as possible for ``seconds``."""
     ports = {p.plane: TransmitPort(p.plane, p.ifname) for p in fabric.host(FROM).ports}
     frames = [(ports[plane], frame) for plane, frame in frames_of(fabric, FROM, TO, PAYLOAD)]
     end = time.monotonic() + seconds
@@ -131,7 +131,7 @@ def send(fabric: Fabric, seconds: float) -> dict[str, float]:
 
 
 def receive(fabric: Fabric) -> dict[str, float]:
-    """Count what arrives, until nothing has arrived for a while."""
+    """Count frames until no frame has arrived for QUIET_S."""
     receiver = Receiver({a.mac: a.port for a in nic_addresses(fabric, TO)})
     print("ready", flush=True)
     first = last = 0.0
@@ -145,7 +145,7 @@ def receive(fabric: Fabric) -> dict[str, float]:
 
 
 def bounce(fabric: Fabric, source: str, target: str, rounds: int) -> dict[str, list[int]]:
-    """Send frames back and forth: h1 answers each over the same plane, h0 counts."""
+    """Send frames back and forth: h1 answers each frame over the same plane, h0 measures the times."""
     receiver = Receiver({a.mac: a.port for a in nic_addresses(fabric, source)})
     ports = {p.plane: TransmitPort(p.plane, p.ifname) for p in fabric.host(source).ports}
     frames = frames_of(fabric, source, target, SMALL)
@@ -169,7 +169,7 @@ def bounce(fabric: Fabric, source: str, target: str, rounds: int) -> dict[str, l
 
 
 def start(network: FabricNetwork, host: str, cpu: int, *words: str) -> subprocess.Popen[str]:
-    """Start this file in a host's namespace as one of the processes above."""
+    """Start this file in a host's namespace, in the role that ``words`` name."""
     command = [sys.executable, str(Path(__file__).resolve()), "--role", *words, "--cpu", str(cpu)]
     command += ["--prefix", network.names.prefix]
     process: subprocess.Popen[str] = network.spawn(host, command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -195,7 +195,7 @@ def cpus() -> tuple[int, int]:
 
 
 def throughput(network: FabricNetwork, seconds: float) -> Raw:
-    """One round of frames/s."""
+    """Measure one round of frames/s."""
     here, there = cpus()
     receiver = start(network, TO, there, "receive")
     _ready(receiver)
@@ -205,7 +205,7 @@ def throughput(network: FabricNetwork, seconds: float) -> Raw:
 
 
 def round_trips(network: FabricNetwork, rounds: int) -> list[float]:
-    """Round trips in microseconds, without the first tenth."""
+    """Return the times of round trips in us, without the first tenth of them."""
     here, there = cpus()
     far = start(network, TO, there, "far", "--rounds", str(rounds))
     _ready(far)

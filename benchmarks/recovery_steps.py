@@ -1,11 +1,11 @@
-"""Where the time of a recovery goes: its steps, from the lost packet to the arrival of its copy.
+"""The times of the steps of a recovery, from the lost packet to the arrival of its copy.
 
     python benchmarks/recovery_steps.py [--trials 20] [--set KEY=VALUE ...] [DIR ...]
 
-Each DIR is the result directory of a `mrclab run link-kill`; without one it makes a run, which needs root.
-Prints one row for each step (`benchmarks.kit.anatomy`): the median, the 10th and the 90th percentile of
-how long it took, and the median of the time from the loss to its end, in microseconds and in round trips.
-The round trip is the median of all trials' own.
+Each DIR is the result directory of a `mrclab run link-kill`. Without DIR, the benchmark makes a run, which
+needs root. Prints one row for each step (`benchmarks.kit.anatomy`): the median and the 10th and 90th
+percentile of the step's duration, and the median time from the loss to the end of the step, in microseconds
+and in round trips. A round trip is the median RTT of all trials.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.kit.run_files import read_run  # noqa: E402
 
 
 def recoveries(directory: Path) -> tuple[list[Recovery], float]:
-    """Return the recoveries of a run, and its round trip in microseconds."""
+    """Return the recoveries of a run, and its median round trip in microseconds."""
     run = read_run(directory)
     found = [
         dissect(run.trace, run.sender, run.receiver, run.log, fault, span)

@@ -1,16 +1,16 @@
-"""Whether making a fault disturbs the traffic: the sender's rate around faults that change nothing.
+"""Whether applying a fault disturbs the traffic: the sender's rate around faults without an effect.
 
     python benchmarks/sham_faults.py [--trials 150] [DIR ...]
 
-Needs root, unless each DIR is the result directory of such a run: a link-kill whose faults lose one frame in
-a million, so that their writes are those of a real fault and no packet notices them. The faults and their
-repairs are the moments in question.
+A sham fault loses one frame in a million. So it is written to the switch as a real fault is, but has almost
+no effect. Without DIR, the benchmark makes a link-kill with sham faults, which needs root. Each DIR is the
+result directory of such a run. The moments of interest are the writes of faults and of their repairs.
 
-Prints, for intervals of 50 us around these moments and for the 100 us before and after them, the packets
-that the sender sends in them over the number usual in such an interval. That is the mean over 20 times as
-many random moments of the same stream, at least 5 ms away from any write. z is the distance of both means in
-standard errors of the mean of so few moments. By chance alone one |z| in two million is above 5: then the
-benchmark fails.
+For intervals of 50 us around these moments, and for the 100 us before and after them, prints the mean number
+of packets that the sender sends, and divides it by the usual number. The usual number is the mean over 20
+times as many random moments of the same stream, at least 5 ms away from any write. z is the difference of
+both means in standard errors. The benchmark fails if |z| is above 5. By chance this happens once in two
+million.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTERVALS = (
     (-100_000, 0),
     (0, 100_000),
 )
-"""From when until when, ns after the moment."""
+"""The start and the end of each interval, in ns after the moment."""
 SHAM = ("kind=loss", "ratio=0.000001", "hold=15 ms", "settle=10 ms")
 
 
@@ -54,7 +54,7 @@ def counts(sent_ns: Ints, moments_ns: Ints, start_ns: int, end_ns: int) -> Ints:
 
 
 def control_moments(sent_ns: Ints, moments_ns: Ints, rng: np.random.Generator) -> Ints:
-    """Return random moments between the first write and the last, away from all of them."""
+    """Return random moments between the first and the last write, each at least AWAY_NS from any write."""
     wanted = CONTROLS * len(moments_ns)
     drawn = rng.integers(moments_ns.min(), moments_ns.max(), 4 * wanted)
     nearest = np.searchsorted(moments_ns, drawn)
@@ -64,7 +64,7 @@ def control_moments(sent_ns: Ints, moments_ns: Ints, rng: np.random.Generator) -
 
 
 def judge(directory: Path) -> bool:
-    """Print the table of a run; return whether no interval differs from the usual."""
+    """Print the table of a run; return True if the rate is usual in all intervals."""
     run = read_run(directory)
     sent_ns = np.unique(run.trace.sent.t_ns)
     stamps = [(f.t_before_ns + f.t_after_ns) // 2 for f in run.faults]

@@ -1,10 +1,10 @@
-"""The cost of max-min shares: time and memory by NICs, for a permutation with dead links, and
-all-to-all.
+"""The time and memory for computing max-min shares, by the number of NICs, with dead links.
 
     python benchmarks/shares.py [--nics N,...] [--dead K,...] [--spread even|adaptive]
 
-Each row is computed in a separate process, so that its peak memory is measured alone; the time is that of the
-shares, without the start of Python. A permutation of 131,072 NICs is to take at most 60 s and 8 GiB.
+The traffic is a permutation or all-to-all. Each row is computed in a separate process, so that its peak
+memory is measured alone. The time does not include the start of Python. A permutation of 131,072 NICs must
+take at most 60 s and 8 GiB.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
     for pattern in PATTERNS:
         for nics in (int(word) for word in options.nics.split(",")):
             for dead in (int(word) for word in options.dead.split(",")):
-                if dead >= nics:  # as many links as there are NICs in a plane
+                if dead >= nics:  # a plane has only as many links as NICs
                     continue
                 case = f"{pattern},{nics},{dead},{options.spread}"
                 command = [sys.executable, __file__, "--one", case]

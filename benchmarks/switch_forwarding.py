@@ -1,15 +1,16 @@
-"""The cost of the ebpf target: compiling, loading many switches, a packet, memory.
+"""The cost of the ebpf target: time to compile, to load switches and to forward a packet, and memory.
 
     python benchmarks/switch_forwarding.py [--switches 32] [--ports 4] [--json FILE --p4info FILE]
 
 Needs root. Runs in separate network namespaces and leaves nothing. Methods:
 
-* compile: BMv2 JSON to BPF object code, the worker process included, median of 5 in this process;
-* load: one switch, its maps created, program verified, median of 20 (not attached);
-* packet: BPF_PROG_TEST_RUN of a frame of 154 bytes, 5 runs a call (each takes a uSID off), minimum and median
-  over 400 calls: not MRC, dropped, MRC without and with a queue, marked; and one of 3,138 bytes that is cut;
-* fabric: a server process with N switches, from its start to the last SetForwardingPipelineConfig; memory is
-  the resident set of the process and the memory charged for its maps and programs (memlock of their fdinfo).
+* compile: BMv2 JSON to BPF object code, including the worker process; median of 5;
+* load: create the maps of one switch and load its program, without attaching it; median of 20;
+* packet: BPF_PROG_TEST_RUN of a frame of 154 bytes, minimum and median over 400 calls. A call has 5 runs, and
+  each run takes a uSID off. Cases: not MRC, dropped, MRC without and with a queue, marked. A frame of 3,138
+  bytes is trimmed.
+* fabric: a server process with N switches, from its start to the last SetForwardingPipelineConfig. Memory is
+  the resident set of the process and the memory of its maps and programs (memlock in fdinfo).
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def report(what: str, value: float, unit: str, note: str = "") -> None:
     print(f"{what:34} {value:10.1f} {unit:6} {note}")
 
 
-# Time of a byte, limit, where to trim and where to mark. At a microsecond a byte, all runs of a row together
-# stay below the limit of 4 s, and behind the first of them every frame has to wait.
+# Each queue: time per byte, limit, depth for trimming, depth for marking. With SLOW, 1 us per byte, every
+# frame after the first must wait, but all frames of a row together stay below the limit of 4 s.
 FAR, SLOW = 2**32 - 1, 1024 << 16
 QUEUES = {
     "packet of MRC, queued": (0, FAR, FAR, FAR),
@@ -68,7 +69,7 @@ QUEUES = {
 def set_queue(
     path: Datapath, tables: Mapping[str, TableLayout], byte_time: int, limit: int, trim: int, mark: int
 ) -> None:
-    """Program the queue of port 2 by hand, as a controller would."""
+    """Write the entries for the queue of port 2, as a controller would."""
 
     def put(table: str, key: bytes, action: str, *args: int) -> None:
         layout = tables[f"MrcIngress.{table}"]
@@ -114,7 +115,7 @@ def one_switch(data: bytes) -> None:
         path.maps[my_sid.map].update(key + sid(1).to_bytes(16, "big"), struct.pack("=II", 1, 0))
         path.maps[hop.map].update(key + sid(1).to_bytes(16, "big"), struct.pack("=IIQQQ", 1, 0, 2, 1, 2))
         index = ns.run(lambda: ifindex_of("s1"))
-        # The same uSID over and over: every run finds its own SID and a next hop again, six times.
+        # The list has the same uSID six times, so that every run matches my_sid and next_hop.
         for what, frame, repeat in (
             ("packet forwarded", ipv6_frame(sid(*[1] * 6), 154, 255), 5),
             ("packet dropped (no such SID)", ipv6_frame(sid(9), 154, 255), 50),
@@ -141,7 +142,7 @@ def one_switch(data: bytes) -> None:
 
 
 def charged(pid: int) -> int:
-    """Bytes that the maps and programs a process holds are charged for."""
+    """Return the bytes of memory that the kernel charges for a process's maps and programs."""
     total = 0
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         found = re.search(r"^memlock:\s*(\d+)", entry.read_text(), re.MULTILINE)

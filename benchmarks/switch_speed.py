@@ -1,22 +1,22 @@
-"""How fast one switch forwards: against BMv2, against a BPF program by hand, and on two CPUs at once.
+"""How fast one switch forwards, compared with BMv2, with a hand-written BPF program, and on two CPUs.
 
     python benchmarks/switch_speed.py [--seconds 1] [--rounds 5] [--trips 2000]
 
 Needs root; the comparison with BMv2 needs simple_switch_grpc on PATH. Each switch has a separate network
-namespace, and they take turns, so that other load on the machine affects all. Frames of 154 bytes with a
-segment list of three uSIDs, of which the switch takes one off. Methods:
+namespace. The switches take turns, so that other load on the machine affects all of them. Frames have 154
+bytes and a segment list of three uSIDs. The switch takes one uSID off. Methods:
 
-* loss-free packets/s: one process sends 64 frames a system call from one CPU, without a qdisc, for --seconds
-  a trial; the frames behind the switch are counted. The first trial is as fast as it can; if a frame was
-  lost, a bisection in eight steps finds the highest rate without loss. Each round is one such figure. `most`
-  is the output of the first trial, losses or not: BMv2's egress queues hold 64 packets, so that on two busy
-  CPUs it loses long before it is full.
-* added latency: one frame goes into the switch's one port, and the same process waits for it behind the
-  other, --trips times a round: the median, less that of a bare veth pair in the same round.
-* two CPUs: two such senders, on separate ports and CPUs, against each of them alone.
+* loss-free packets/s: one process sends from one CPU for --seconds a trial, 64 frames per system call,
+  without a qdisc. The frames behind the switch are counted. The first trial sends as fast as possible. If a
+  frame was lost, a bisection in eight steps finds the highest rate without loss. Each round gives one result.
+  `most` is the output rate of the first trial, even with losses. BMv2's egress queues have room for only 64
+  packets, so on two busy CPUs BMv2 loses frames long before its highest rate.
+* added latency: one process sends a frame to one port and waits for it behind the other port, --trips times a
+  round. The result is the median minus the median of a veth pair without a switch in the same round.
+* two CPUs: two such senders on separate ports and CPUs, compared with each sender alone.
 
-`switch program` is p4src's, with its counters, faults and queues; `un.p4` does uN and nothing else, as the
-hand-written `un.ll` does (benchmarks/programs).
+`switch program` is the program in p4src, with counters, faults and queues. `un.p4` and the hand-written
+`un.ll` (benchmarks/programs) only take a uSID off and forward (uN).
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ UN = (PROGRAMS / "un.json", PROGRAMS / "un.p4info.txtpb")
 CONTROLS = {JSON: "MrcIngress.micro_segment.", UN[0]: "I."}
 BISECTIONS = 8
 FRAMES = 256
-BEHIND = 3  # the uSID that stays in the list
+BEHIND = 3  # the last uSID of the list, which the switch does not take off
 
 
 @dataclass
 class Contender:
-    """A switch to measure, with a sender on its first port; and the results."""
+    """A switch to measure, a sender on its first port, and the results."""
 
     name: str
     ns: Namespace
@@ -83,7 +83,7 @@ class Contender:
 
 
 def program_ways(client: Client, program: tuple[Path, Path], ways: dict[int, int]) -> None:
-    """Has the switch take its uSID off, and send the frame to a port, by the next uSID."""
+    """Write entries: the switch takes its uSID off, and the next uSID in the list selects the port."""
     names, control = Names(read_p4info(program[1])), CONTROLS[program[0]]
     field_name = "hdr.ipv6.dst_addr"
     client.write(insert(names.entry(f"{control}my_sid", {field_name: (sid(OWN), 48)}, f"{control}un")))
@@ -99,9 +99,9 @@ def frames(next_usid: int = NEXT) -> list[bytes]:
 
 
 def loss_free(once: Callable[[float], Trial]) -> tuple[float, float]:
-    """Return the highest rate without a lost frame, and the highest rate that comes out, in packets/s.
+    """Return the highest rate without a lost frame, and the highest output rate, in packets/s.
 
-    `once` runs a trial at a rate, 0 for the highest.
+    `once` runs a trial at a rate; 0 means as fast as possible.
     """
     flat_out = tried = once(0)
     if tried.lost == 0:
@@ -133,7 +133,7 @@ def way(ns: Namespace, trips: int) -> float:
 
 @contextlib.contextmanager
 def contenders(directory: Path, targets: list[str]) -> Iterator[list[Contender]]:
-    """All switches, up at the same time."""
+    """Start all switches, and yield them while they run."""
     with contextlib.ExitStack() as stack:
 
         def made(name: str, ns: Namespace) -> Contender:

@@ -1,14 +1,16 @@
-"""The cost of entries on the ebpf target: frames that look them up, writing them, and the memory they take.
+"""The cost of table entries on the ebpf target: the time of lookups and of writes, and the memory.
 
     python benchmarks/switch_tables.py [--entries 100000] [--seconds 1] [--rounds 5]
 
 Needs root. One switch in a separate network namespace, with benchmarks/programs/tables.p4. Methods:
 
-* a frame: the time per frame of 64 bytes through the switch, from one CPU as fast as it can, each with a
-  new random key (16,384 different frames): exact and LPM with 10 and with --entries entries, ternary by its
-  masks. 10 and many entries take turns in each round. Prefixes are /24 to three fifths, else /16 to /32.
-* writing: P4Runtime from a separate process over the loopback, entries/s: 100 entries a Write, and one.
-* memory: the resident set of the server's process with all entries in it.
+* a frame: the time per frame of 64 bytes through the switch, sent from one CPU as fast as possible. Each
+  frame has a random key (16,384 different frames). Exact and LPM tables have 10 or --entries entries, in
+  turns in each round. Ternary tables have different numbers of masks. 60 % of the prefixes are /24, others
+  /16 to /32.
+* writing: entries/s by P4Runtime from a separate process over the loopback, with 100 entries per Write, and
+  with 1.
+* memory: the resident set of the server's process with all entries.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ Rule = tuple[int, int]  # a key, and how many of its bits count
 
 
 def rules(kind: str, count: int) -> list[Rule]:
-    """As many different entries, always the same ones."""
+    """Return ``count`` different entries, the same at each call."""
     rng = random.Random(f"{kind} {count}")
     found: dict[Rule, None] = {}
     while len(found) < count:
@@ -65,7 +67,7 @@ def entry(names: Names, kind: str, rule: Rule, number: int, masks: int) -> p4r.T
     key, length = rule
     match: dict[str, object] = {"hdr.key.key": (key, length) if kind == "prefix" else key}
     priority = 0
-    if kind == "ternary":  # `masks` different ones, by what counts of the second key
+    if kind == "ternary":  # entries have `masks` different masks of the second key
         mask = number % masks + 1
         match = {"hdr.key.key": (key, "&", 0xFFFFFFFF), "hdr.key.other": (mask, "&", mask)}
         priority = number % masks + 1
@@ -73,7 +75,7 @@ def entry(names: Names, kind: str, rule: Rule, number: int, masks: int) -> p4r.T
 
 
 def frames(kind: str, chosen: Sequence[Rule], masks: int) -> list[bytes]:
-    """Frames that each hit a newly drawn entry."""
+    """Return frames, each with the key of a random entry."""
     rng = random.Random(7)
     out = []
     for _ in range(FRAMES):
@@ -87,7 +89,7 @@ def frames(kind: str, chosen: Sequence[Rule], masks: int) -> list[bytes]:
 
 
 def entries(kind: str, chosen: Sequence[Rule], masks: int = 1) -> list[p4r.TableEntry]:
-    """Return the same entries in the form that a client writes."""
+    """Return entries in the form that a P4Runtime client writes."""
     names = Names(read_p4info(TABLES[1]))
     return [entry(names, kind, rule, number, masks) for number, rule in enumerate(chosen)]
 
@@ -98,7 +100,7 @@ def batches(updates: Sequence[p4r.Update], size: int) -> Iterator[Sequence[p4r.U
 
 
 def write(address: str, kind: str, count: int) -> dict[str, float]:
-    """Write so many entries, the first ones singly, the others in batches; return entries/s of both."""
+    """Write ``count`` entries, the first SINGLE one by one, the others in batches. Return both entries/s."""
     updates = [insert(e) for e in entries(kind, rules(kind, count))]
     client = Client(address, 4, election=2)
     client.become_primary()
@@ -117,7 +119,7 @@ def write(address: str, kind: str, count: int) -> dict[str, float]:
 
 
 def written(ns: Namespace, switch: P4Switch, kind: str, count: int) -> dict[str, float]:
-    """Do the same in a separate process in the switch's namespace."""
+    """Call `write` in a separate process in the switch's namespace."""
     words = ["ip", "netns", "exec", ns.name, sys.executable, __file__, "--write", switch.address]
     words += ["--kind", kind, "--entries", str(count)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
@@ -126,7 +128,7 @@ def written(ns: Namespace, switch: P4Switch, kind: str, count: int) -> dict[str,
 
 
 class Sender:
-    """A sender into a switch's first port, of other frames at each call."""
+    """Sends frames to a switch's first port."""
 
     def __init__(self, ns: Namespace) -> None:
         self.ns = ns
@@ -142,7 +144,7 @@ class Sender:
                 blaster.close()
 
     def ns_per_frame(self, blaster: Blaster, seconds: float) -> float:
-        """Return the time of a frame in ns. Raise RuntimeError if one was lost."""
+        """Return the time per frame in ns. Raise RuntimeError if a frame was lost."""
         done = trial(self.ns, [(blaster, "h2")], seconds)
         if done.lost:
             raise RuntimeError(f"{done.lost} of {done.sent} frames were lost: an entry is missing")
@@ -150,7 +152,7 @@ class Sender:
 
 
 def many_and_few(options: argparse.Namespace, directory: Path) -> bool:
-    """Exact and LPM tables: writing them, their memory, and frames that look them up."""
+    """Measure exact and LPM tables: writes, memory and lookups. Return True if all bounds are kept."""
     kept = []
     with contextlib.ExitStack() as stack:
         sides = []

@@ -2,10 +2,11 @@
 
     python benchmarks/switch_versions.py [REVISION ...]
 
-Needs root and git. A revision's compiled program is taken from git; the present one comes last. The versions
-take turns, 400 calls of BPF_PROG_TEST_RUN each, five runs a call (one if the frame is cut): minimum and
-median in ns, and the ratio of the minimum to that of the first version. Frames of 154 bytes, trimmed ones of
-3,138. A version without queues is measured with the same frames, which it forwards and does not cut.
+Needs root and git. A revision's compiled program is read from git; the present program comes last. The
+versions take turns, with 400 calls of BPF_PROG_TEST_RUN each. A call has five runs, or one run if the frame
+is trimmed. Prints minimum and median in ns, and the minimum divided by the minimum of the first version.
+Frames have 154 bytes, or 3,138 bytes if they are trimmed. A version without queues forwards these frames and
+does not trim.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: 
 FIRST, QUEUED = (
     "b271480",
     "8c708f0",
-)  # the first version that ran on both targets; before lists, probes and ECMP
+)  # the first version for both targets; the version before lists, probes and ECMP
 CALLS = 400
 END = sid(9, 0xE0)
 
@@ -58,7 +59,7 @@ def load(ns: Namespace, data: bytes) -> Datapath:
 
 
 def frames() -> list[tuple[str, bytes, int, bool]]:
-    """Return for each case: its name, a frame, runs in a call, True if it needs segment lists."""
+    """Return for each case: its name, a frame, the runs of a call, and True if it needs segment lists."""
     six = sid(*[1] * 6)
     mrc = mrc_frame(six, 16, dscp=4, ecn=2, hop_limit=255)
     carried = ipv6_packet(7, bytes(40))
@@ -77,7 +78,7 @@ def frames() -> list[tuple[str, bytes, int, bool]]:
 
 
 def compiled_at(revision: str) -> bytes | None:
-    """Return the compiled program of a revision; None if the clone has none."""
+    """Return the compiled program of a revision, or None if this git clone does not have it."""
     command = ["git", "show", f"{revision}:p4src/build/mrc_switch.json"]
     try:
         shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)

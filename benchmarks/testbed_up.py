@@ -2,11 +2,11 @@
 
     python benchmarks/testbed_up.py [--topology lab] [-n 20] [--json]
 
-Times are wall clock around FabricNetwork.up and .down, in one process, nothing running in the switches:
-median and p90 of n trials. "namespaces" and "links" are the parts of "up"; "mininet" is making Mininet's
-objects over it. "first_mib" is by how much MemAvailable of /proc/meminfo fell as the topology came up the
-first time, once: the kernel's share, and the changes by other programs in that time. Later trials reuse
-memory that the kernel has not given back.
+Times are wall-clock times of FabricNetwork.up and .down in one process, without switch programs: median and
+p90 of n trials. "namespaces" and "links" are the parts of "up". "mininet" is the time to make Mininet's
+objects for the fabric. "first_mib" is the fall of MemAvailable in /proc/meminfo when the topology comes up
+the first time. It includes the kernel's memory, and changes by other programs in that time. Later trials
+reuse memory that the kernel has not freed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The simulator against theory, against the model of `mrclab scale`, and against a user's own htsim.
+"""Compare the simulator with formulas, with the model of `mrclab scale`, and with a user's own htsim.
 
     python benchmarks/validation.py [--points] [--htsim PATH] [--hosts 64,256,1024] [--pairs 5] [--speed]
 
-Prints a row for each of the fourteen forms of docs/validation.md: the point that comes nearest to its bound,
-or with `--points` all of them. With `--htsim` (a path to `htsim_uec`) the same permutation runs in both, in
-turns, and a table follows: CPU time a data packet, memory, and the slowest flow. "least" is our least time
-over htsim's: other programs on the machine can only make a run slower. `--speed` prints our half of the
-table without htsim. Ends with 1 if a bound is missed; CPU times have none, as they are the machine's.
+Prints a row for each of the fourteen forms of docs/validation.md: the point that is nearest to its bound, or
+with `--points` all points. With `--htsim` (a path to `htsim_uec`) the same permutation runs in both
+simulators in turns. A table follows: CPU time per data packet, memory, and the slowest flow. "least" is our
+least CPU time divided by htsim's least CPU time, because other programs can only make a run slower. `--speed`
+prints our part of the table without htsim. Ends with exit code 1 if a bound is missed. CPU times have no
+bound.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from mrclab.linux.errors import InputError  # noqa: E402
 
 GIGABITS = 400
 MEGABYTES = {64: 2.0, 256: 2.0}
-"""A flow's size by the number of hosts; 1 for others."""
+"""The size of a flow in MB, by the number of hosts. It is 1 MB for any other number."""
 VARIANTS: dict[str, dict[str, Any]] = {"": {}, "rare SACKs": {"sack_threshold_bytes": 14_336}}
-"""Our defaults, and a SACK for each 14 kB: about as many as htsim has."""
+"""Options of our runs: the defaults, and a SACK for each 14 kB, which is about as often as in htsim."""
 SLOWEST_WITHIN = 0.1
 
 
@@ -49,7 +50,7 @@ def form_row(number: int, name: str, points: Sequence[Point]) -> None:
 
 
 def forms(*, all_points: bool) -> bool:
-    """Print the forms; return whether all hold."""
+    """Print the forms. Return True if all bounds hold."""
     title = f"{'':3} {'form':34} {'nearest to its bound':28} {'expected':>10} {'simulated':>10} "
     print(title + f"{'off by':>8} {'bound':>8} {'n':>4}")
     holds = True
@@ -62,13 +63,13 @@ def forms(*, all_points: bool) -> bool:
 
 
 def spread(values: Iterable[float], digits: int = 2) -> str:
-    """Return the median of some values, with the least and the most."""
+    """Return the median, the least and the largest value as text."""
     found = sorted(values)
     return f"{statistics.median(found):.{digits}f} [{found[0]:.{digits}f}, {found[-1]:.{digits}f}]"
 
 
 def permutations(binary: Path | None, sizes: Sequence[int], pairs: int) -> bool:
-    """Print the permutation at each size, in turns with htsim if given; return whether flow times agree."""
+    """Print the permutation for each number of hosts, also by htsim if given. Return True if both agree."""
     agree = True
     print(
         f"\npermutation, {GIGABITS} Gbit/s, NSCC; n {pairs}: median [least, most]; us are CPU a data packet"

@@ -1,23 +1,24 @@
-"""Whether the rules of validity find the trials that a disturbance has spoilt, and leave the others alone.
+"""Whether the rules of validity set aside the trials that a disturbance has changed, and no others.
 
     python benchmarks/validity.py [--trials 10] [--only NAME ...] [--json]
 
 Needs root and the ebpf target. `link-kill` runs once undisturbed and once for each disturbance. Every second
-trial is disturbed, from the moment of its fault on; the others are not. For each disturbance it prints the
-recovery since the first loss, how many trials are off by it, and how many were set aside.
+trial is disturbed, from the moment of its fault on. For each disturbance the benchmark prints the recovery
+since the first loss, the number of wrong trials, and how many trials were set aside.
 
-* stop, freeze: SIGSTOP, and the cgroup freezer, for 5 and 50 ms: of the sender, the receiver, the switches'
-  process, and the process that reads the captures
-* trace: a debugger attaches to the sender for 5 and 50 ms; pause: all of these processes are stopped at one
-  time, as by a hypervisor
+* stop, freeze: SIGSTOP or the cgroup freezer stops one process for 5 or 50 ms: the sender, the receiver, the
+  switches' process, or (only SIGSTOP) the process that reads the captures
+* trace: a debugger attaches to the sender for 5 or 50 ms
+* pause: sender, receiver and switches are stopped at the same time, as by a hypervisor
 * hog: busy processes on one CPU, and on all, for the whole trial
 * checkpoint: CRIU stops the sender or the receiver to save it, if it is installed
 * quota: the sender in a cgroup that may use a tenth of a CPU
-* memory: the pages that the sender maps of files are taken from it, as on a machine that is short of memory
+* memory: the sender loses the pages of its mapped files, as on a machine that is short of memory
 
-A trial is off if it is more than a quarter from the undisturbed median, and outside the undisturbed trials'
-own spread. Criterion: at least 95 % of the trials that are off are set aside, at most 5 % of the undisturbed
-ones. Ends with 1 if it is missed, with 3 if the machine lacks something.
+A trial is wrong ("off") if its recovery differs by more than a quarter from the undisturbed median, and is
+outside the range of the undisturbed trials. At least 95 % of the wrong trials, and at most 5 % of the
+undisturbed trials, must be set aside. The exit code is 1 if this does not hold, and 3 if the machine lacks
+something.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from mrclab.testbed.ownership import claimed  # noqa: E402
 
 OFF = 0.25
 SHORT_WAIT_NS = 1_000_000
-"""Of each half of the wait before a fault: a disturbance of 5 ms is to last until then."""
+"""The limit of each of the two waits before a fault, in ns. A disturbance of 5 ms lasts longer."""
 MOST_SOUND, LEAST_OFF = 0.05, 0.95
 CANNOT = 3
 FREEZER, CPU = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu")
@@ -69,7 +70,7 @@ _TRACER = (
     "import ctypes, os, sys, time; p = int(sys.argv[1]); c = ctypes.CDLL(None).ptrace; "
     "c(16, p, None, None); os.waitpid(p, 0x40000000); time.sleep(float(sys.argv[2])); c(17, p, None, None)"
 )
-"""PTRACE_ATTACH, wait for it (__WALL), PTRACE_DETACH."""
+"""A script that attaches to a process (PTRACE_ATTACH, waitpid with __WALL), waits, and detaches."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Disturbance = Callable[[], AbstractContextManager[None]]
@@ -77,24 +78,24 @@ Disturbance = Callable[[], AbstractContextManager[None]]
 
 @dataclass
 class Pids:
-    """The processes of the run that goes on: ``sender``, ``receiver``, ``switches``, ``capture``."""
+    """The processes of the present run: ``sender``, ``receiver``, ``switches``, ``capture``."""
 
     of: dict[str, int] = field(default_factory=dict)
 
 
 class Driver(SprayDriver):
-    """The spray's driver, which shows its processes to the disturbances."""
+    """The driver of the workload spray. It tells the disturbances the pids of its processes."""
 
     pids_shown = Pids()
 
     def start(self) -> int:
-        """Begin; see the base class."""
+        """Record the pids, then start as the base class does."""
         self.pids_shown.of.update(self.pids)
         return super().start()
 
 
 class Disturbing:
-    """Faults of which every second comes with a disturbance; ``disturbed`` has their numbers."""
+    """Applies faults, and disturbs every second one. ``disturbed`` has the numbers of disturbed faults."""
 
     def __init__(self, faults: Any, disturbance: Disturbance) -> None:
         self._faults = faults
@@ -107,7 +108,7 @@ class Disturbing:
         return getattr(self._faults, name)
 
     def apply(self, fault: Fault) -> Moment:
-        """Make a fault, with a disturbance that begins just before it if its number is odd."""
+        """Make a fault. If its number is odd, begin the disturbance just before it."""
         number, self.made = self.made, self.made + 1
         self._ending = contextlib.ExitStack()
         if number % 2:
@@ -129,7 +130,7 @@ def nothing() -> Iterator[None]:
 
 
 def shell(pids: Pids, name: str, begin: str, hold_s: float, end: str) -> Disturbance:
-    """Return a disturbance by shell commands, in force when the fault is made; ``$P`` is the process."""
+    """Return a disturbance by shell commands that begins before the fault. ``$P`` is the process."""
 
     @contextlib.contextmanager
     def disturb() -> Iterator[None]:
@@ -155,16 +156,16 @@ def tracing(pids: Pids, name: str, hold_s: float) -> Disturbance:
 
 
 def checkpointing(pids: Pids, name: str, directory: Path) -> Disturbance:
-    """Return a disturbance by CRIU, which stops a process to save it and lets it go on.
+    """Return a disturbance by CRIU, which stops a process, saves it and continues it.
 
-    Packet sockets with filters cannot be saved: CRIU stops the process, finds this out, and lets go.
+    CRIU cannot save packet sockets with filters. It stops the process, fails, and continues the process.
     """
     dump = f"criu dump --tree $P --images-dir {directory} --leave-running --shell-job --ext-unix-sk"
     return shell(pids, name, f"{dump} > /dev/null 2>&1", 0, "true")
 
 
 def pausing(pids: Pids, hold_s: float) -> Disturbance:
-    """Return a disturbance that stops sender, receiver and switches at one time."""
+    """Return a disturbance that stops sender, receiver and switches at the same time."""
 
     @contextlib.contextmanager
     def disturb() -> Iterator[None]:
@@ -177,7 +178,7 @@ def pausing(pids: Pids, hold_s: float) -> Disturbance:
 
 
 def freezing(pids: Pids, name: str, hold_s: float) -> Disturbance:
-    """Return a disturbance that freezes a process, by the freezer of cgroups of version 1 or 2."""
+    """Return a disturbance that freezes a process by the cgroup freezer, version 1 or 2."""
     if FREEZER.is_dir():
         parent, members, switch, on, off = FREEZER, "tasks", "freezer.state", "FROZEN", "THAWED"
     else:
@@ -189,7 +190,7 @@ def freezing(pids: Pids, name: str, hold_s: float) -> Disturbance:
 
 
 def hogging(count: int) -> Disturbance:
-    """Return a disturbance by busy processes that lasts until the fault is undone."""
+    """Return a disturbance by ``count`` busy processes. It lasts until the fault is undone."""
 
     @contextlib.contextmanager
     def disturb() -> Iterator[None]:
@@ -205,7 +206,7 @@ def hogging(count: int) -> Disturbance:
 
 
 def quota(pids: Pids) -> Disturbance:
-    """Return a disturbance by a quota of a tenth of a CPU for the sender, by cgroups of version 1."""
+    """Return a disturbance that limits the sender to a tenth of a CPU, by cgroups of version 1."""
     group = CPU / GROUP
 
     @contextlib.contextmanager
@@ -213,7 +214,7 @@ def quota(pids: Pids) -> Disturbance:
         group.mkdir(exist_ok=True)
         (group / "cpu.cfs_period_us").write_text("10000")
         (group / "cpu.cfs_quota_us").write_text("1000")
-        with contextlib.suppress(OSError):  # a kernel without quotas of real-time processes
+        with contextlib.suppress(OSError):  # some kernels have no quotas for real-time processes
             (group / "cpu.rt_period_us").write_text("10000")
             (group / "cpu.rt_runtime_us").write_text("1000")
         (group / "tasks").write_text(str(pids.of["sender"]))
@@ -226,7 +227,7 @@ def quota(pids: Pids) -> Disturbance:
 
 
 def paging_out(pids: Pids) -> Disturbance:
-    """Return a disturbance that takes the sender's mapped files out of its memory."""
+    """Return a disturbance that removes the sender's mapped files from memory."""
 
     @contextlib.contextmanager
     def disturb() -> Iterator[None]:
@@ -272,7 +273,7 @@ def disturbances(pids: Pids, scratch: Path) -> dict[str, Disturbance]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial: its recovery since the first loss, us, and whether it was disturbed, and set aside."""
+    """A trial: recovery since the first loss in us, whether it was disturbed, whether it was set aside."""
 
     recovered_us: float | None
     disturbed: bool
@@ -285,7 +286,7 @@ def run_one(runner: runs.RepetitionRunner, faults: Disturbing, number: int) -> l
     found = measure(evidence)
     counted = {int(trial["trial"]): (trial, False) for trial in found.trials}
     counted |= {int(trial["trial"]): (trial, True) for trial in found.trials_aside}
-    # A run in which too few trials were sound counts them all: each is judged by its own load here.
+    # If too few trials are sound, a run counts all trials. Then judge each trial by its load here.
     refused = {n for n, load in zip(sorted(counted), found.validity.loads, strict=False) if not kept_up(load)}
     if found.trials_aside:
         refused = set()
@@ -296,7 +297,7 @@ def run_one(runner: runs.RepetitionRunner, faults: Disturbing, number: int) -> l
 
 
 def summary(trials: list[Trial], usual_us: float, spread_us: tuple[float, float]) -> dict[str, Any]:
-    """Return how far trials are from the undisturbed median, and how many of which kind were set aside."""
+    """Return the times of trials, the numbers of wrong trials and of trials set aside, by name."""
     times = [t.recovered_us for t in trials if t.recovered_us is not None]
 
     def off(trial: Trial) -> bool:

@@ -4,12 +4,12 @@
     python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]
     python benchmarks/virtual_time.py memory [--evs 64] [--queue-pairs 1000]
 
-`permutation` has every host send to one other, all links whole, and reports CPU time for each data packet,
-the slowest flow, and the packets falsely taken for lost. `recovery` cuts T0-T1 links silently, one after
-another, under a stream between two NICs of 8 x 100 Gbit/s that NSCC alone holds back, and reports times after
-each cut: until the first loss was sent, until a path was retired for it, until nothing more was sent onto the
-link, and until all packets that it took had been sent again and had arrived. `memory` connects queue pairs
-that send nothing and reports the memory of each, in addition to the memory that all share.
+`permutation`: every host sends to one other host, without faults. Reports CPU time per data packet, the
+slowest flow, and the packets that were wrongly counted as lost. `recovery`: a stream runs between two NICs of
+8 x 100 Gbit/s, limited only by NSCC, and T0-T1 links are cut silently, one after another. Reports times after
+each cut: until the first lost packet was sent, until a path was retired, until the last packet was sent onto
+the cut link, and until copies of all lost packets have arrived. `memory`: connects queue pairs that send
+nothing. Reports the memory per queue pair, without the memory that all queue pairs share.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ REACTION_NS = 200
 TIMERS_IN_RTT = 8
 MESSAGE_BYTES = 1 << 18
 IN_FLIGHT = 16
-"""Messages of the stream that are posted at a time: 4 MB, more than any window."""
+"""The number of messages that are posted at a time: together 4 MB, more than any window."""
 
 
 class Notes:
-    """A program that posts writes and notes what became of them."""
+    """A program that posts writes and records completions, losses and retirements of EVs."""
 
     def __init__(self, nic: Nic) -> None:
         self.nic = nic
@@ -71,7 +71,7 @@ class Notes:
         self.lost: list[PacketLost] = []
         self.retirements: list[EvRetired] = []
         self.repaired_ns: dict[int, int] = {}
-        """When a lost packet was sent again last, by PSN."""
+        """The time of the last retransmission of a lost packet, by PSN."""
         self._data = memoryview(b"")
         self._region: MemoryRegion | None = None
         self._endless = False
@@ -92,11 +92,11 @@ class Notes:
         self.mrc.post_write(self.qpn, self._posted, self._data, region.address, region.rkey)
 
     def tick(self, now_ns: int) -> int | None:
-        """Do nothing: all is done when something completes."""
+        """Do nothing: messages are posted when earlier messages complete."""
         return None
 
     def take(self, event: Event) -> None:
-        """Note an event."""
+        """Record an event."""
         if isinstance(event, SendCompleted):
             self.done_ns = event.t_ns
             if self._endless:
@@ -112,7 +112,7 @@ class Notes:
             self.spurious += 1
 
     def bad_evs(self) -> int:
-        """Return how many EVs are taken for broken."""
+        """Return the number of EVs in the EV state ASSUMED_BAD."""
         return sum(ev.state is EvState.ASSUMED_BAD for ev in self.mrc.ev_counters(self.qpn))
 
 
@@ -137,16 +137,16 @@ class World:
             self.notes[host.name] = Notes(nic)
 
     def connect(self, src: str, dst: str) -> None:
-        """Connect the queue pair of one host to that of another, for data one way."""
+        """Connect the queue pair of one host to another host's queue pair, for data in one direction."""
         near, far = self.notes[src], self.notes[dst]
         near.mrc.connect(near.qpn, far.mrc.local_attributes(far.qpn), remote_paths(self.fabric, src, dst))
 
     def run_ns(self, duration_ns: int) -> None:
-        """Let time pass."""
+        """Run the simulation for ``duration_ns``."""
         self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
 
     def post_permutation(self, size: int) -> None:
-        """Let every host write ``size`` bytes to the one half of the hosts further on."""
+        """Post a write of ``size`` bytes from each host i of n to host i + n / 2 (modulo n)."""
         names = list(self.notes)
         buffer = bytearray(size)
         peers = {name: names[(n + len(names) // 2) % len(names)] for n, name in enumerate(names)}
@@ -157,14 +157,14 @@ class World:
             self.notes[src].post(memoryview(buffer), self.notes[dst].mrc.register_memory(memory))
 
     def run_until_done(self) -> float:
-        """Let time pass until all writes are done, and return the last one's moment, us."""
+        """Run the simulation until all writes are done. Return the time of the last completion in us."""
         while any(not notes.done_ns for notes in self.notes.values()):
             self.run_ns(10_000)
         return max(notes.done_ns for notes in self.notes.values()) / 1000
 
 
 def settle_memory() -> None:
-    """Prepare the memory for a measured run: collect garbage for the last time, and use huge pages."""
+    """Prepare the memory for a measured run: collect garbage, stop the garbage collector, use huge pages."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -202,8 +202,10 @@ def permutation(
 def recovery_times(
     evs: int, cuts: int, seed: int, options: dict[str, object]
 ) -> tuple[dict[str, list[float]], int]:
-    """Cut links one after another; return the times after each cut, us, the cuts that nothing felt as
-    `unfelt`, packets wrongly taken for lost as `spurious`, and the idle round trip, ns."""
+    """Cut links one after another. Return the times after each cut in us, and the idle round trip in ns.
+
+    `unfelt` has the times of cuts that lost no packet. `spurious` has the number of packets that were wrongly
+    counted as lost."""
     planes = 8
     fabric = fabric_of(planes, 2, evs // planes, 2)
     world = World(fabric, {**options, "max_active_evs": evs, "spare_evs_per_plane": 0}, seed)
@@ -260,10 +262,11 @@ def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None
 
 
 def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | None:
-    """Return first loss, detected, rerouted and recovered, us after a cut; None if nothing was lost.
+    """Return the times from a cut to each of four moments in us, or None if no packet was lost.
 
-    A packet has recovered when it was sent again and that copy has had half an RTT to arrive. Lost packets
-    are the ones that the sender counted as lost, sent within an RTT of the cut or after it.
+    The moments: the first lost packet is sent, the first EV is retired, the last lost packet is sent, and the
+    last copy of a lost packet arrives (half an RTT after it is sent). Lost packets are those that the sender
+    counted as lost and sent less than an RTT before the cut or after it.
     """
     rtt_ns = sender.mrc.config.initial_rtt_ns
     lost = [event for event in sender.lost if event.sent_ns >= at_ns - rtt_ns]
@@ -281,7 +284,7 @@ def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | 
 
 
 def memory(evs: int, queue_pairs: int, options: dict[str, object]) -> None:
-    """Print what an idle queue pair takes."""
+    """Print the memory of an idle queue pair."""
     fabric = fabric_of(4, 2, 64, 2)
     src, dst = (host.name for host in fabric.hosts)
     given = {**options, "max_active_evs": evs, "spare_evs_per_plane": 0}
@@ -293,7 +296,7 @@ def memory(evs: int, queue_pairs: int, options: dict[str, object]) -> None:
     attributes, paths = ends[1].local_attributes(ends[1].create_qp()), remote_paths(fabric, src, dst)
     tracemalloc.start()
     for number in range(queue_pairs + 1):
-        if number == 1:  # The first one makes what all share.
+        if number == 1:  # The first queue pair makes the shared objects.
             gc.collect()
             before = tracemalloc.get_traced_memory()[0]
         ends[0].connect(ends[0].create_qp(), attributes, paths)

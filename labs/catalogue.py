@@ -52,7 +52,7 @@ class Lab:
 
     @property
     def student_folder(self) -> str:
-        """The name of the student's folder, unless the student gives another one."""
+        """The name of the student's folder, unless the student gives another name."""
         return f"lab-{self.folder}"
 
     def called(self, word: str) -> bool:
@@ -125,7 +125,7 @@ def _spec(path: Path) -> LabSpec:
 
 
 def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
-    """Return the lab that a word names (``4``, ``spray``). Raise InputError, which lists all labs."""
+    """Return the lab that a word names (``4``, ``spray``), or raise InputError, which lists all labs."""
     labs = all_labs() if labs is None else labs
     for lab in labs:
         if lab.called(word):
@@ -137,8 +137,8 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
     """Return a folder or file of a lab that only instructors have, such as ``solution``.
 
-    In a copy of the source it is in the lab's folder. Otherwise it is in the folder ``labs`` that MRCLAB_LABS
-    names. Raise InputError if it is in neither.
+    In a copy of the source, the part is in the lab's folder. Otherwise it is in the folder ``labs`` that
+    MRCLAB_LABS names. Raise InputError if neither folder has the part.
     """
     for labs in (os.environ.get(INSTRUCTORS), root):
         if labs and (Path(labs) / lab.folder / part).exists():

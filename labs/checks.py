@@ -79,7 +79,7 @@ class RemoteModule:
 
 
 class Student:
-    """A student's folder. This process runs none of its code and follows no links in it."""
+    """A student's folder. This process does not run the student's code and does not follow links."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Student:
         variant: Variant | None = None,
         code: type[RemoteCode] = RemoteCode,
     ) -> None:
-        """Take a folder. Without ``variant``, use the variant that the folder's own number gives.
+        """Use a folder. Without ``variant``, draw the variant from the student's number in the folder.
 
         ``report`` is called with each limit that the sandbox lacks; ``code`` is the class that runs the code.
         """

@@ -39,7 +39,7 @@ class Shown:
         return f"{self.lab.number}: {self.commands[-1]}"
 
     def made(self) -> str:
-        """Run the commands in a new folder and return the output of the last one. Raise MrclabError."""
+        """Run the commands in a new folder; return the last output. Raise MrclabError if a command fails."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "work"
             (solution if self.part == "solution" else start)(self.lab, folder)

@@ -24,17 +24,17 @@ from mrclab.linux.errors import InputError, MrclabError
 
 _START_LIMIT_S = 60.0
 _GRACE_S = 5.0
-"""The time that the worker has to end the student's process first, so that the hint is about that process."""
+"""The extra time for the worker, in s. The worker ends the student's process first and reports the reason."""
 
 
 def judge(
     check: Path, folder: Path, limit_s: float, *, quiet: bool = False, number: str | None = None
 ) -> Iterator[Outcome]:
-    """Yield the outcome of each check of a file on a folder, as soon as the check ends.
+    """Run the checks of a file on a student's folder. Yield each outcome as soon as the check ends.
 
-    A check that takes longer than ``limit_s`` has failed; the later checks still run. With
-    ``quiet`` the output of the student's code is dropped. The variant is drawn from ``number`` or, without
-    it, from the folder's own number. Raise MrclabError if the checks themselves cannot be run.
+    A check that takes longer than ``limit_s`` has failed; the later checks still run. With ``quiet`` the
+    output of the student's code is dropped. The variant is drawn from ``number``. Without ``number``, it is
+    drawn from the student's number in the folder. Raise MrclabError if the checks themselves cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)
@@ -90,7 +90,7 @@ class _Lines:
                 **os.environ,
                 "PYTHONPATH": path,
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # a killed worker leaves its files there
+                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # so the worker's files are removed
             },
             text=True,
             encoding="utf-8",
@@ -106,7 +106,7 @@ class _Lines:
         self._lines.put("")
 
     def next(self, limit_s: float) -> str:
-        """Return the next line, or "" at the end. Raise TimeoutError; after that there are no more lines."""
+        """Return the next line, or "" at the end. Raise TimeoutError; later calls return ""."""
         if self._ended:
             return ""
         try:
@@ -152,7 +152,7 @@ def score_file(lab: Lab) -> Path | None:
 
 
 def require_score(lab: Lab) -> Path:
-    """Return the path of a lab's ``score.py``. Raise InputError if it has none."""
+    """Return the path of a lab's ``score.py``. Raise InputError if the lab has no score."""
     path = score_file(lab)
     if path is None:
         with_scores = ", ".join(str(one.number) for one in all_labs() if score_file(one))
@@ -161,7 +161,7 @@ def require_score(lab: Lab) -> Path:
 
 
 def score_parts(lab: Lab, folder: Path, *, quiet: bool = False) -> Iterator[Outcome]:
-    """Yield the parts of the score of a student's folder, each as soon as it is done. Raise InputError."""
+    """Yield each part of a student's score when it is done. Raise InputError if the lab has no score."""
     return judge(require_score(lab), folder, lab.spec.check_limit_s, quiet=quiet)
 
 

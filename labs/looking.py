@@ -112,7 +112,7 @@ def way_of(frame: bytes, host: str, plane: int) -> Way:
 
 
 def sender_of(frame: bytes) -> tuple[str, int]:
-    """Return the host and plane of the NIC port with the frame's source MAC. Raise ValueError if none has."""
+    """Return the host and plane of the NIC port with the frame's source MAC, or raise ValueError."""
     for host in fabric().hosts:
         for port in host.ports:
             if port.mac == frame[6:12]:

@@ -18,7 +18,7 @@ from mrclab.labs.checks import Hint, NotHere, require
 from mrclab.linux.errors import InputError
 
 CACHE = "MRCLAB_LAB_RUNS"
-"""This variable names a folder in which results are kept, so that a class's equal scenarios are run once."""
+"""The environment variable that names a folder for results. Equal scenarios of a class then run only once."""
 _TIMES = ("first_loss_us", "detected_us", "recovered_us")
 _SHIPPED = re.compile(r"[a-z0-9-]+")
 _LONGEST_WORDS = 300

@@ -81,7 +81,7 @@ def full_name(program: Program, kind: str, last: str) -> str:
 
 
 def model_of(program: Program, rules: dict[str, list[Rule]]) -> Interpreter:
-    """Return a model of a switch with a program and these entries, by the last names of the tables."""
+    """Return a model of a switch. ``rules`` maps the last part of a table's name to the table's entries."""
     named = {full_name(program, "table", table): found for table, found in rules.items()}
     return Interpreter(program, named)
 

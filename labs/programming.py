@@ -35,7 +35,7 @@ class Wrong(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Setting:
-    """A transfer. ``fail`` says after how many of its completions a queue pair fails."""
+    """A transfer. ``fail`` maps a queue pair to the number of completions after which it fails."""
 
     receiving: bool = False
     qps: int = 1
@@ -122,7 +122,7 @@ class SendingNic:
         self._used: set[int] = set()
 
     def post_send(self, words: Sequence[int], data: bytes) -> int:
-        """Check a write request and accept it. Raise Wrong."""
+        """Check a write request and accept it, or raise Wrong."""
         qp, wr_id, opcode, flags, imm, remote, rkey, pieces, lkey, length, ours = words
         setting = self._setting
         if opcode != WRITE_WITH_IMM:
@@ -182,7 +182,7 @@ class SendingNic:
         """Do nothing: a sender posts no receives."""
 
     def poll(self, count: int) -> list[Completion]:
-        """Complete some writes: a queue pair's in order, but queue pairs in random order. Raise Wrong."""
+        """Complete some writes of random queue pairs, in order within each queue pair. Raise Wrong."""
         busy = [qp for qp, writes in enumerate(self._under_way) if writes]
         if not busy:
             self._idle += 1
@@ -225,7 +225,7 @@ class SendingNic:
         self._memory[write.start : write.start + len(write.data)] = write.data
 
     def ended(self, code: int) -> None:
-        """Compare the receiver's memory with the sent data, and check the program's result. Raise Wrong."""
+        """Raise Wrong if the receiver's memory, the return code or the use of queue pairs is wrong."""
         setting = self._setting
         if len(setting.fail) == setting.qps:
             if code == 0:
@@ -304,7 +304,7 @@ class ReceivingNic:
         return 0
 
     def started(self) -> None:
-        """Check that enough receives are posted before the transfer starts. Raise Wrong."""
+        """Raise Wrong if too few receives are posted before the transfer starts."""
         if not all(len(each) == self._setting.depth for each in self._receives):
             raise Wrong(
                 "receive_start should post t->depth receives to each queue pair: the sender may start "
@@ -349,7 +349,7 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Fail each queue pair that has reached its limit: flush its receives, move its messages."""
+        """Fail queue pairs that reached their limit: flush their receives, give their messages to others."""
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:
                 continue
@@ -363,7 +363,7 @@ class ReceivingNic:
             self._coming[qp].clear()
 
     def ended(self, code: int) -> None:
-        """Compare the messages that came with the program's return code. Raise Wrong."""
+        """Raise Wrong if the program's return code does not fit the messages and the failed queue pairs."""
         missing = self._setting.messages - len(self._come)
         if len(self._setting.fail) == self._setting.qps:
             if code == 0:

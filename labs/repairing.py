@@ -1,6 +1,6 @@
 """A sender, a receiver and a network that follows a schedule, for a student's loss detection (lab 5).
 
-The sender sends ``packets`` packets, one each ``GAP_NS``. For each transmission and each SACK, in the order
+The sender sends ``packets`` packets, one every ``GAP_NS``. For each transmission and each SACK, in the order
 of sending, the schedule says whether it is lost or how late it arrives. The detector decides which packets
 are sent again. All times are simulated.
 """
@@ -42,7 +42,8 @@ class Detector(Protocol):
 class Schedule:
     """The behaviour of the network: the extra delay of each transmission and each SACK in ns.
 
-    None means that it is lost. Transmissions and SACKs after the end of a list arrive without extra delay.
+    None means that the packet or SACK is lost. Transmissions and SACKs after the end of a list arrive without
+    extra delay.
     """
 
     packets: int

@@ -38,7 +38,7 @@ _HEADERS_ONLY_BYTES = 256
 class Fault:
     """A fault of a link: the link drops every packet (``ratio`` None), or keeps only this part of its rate.
 
-    If ``until_us`` is not 0, the fault ends then.
+    If ``until_us`` is not 0, the fault ends at that time.
     """
 
     link: str
@@ -215,7 +215,7 @@ class _Stream:
         return self.took_ns != float("inf")
 
     def tick(self, now_ns: int) -> int | None:
-        """Post nothing more."""
+        """Return None: the write is posted at the start, and nothing is posted later."""
         return None
 
     def take(self, event: Event) -> None:

@@ -34,7 +34,7 @@ _TINY = "tiny"
 
 
 def student_number(text: str) -> str:
-    """Return a student's number in small letters. Raise InputError if it has other characters."""
+    """Return a student's number in small letters. Raise InputError if the number is not valid."""
     found = text.strip().casefold()
     if not _STUDENT.fullmatch(found):
         raise InputError(
@@ -50,7 +50,7 @@ class Variant:
     student: str = ""
 
     def choose(self, what: str, usual: T, choices: Sequence[T]) -> T:
-        """Draw a choice, which depends only on ``what`` and the student; ``usual`` without a student."""
+        """Draw one of ``choices`` by ``what`` and the student. Without a student, return ``usual``."""
         if not self.student:
             return usual
         digest = hashlib.sha256(f"{what} {self.student}".encode()).digest()
@@ -218,7 +218,7 @@ def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
 def personalise(lab: int, folder: Path, variant: Variant) -> bool:
     """Write a student's variant of a lab into a new folder. Return whether the lab has variants.
 
-    The other labs ask for programs, and their checks use values that students do not know.
+    The other labs need no variants: they ask for programs, and students do not know the values of the checks.
     """
     made = _MINE.get(lab)
     if made is None or not variant.student:
@@ -239,7 +239,7 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 def start(lab: Lab, folder: Path, variant: Variant = USUAL) -> list[str]:
     """Copy a lab's skeleton and its README into a new folder; return the names of the files.
 
-    Raise InputError if something is there already: a student's work is never written over.
+    Raise InputError if the folder already exists: a student's work is never written over.
     """
     return _copied(lab, "start", folder, variant)
 
@@ -273,7 +273,7 @@ def _copied(lab: Lab, part: str, folder: Path, variant: Variant) -> list[str]:
 
 
 def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
-    """Return the folder with a student's work: the given folder, ``here``, or the usual one in ``here``.
+    """Return the folder with a student's work: the given folder, ``here``, or a folder in ``here``.
 
     Raise InputError if there is no such folder, or if it belongs to another lab.
     """

@@ -2,7 +2,7 @@
 
 Each outcome is a line of JSON on standard output. The output of the student's code goes to standard error.
 The student's code runs in another process, without rights (`mrclab.labs.sandbox`). This process only reads
-the student's files, but these may make it slow or large, so it can be ended as well.
+the student's files. These files may make it slow or large, so the caller can also end this process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_checks(path: Path) -> Checks:
 def main(check: str, folder: str, first: str, limit_s: str, number: str | None = None) -> int:
     """Run the checks from number ``first`` on. The student's code has ``limit_s`` seconds for each check.
 
-    ``number`` is the student's number, from which the variant is drawn. Without it, the folder's own is used.
+    The variant is drawn from ``number``, the student's number, or else from the number in the folder.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

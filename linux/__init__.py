@@ -1,4 +1,4 @@
-"""The kernel's interfaces, in the terms of its manual pages. They do not depend on fabrics.
+"""Python functions for the kernel's interfaces, named as in its manual pages. They do not use fabrics.
 
 All modules except `rtnetlink`, which uses `pyroute2`, can be imported on any system.
 """

@@ -31,7 +31,7 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LOAD_ATTEMPTS = 5
-"""How often a load is tried, as in libbpf: if a signal interrupts the verifier, it returns EAGAIN."""
+"""The number of attempts to load a program, as in libbpf. A signal makes the verifier fail with EAGAIN."""
 _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4
@@ -155,7 +155,7 @@ class Map:
         self._attr = {
             flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST, LOCK)
         }
-        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # EINVAL if other fields are not zero
+        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # the kernel refuses other fields than 0
         self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
         self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)
 
@@ -180,7 +180,7 @@ class Map:
         _bpf(_DELETE, self._delete_attr)
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return an entry's value, or None if there is none; in a per-CPU map the values of all CPUs."""
+        """Return the value of a key (in a per-CPU map, of all CPUs), or None if the map has no such key."""
         self._key.raw = key
         try:
             _bpf(_LOOKUP, self._attr[ANY])

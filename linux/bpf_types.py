@@ -14,7 +14,7 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""Compiled code has this plus a map's number, until `mrclab.linux.bpf.relocate` inserts the descriptor."""
+"""The mark of map 0; map n has this plus n. `mrclab.linux.bpf.relocate` replaces marks by descriptors."""
 
 
 class MapType(IntEnum):
@@ -36,8 +36,8 @@ class MapSpec:
     """A map to create.
 
     A map with `shared` is created once for all switches that run the program. A map with `lock` has a
-    bpf_spin_lock at the start of its value, which the kernel needs described by BTF. `initial` is the first
-    value of element 0 of an array; without it, the element is all zeros.
+    bpf_spin_lock at the start of its value. The kernel requires a BTF description of such a value. `initial`
+    is the first value of element 0 of an array. Without `initial`, element 0 is all zeros.
     """
 
     name: str
@@ -95,7 +95,7 @@ def if_below(register: int, value: int, body: bytes) -> bytes:
 
 
 def call(helper: int) -> bytes:
-    """Return code that calls a helper. It takes registers 1 to 5, which are lost, and returns in `RESULT`."""
+    """Return code that calls a helper. It reads and destroys registers 1 to 5, and sets `RESULT`."""
     return _insn(0x85, imm=helper)
 
 

@@ -39,7 +39,7 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 class MachineError(MrclabError):
     """The machine lacks a privilege, a kernel feature or a program.
 
-    ``missing`` says what is missing, and ``mend`` how to get it.
+    ``missing`` says what is missing, and ``mend`` says how to provide it.
     """
 
     exit_code = 3
@@ -76,7 +76,7 @@ class UnsupportedError(BadInputError):
 
 
 def reason(error: BaseException) -> str:
-    """Return the text of an exception in one line. The text of an unexpected one begins with its type."""
+    """Return the text of an exception in one line. Begin with the type if it is unexpected."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     lines = str(error).strip().splitlines()

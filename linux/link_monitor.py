@@ -70,7 +70,7 @@ UP, DOWN, NO_CARRIER, MISSING = "up", "down", "no carrier", "missing"
 
 
 def link_states(ifnames: Iterable[str]) -> dict[str, str]:
-    """Return UP, DOWN (taken down itself), NO_CARRIER or MISSING for each interface of this namespace."""
+    """Return UP, DOWN (switched off), NO_CARRIER or MISSING for each interface of this namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ioctls:
         return {ifname: _state(ioctls, ifname) for ifname in ifnames}
 
@@ -107,7 +107,7 @@ def _links(data: bytes) -> Iterator[tuple[int, bool]]:
 
 
 class ChangeWatch:
-    """Records changes of the queues, filters and links of a namespace's interfaces. Make it in the namespace.
+    """Records changes of queues, filters and links in the namespace in which the object is made.
 
     The kernel keeps the messages until they are read, so recording takes no time while packets are timed.
     """
@@ -169,7 +169,7 @@ class CarrierWatch:
         self._ioctls.close()
 
     def changes(self) -> dict[int, bool]:
-        """Return the planes whose port went up or down since the last call. At first all are up."""
+        """Return the planes whose port went up or down since the last call. At first, all count as up."""
         while True:
             try:
                 self._news.recv(_MESSAGE_BYTES)

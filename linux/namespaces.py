@@ -95,7 +95,7 @@ def in_thread(work: Callable[[], T]) -> T:
 def enter(name: str) -> None:
     """Move the calling thread and its future children into a namespace.
 
-    Raise FileNotFoundError, OSError.
+    Raise FileNotFoundError if it does not exist, and OSError if the kernel refuses.
     """
     fd = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -151,7 +151,7 @@ def _share_directory() -> None:
 
 
 def _quiet() -> None:
-    """Switch the kernel's IPv6 off, so that it sends no neighbour discovery or MLD among our frames."""
+    """Switch the kernel's IPv6 off, so that it sends no neighbour discovery or MLD in the fabric."""
     from mrclab.linux import rtnetlink
 
     for scope in ("all", "default"):
@@ -162,7 +162,9 @@ def _quiet() -> None:
 
 
 class Markers:
-    """The namespaces that mrclab made: a directory with one file for each, which holds its identity."""
+    """A record of the namespaces that mrclab made: a directory with one file for each namespace.
+
+    A file has the namespace's name and contains its identity."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -184,7 +186,7 @@ class Markers:
         (self.directory / name).unlink(missing_ok=True)
 
     def ours(self, name: str) -> bool:
-        """Return True if mrclab made the namespace that has this name now, even if it is only half made."""
+        """Return True if mrclab made the namespace of this name, or began to make it."""
         try:
             marked = (self.directory / name).read_text().strip()
         except OSError:
@@ -234,7 +236,7 @@ def create(name: str, markers: Markers) -> None:
 def delete(name: str, markers: Markers) -> bool:
     """Remove a namespace that mrclab made, and its marker. Return whether there was such a namespace.
 
-    The kernel deletes it when no process runs in it. Other namespaces of that name stay.
+    The kernel deletes the namespace when no process runs in it. Other namespaces of that name stay.
     """
     ours = markers.ours(name)
     if ours:

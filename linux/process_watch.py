@@ -1,9 +1,9 @@
 """Notice at once that a switch's process has ended, or that a process is stopped.
 
 The time of an end is recorded as well. A process is stopped by SIGSTOP, by a debugger or by the cgroup
-freezer. The scheduler's statistics do not show it: they count only the time that a process runs or waits for
-a CPU. This module watches processes that cannot report their own gaps. Agents report them
-(`mrclab.hosts.streams.rounds.Beat`).
+freezer. The scheduler's statistics do not show such a stop: they count only the time that a process runs or
+waits for a CPU. Agents measure their own stops (`mrclab.hosts.streams.rounds.Beat`). This module watches the
+other processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Self
 
 from mrclab.linux.scheduling import before_others
 
-# How often each process is checked. A death happened between two checks.
+# The time between two checks of each process. A death happened between two checks.
 DEATH_LOOK_MS = 5
 _PF_EXITING = 0x4  # a flag in /proc/PID/stat: the task runs no more of its code
 
@@ -40,9 +40,9 @@ class Death:
 class DeathWatch:
     """Watches processes from a separate thread, within a ``with``.
 
-    A process counts as ended when it runs no more code. The kernel has closed its sockets only later, some 50
-    ms for a switch with packet sockets. ``t_before_ns`` is the last time at which it was seen running: at
-    most ``DEATH_LOOK_MS`` before its end, unless the watching thread had to wait for a CPU.
+    A process counts as ended when it runs no more code. The kernel closes its sockets later: some 50 ms
+    later for a switch with packet sockets. ``t_before_ns`` is the last time at which the process was seen
+    running: at most ``DEATH_LOOK_MS`` before its end, unless the watching thread had to wait for a CPU.
     """
 
     def __init__(self, pids: Mapping[str, int]) -> None:
@@ -98,7 +98,7 @@ def exiting(pid: int) -> bool:
 
 
 def wait_exiting(pid: int, timeout_s: float) -> bool:
-    """Poll without a pause until a process has begun to end. Return True if that was in time."""
+    """Poll without a pause until a process has begun to end. Return False if that takes too long."""
     deadline = time.monotonic() + timeout_s
     while not exiting(pid):
         if time.monotonic() > deadline:
@@ -122,11 +122,11 @@ def _task_exiting(task: Path) -> bool:
 
 
 LOOK_MS = 10
-"""How often each process is looked at. A shorter stop may be missed."""
+"""The time between two looks at each process, in ms. A shorter stop may be missed."""
 OWN_LOOK_MS = 100
-"""How often the watching thread looks at its clock if it watches no other process."""
+"""The time between two looks of the watching thread at its clock if it watches no process, in ms."""
 GAP_NS = 500_000_000
-"""If the time between two looks is longer, the watching process itself or the machine was stalled."""
+"""If the time between two looks is longer (ns), the watching process or the machine was stalled."""
 OWN = "the experiment's own process"
 STOPPED = ("T", "t")
 FROZEN = "frozen"
@@ -202,7 +202,7 @@ def state_of(pid: int) -> str:
 
 
 def frozen(groups: str) -> bool:
-    """Return True if one of the cgroups in ``groups`` is frozen: the text of a /proc/PID/cgroup."""
+    """Return True if one of the cgroups in ``groups``, the text of a /proc/PID/cgroup, is frozen."""
     for line in groups.splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":  # cgroup version 2

@@ -1,4 +1,4 @@
-"""Processes: find those of a testbed, end them, and run child processes in a network namespace.
+"""Find and end the processes of a testbed, and run child processes in a network namespace.
 
 Each child process has a separate session.
 """
@@ -30,7 +30,7 @@ MOST_CHARACTERS = 100  # the longest command line that is kept
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process. Its start time, in clock ticks since boot, tells it apart from a later one with its pid."""
+    """A process: pid and start time (clock ticks since boot). A later process may get the same pid."""
 
     pid: int
     start: int
@@ -66,7 +66,7 @@ def start_time(pid: int) -> int | None:
 
 
 def seen_here(recorded: Process) -> Process:
-    """Return a process with its pid in this pid namespace. It may have been recorded in another one.
+    """Return a process with its pid in this pid namespace. Its record may have the pid of another namespace.
 
     The directory of the record may be shared by several pid namespaces, and a process has another pid in each
     of them. If the process is not found, it is returned unchanged.
@@ -223,7 +223,7 @@ def environment() -> dict[str, str]:
 
 
 def ending(code: int) -> str:
-    """Describe how a process with that exit code ended, in words that end a sentence."""
+    """Describe how a process with that exit code ended, such as "ended with exit code 1"."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -259,7 +259,7 @@ class Child:
         return self._child.poll() is None
 
     def read_line(self, timeout: float) -> str | None:
-        """Return the next line of its standard output, None at the end. Raise SwitchError after `timeout`."""
+        """Return the next line of standard output, None at the end. Raise SwitchError after `timeout` s."""
         stream: IO[bytes] | None = self._child.stdout
         assert stream is not None
         line = bytearray()
@@ -282,7 +282,7 @@ class Child:
         return next((line for line in reversed(lines) if " INFO " not in line), "it said nothing")
 
     def why_ended(self, timeout: float = 5.0) -> str:
-        """Describe how it ended, to end a sentence. Add its last output unless a signal ended it."""
+        """Describe how the process ended (`ending`). Add its last output unless a signal ended it."""
         code = self.exit_code(timeout)
         return ending(code) if code < 0 else f"{ending(code)} ({self.last_words()}; see {self.log})"
 

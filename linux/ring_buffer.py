@@ -46,10 +46,10 @@ class RingReader:
             self._taken[0] = at
 
     def pieces(self, record_bytes: int) -> Iterator[memoryview]:
-        """Return the records since the last call in pieces of many records. All records must have one length.
+        """Return the records since the last call in pieces of many records. All records must be equally long.
 
-        A piece holds records as in the ring, each with its header; ``record_bytes`` includes the header. A
-        piece is valid until the next one is read.
+        A piece has records as in the ring, each with its header; ``record_bytes`` includes the header. A
+        piece is valid until the next piece is read.
         """
         at, end = self._taken[0], self._come[0]
         start = mmap.PAGESIZE + (at & self._mask)

@@ -1,4 +1,4 @@
-"""Route netlink and ethtool by pyroute2: requests that make links, offloads off, a check of the carrier.
+"""Route netlink and ethtool by pyroute2: make links, switch offloads off, check the carrier.
 
 A socket belongs to the namespace of the thread that opens it. Import this module only where it is used: it
 imports pyroute2 and asyncio, which takes some 0.1 s, and commands that only read a testbed should be quick.
@@ -24,7 +24,7 @@ from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET, tick_in_usec
 
 _DO = NLM_F_REQUEST | NLM_F_ACK
 _MAKE = _DO | NLM_F_CREATE | NLM_F_EXCL
-_PER_BATCH = 64  # their acknowledgements must fit into the socket, which holds a few hundred
+_PER_BATCH = 64  # requests in a batch: the socket has room for a few hundred acknowledgements
 
 Request = dict[str, Any]  # a netlink message of pyroute2 (nlmsg)
 
@@ -83,9 +83,9 @@ class _TbfMessage(nlmsg):  # type: ignore[misc]
     """A token bucket in the kernel's form: struct tc_tbf_qopt and later attributes.
 
     pyroute2's own message lacks two attributes. Its rates end at 34 Gbit/s (its issue 715), and it rounds a
-    burst down to whole microseconds, so a burst of two frames becomes less than two. A subclass of it cannot
-    add them: pyroute2 builds one table for a class and its subclasses, so new attributes may be dropped
-    silently.
+    burst down to whole microseconds, so a burst of two frames becomes less than two. A subclass cannot add
+    the attributes: pyroute2 builds one table for a class and its subclasses, so new attributes may be
+    dropped silently.
     """
 
     fields = tcmsg.fields
@@ -221,8 +221,8 @@ def _request(message: Request, kind: int, mode: int, **content: object) -> Reque
     return message
 
 
-# The ioctl part of pyroute2's Ethtool. It reads and sets features by ioctl in any case. The whole class would
-# read every interface's features again before each change, which takes longer than making the interface.
+# Use only the ioctl part of pyroute2's Ethtool, which sets features by ioctl in any case. The whole class
+# would read every interface's features before each change. That takes longer than making the interface.
 
 ETHTOOL_GLINK = 0x0A
 

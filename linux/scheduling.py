@@ -25,7 +25,7 @@ LIKE_AGENTS = 1
 ABOVE_AGENTS = 2
 """The real-time priority of threads that must not wait for a NIC's process."""
 LEAST_WAIT_NS, MOST_WAIT_NS = 250_000, 5_000_000
-"""Limits of each of the two waits in `chosen_wait_ns`. The longest is ten times a burst and its pause."""
+"""Limits of each of the two waits in `chosen_wait_ns`. 5 ms is ten times a burst and its pause."""
 TOGETHER_NS = 10_000_000
 """Changes closer together than this belong to the same moment (`chosen_wait_ns`)."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
@@ -90,7 +90,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Let this process and its future children run before ordinary ones. Return whether that is allowed."""
+    """Let this process and its future children run before ordinary processes. Return False if not allowed."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:
@@ -144,7 +144,8 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
 def beside_agents() -> int | None:
     """Return the CPU for work that must not wait for a NIC's process; None if there is one CPU only.
 
-    Senders get the first CPUs, so this is the last CPU. If there are two CPUs, the receiver has that one.
+    Senders get the first CPUs, so this is the last CPU. If there are two CPUs, the receiver uses the last,
+    too.
     """
     cpus = sorted(os.sched_getaffinity(0)) if is_linux() else []
     return cpus[-1] if len(cpus) > 1 else None
@@ -179,8 +180,8 @@ class Made:
 def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[], int]]) -> Made:
     """Wait as `at_its_moment` does, then make the calls until one returns less than 0.
 
-    All is prepared before the wait, and the priority is given back at once, to hold the CPU only for the
-    calls.
+    The calls are prepared before the wait, and the priority is given back at once after them. So the thread
+    holds the CPU only for the calls.
     """
     usable = os.sched_getaffinity(0)
     clock, set_scheduler, complete = time.monotonic_ns, os.sched_setscheduler, True

@@ -53,7 +53,7 @@ def libc() -> ctypes.CDLL:
 def end_with_parent(number: int | None = None) -> None:
     """Make the kernel send this process a signal when its parent process ends [prctl(2)].
 
-    Without ``number`` the signal is SIGKILL. It is no default argument because Python lacks it on Windows.
+    Without ``number`` the signal is SIGKILL, which is no default argument because Windows does not have it.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if number is None else number, 0, 0, 0)
 

@@ -4,8 +4,8 @@ A filter holds its program, and a program holds its maps. So nothing has to be p
 clsact qdisc is removed, the program and its maps are removed, too.
 
 pyroute2 (``mrclab.linux.rtnetlink``) needs some 2 ms to add a clsact qdisc and a filter to a port, and this
-module 0.2-0.4 ms. The difference matters: a large fabric has a thousand ports, and between routers such a
-request applies a fault.
+module 0.2-0.4 ms. The difference matters: a large fabric has a thousand ports, and a fault between routers
+is made by such a request.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class TrafficControl:
                 return
 
     def add_clsact(self, ifindex: int) -> None:
-        """Give an interface a new clsact qdisc. If it has one already, remove that with its filters."""
+        """Give an interface a new clsact qdisc. Remove an older clsact qdisc with its filters first."""
         body = struct.pack("=BxxxiIII", 0, ifindex, _CLSACT_HANDLE, _CLSACT, 0)
         body += attribute(_TCA_KIND, b"clsact\0")
         try:
@@ -122,7 +122,7 @@ class TrafficControl:
                 raise
 
     def add_filter(self, ifindex: int, program_fd: int, name: str, *, egress: bool = False) -> None:
-        """Run a program for every frame that an interface receives (or sends); it replaces an older one."""
+        """Run a program for every frame that an interface receives (or sends). Remove an older program."""
         options = (
             attribute(_BPF_FD, struct.pack("=I", program_fd))
             + attribute(_BPF_NAME, name.encode() + b"\0")

@@ -1,8 +1,8 @@
-"""MkDocs hook: pages from outside docs/, and links for paths that the text names.
+"""MkDocs hook: add pages from outside docs/, and turn paths in the text into links.
 
-Adds the notebooks, the labs' pages and slides, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/
-that the text names in backquotes (`docs/live.md`) becomes a link, because the same text is also read in a
-checkout.
+Adds the notebooks, the labs' pages and slides, CONTRIBUTING.md and CHANGELOG.md to the site. A path in
+backquotes, such as `docs/live.md`, becomes a link to the page. The text has no such links itself, because
+people also read it in a checkout.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from slides import decks  # noqa: E402
 SLIDES = "labs/slides"
 NAMED = re.compile(r"(?<!\[)`((?:docs|labs)/[\w./-]*\.md|CONTRIBUTING\.md|CHANGELOG\.md|README\.md)`(?!\])")
 ELSEWHERE = re.compile(r'<script src="https?://[^"]*"></script>')
-"""Material's plugin `offline` adds one, for the search in pages opened from disk."""
+"""A script from another server. Material's plugin `offline` adds one for the search in pages on disk."""
 OUTSIDE = re.compile(r"(\]\()\.\./(labs/[\w./-]*\.md)(\))")
 
 
 def site_pages() -> dict[str, Path]:
-    """Return the pages from outside docs/: path in the site -> source file."""
+    """Return the pages from outside docs/: the source file by the path in the site."""
     pages = {
         "contributing.md": ROOT / "CONTRIBUTING.md",
         "changelog.md": ROOT / "CHANGELOG.md",
@@ -41,7 +41,7 @@ def site_pages() -> dict[str, Path]:
 
 
 def site_path(path: str) -> str | None:
-    """Return the path in the site of a file that the text names by its path in the checkout."""
+    """Return the path in the site for a path in the checkout, or None if the site does not have the file."""
     target = ROOT / path
     for name, source in site_pages().items():
         if source == target:
@@ -77,7 +77,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turn paths of pages into links."""
+    """Turn paths of pages in a page's text into links."""
     here = page.file.src_uri
     lab = PurePosixPath(here).stem
     if here.startswith("labs/") and (ROOT / "labs" / lab / "slides.md").is_file():
@@ -96,10 +96,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Take out scripts of other servers: without a network each would be an error in the console."""
+    """Remove scripts from other servers, which would cause errors in the console without a network."""
     return ELSEWHERE.sub("", output)
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
-    """Do the same with pages that come from the theme alone, such as 404.html."""
+    """Remove scripts from other servers in pages that the theme makes, such as 404.html."""
     return ELSEWHERE.sub("", output_content)

@@ -19,12 +19,12 @@ from mrclab.topologies import Fabric, load_fabric
 ROOT = Path(__file__).resolve().parent.parent
 INK, GREY, PALE, BLUE, RED, GREEN = "#1b1f24", "#5d6773", "#eef1f4", "#0072b2", "#d55e00", "#009e73"
 RUN = ("link-kill", "--target", "sim", "--topology", "tiny", "--trials", "1", "--set", "measure.capture=true")
-"""The run of the figure of a recovery."""
+"""The run that the figure of a recovery shows."""
 BEFORE_US, AFTER_US = 250.0, 650.0
 
 
 def text(x: float, y: float, words: str, fill: str = INK, **more: str) -> str:
-    """Return a text element; ``more`` are attributes, with _ for -."""
+    """Return a text element. ``more`` are further attributes, with _ in place of -."""
     extra = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
     return f'<text x="{x:g}" y="{y:g}" fill="{fill}"{extra}>{escape(words)}</text>'
 
@@ -44,7 +44,7 @@ def box(x: float, y: float, width: float, height: float, fill: str) -> str:
 
 
 def drawing(width: int, height: int, label: str, parts: Iterable[str]) -> str:
-    """Return an SVG file on white; ``label`` is for screen readers."""
+    """Return an SVG file with a white background. ``label`` is for screen readers."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -57,7 +57,7 @@ def drawing(width: int, height: int, label: str, parts: Iterable[str]) -> str:
 
 
 def fabric_figure() -> str:
-    """Return the fabric ``tiny``: planes next to each other, T1s above T0s, and hosts with a port in each."""
+    """Return a drawing of the fabric ``tiny``: its planes side by side, T1s above T0s, and the hosts."""
     fabric = load_fabric("tiny")
     at = places(fabric)
     parts = []
@@ -93,7 +93,7 @@ def places(fabric: Fabric) -> dict[str, tuple[float, float]]:
 
 
 def shift_figure() -> str:
-    """Return the list of uSIDs of a packet from h0 to h2, as each switch on its way sends it on."""
+    """Return a drawing of a packet from h0 to h2: its list of uSIDs after each switch on the way."""
     path = next(p for p in load_fabric("tiny").paths("h0", "h2") if "p0-t1-0" in p.nodes)
     frame = bytes(12) + b"\x86\xdd\x60" + bytes(6) + b"\x40" + bytes(16) + path.outer_dst.packed + bytes(8)
     steps = way_of(frame, "h0", 0).steps
@@ -119,7 +119,7 @@ def shift_figure() -> str:
 
 
 def recovery_figure() -> str:
-    """Return one recovery of a run in virtual time: each packet around a cut, by path and time."""
+    """Return a drawing of one recovery in virtual time: each packet around a cut, by path and time."""
     from mrclab.results import load
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -177,12 +177,12 @@ def _recovery(trial: Any, packets: Any) -> str:
 
 
 def writes_figure() -> str:
-    """Return the writes of lab 9's example, from post to completion, as its page prints them."""
+    """Return a drawing of the writes in lab 9's example, from post to completion."""
     page = (ROOT / "labs/09-program/README.md").read_text(encoding="utf-8")
     steps = page.split("python watch.py -->\n```text\n")[1].split("\n```")[0].splitlines()
     posted: dict[tuple[int, int], tuple[int, int]] = {}
     lanes: dict[int, list[int]] = {}
-    """For each queue pair the message in each of its lanes."""
+    """For each queue pair, the message in each lane (row) of the drawing."""
     parts = []
     for now, step in enumerate(steps[:-1]):
         what, _, pair, _, message, *end = step.split()

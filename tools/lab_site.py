@@ -2,8 +2,8 @@
 
     python tools/lab_site.py FOLDER
 
-The labs' folders and checks are those of the command line. Wheels that the checks need come from PyPI, with
-their hashes in tools/lab_wheels.txt. Solutions stay outside.
+The page uses the labs' folders and checks of the command line, without solutions. Wheels that the checks need
+come from PyPI; tools/lab_wheels.txt has their hashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ spray(None, packets=8)
 found = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
 print(json.dumps({name: file for name, file in found.items() if file}))
 """
-"""Imports the modules that the labs need, uses them briefly, and prints the files of all modules loaded."""
+"""A program that imports and uses the modules of the labs, and prints the files of all loaded modules."""
 
 
 def wheels(folder: Path) -> list[str]:
@@ -66,7 +66,7 @@ def wheels(folder: Path) -> list[str]:
 
 
 def page_of(number: int, folder: Path) -> str:
-    """Return the page of a lab in HTML; its pictures go to the folder."""
+    """Return the page of a lab in HTML, and copy its pictures to the folder."""
     source = folder_of(find(str(number)))
     for picture in source.glob("*.svg"):
         shutil.copy(picture, folder / picture.name)
@@ -75,7 +75,7 @@ def page_of(number: int, folder: Path) -> str:
 
 
 def data_of() -> dict[str, Path]:
-    """Return the files that modules read: topologies, and what students have of the labs' folders."""
+    """Return the files that modules read: topologies, and the files of the labs that students get."""
     found = {f"mrclab/topologies/{path.name}": path for path in (PACKAGE / "topologies").glob("*.yaml")}
     for number in LABS:
         source = folder_of(find(str(number)))

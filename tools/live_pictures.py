@@ -54,7 +54,7 @@ def record(topology: str, out: Path) -> None:
 
 @contextmanager
 def opened(replay: Path, width: int, height: int, theme: str) -> Iterator[Page]:
-    """Open a recording in Chromium, standing still at its beginning."""
+    """Open a recording in Chromium, paused at its beginning."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -71,7 +71,7 @@ def opened(replay: Path, width: int, height: int, theme: str) -> Iterator[Page]:
 
 
 def show(page: Page, number: int) -> None:
-    """Show a frame of the recording, with those before it as its history."""
+    """Show a frame of the recording, with the earlier frames as history."""
     page.evaluate(
         """(until) => {
           M.app.forget();
@@ -84,13 +84,13 @@ def show(page: Page, number: int) -> None:
 
 
 def times_of(page: Page) -> list[float]:
-    """Return the time of each frame, in seconds since the first: virtual time if it is a simulation."""
+    """Return the time of each frame in seconds since the first frame (virtual time for a simulation)."""
     found: Any = page.evaluate("() => M.app.source.timeline.frames.map((f) => f.t_ms)")
     return [(t - found[0]) / 1000 for t in found]
 
 
 def picture(page: Page, most: int) -> Image.Image:
-    """Return a picture of the page, at most so many pixels wide."""
+    """Return a picture of the page, at most ``most`` pixels wide."""
     whole = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     if whole.width <= most:
         return whole
@@ -100,7 +100,7 @@ def picture(page: Page, most: int) -> Image.Image:
 def shot(
     replay: Path, out: Path, width: int, height: int, theme: str, at_s: float, plane: int | None
 ) -> None:
-    """Draw the page as it was at a moment; ``plane`` opens one of a large fabric."""
+    """Draw the page as it was at ``at_s``. With ``plane``, show this plane of a large fabric."""
     with opened(replay, width, height, theme) as page:
         number = min(range(len(times := times_of(page))), key=lambda n: abs(times[n] - at_s))
         if plane is not None:

@@ -1,4 +1,4 @@
-"""Notebooks as pages of the documentation: Markdown, with the stored outputs and pictures."""
+"""Turn notebooks into pages of the documentation: Markdown with the stored outputs and pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def page_of(path: Path) -> tuple[str, dict[str, bytes]]:
-    """Return a notebook as Markdown, and its pictures by the names that the Markdown has for them.
+    """Return a notebook as Markdown, and its pictures by their names in the Markdown.
 
     Tables keep their HTML; other outputs become blocks of text.
     """
@@ -38,7 +38,7 @@ def _shown(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> Ite
         pictures[picture] = base64.b64decode(data["image/png"])
         yield f"![A picture that the cell above draws]({picture})"
     elif "text/html" in data:
-        # A table may be wider than a phone.
+        # A table may be wider than a phone's display.
         yield f'<div style="overflow-x: auto">\n{data["text/html"]}\n</div>'
     elif "text/plain" in data:
         yield f"```text\n{data['text/plain']}\n```"

@@ -2,9 +2,9 @@
 
     python tools/notebooks.py [NAME ...]     # all of them, or recovery, compare, ...
 
-The first cell of a notebook names its needs: blocks of code with ``# FILE`` as their first line are written
-to that file, and lines that begin with ``mrclab`` are run, in virtual time, in a new folder. The notebook
-runs there. Needs nbclient and ipykernel: pip install nbclient ipykernel.
+The first cell of a notebook prepares a new folder for it. A block of code whose first line is ``# NAME``
+is written to the file NAME. Lines that begin with ``mrclab`` are run in virtual time. Then the notebook runs
+in the folder. This tool needs nbclient and ipykernel: pip install nbclient ipykernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"
 STAMP = "mrclab_sources"
-"""The key of a notebook's metadata with the hash of the sources that its outputs were made of."""
+"""The key in a notebook's metadata for the `digest` of the sources that made its outputs."""
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.S | re.M)
 _FILE = re.compile(r"# (?P<name>[\w-]+\.\w+)\n")
 
@@ -39,9 +39,9 @@ def text_of(cell: dict[str, Any]) -> str:
 
 
 def digest(notebook: dict[str, Any]) -> str:
-    """Return a hash of the needs and the code of a notebook, by which stale outputs are found.
+    """Return a hash of a notebook's first cell and code. If it has changed, the stored outputs are stale.
 
-    Layout does not count: code is formatted without being executed again.
+    The layout of code does not change the hash, so that code can be formatted without running it again.
     """
     code = [text_of(cell) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     sources = json.dumps([needs(notebook), [re.sub(r"[\s,()]", "", text) for text in code]])
@@ -49,7 +49,7 @@ def digest(notebook: dict[str, Any]) -> str:
 
 
 def needs(notebook: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Return the files, with their text, and the commands of the first cell."""
+    """Return the files in the first cell (text by name), and the commands in it."""
     files, commands = {}, []
     for block in _BLOCK.findall(text_of(notebook["cells"][0])):
         named = _FILE.match(block)
@@ -60,7 +60,7 @@ def needs(notebook: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
 
 
 def prepare(notebook: dict[str, Any], folder: Path) -> None:
-    """Write the files of a notebook and run its commands in a folder. Exit if one of them fails."""
+    """Write the files of a notebook and run its commands in a folder. Exit if a command fails."""
     files, commands = needs(notebook)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -73,7 +73,7 @@ def prepare(notebook: dict[str, Any], folder: Path) -> None:
 
 
 def execute(path: Path) -> None:
-    """Execute a notebook in a new folder and store its outputs, without times and numbers of executions."""
+    """Run a notebook in a new folder and store its outputs, without times and execution numbers."""
     try:
         import nbformat
         from nbclient import NotebookClient
@@ -97,7 +97,7 @@ def execute(path: Path) -> None:
 
 
 def _is_address(output: Any) -> bool:
-    """Return true for an object's name and address alone, such as that of a legend."""
+    """Return True if an output is only an object's name and address, such as ``<Legend at 0x7f...>``."""
     plain = "".join(output.get("data", {}).get("text/plain", ""))
     return (
         "image/png" not in output.get("data", {}) and re.fullmatch(r"<.* at 0x[0-9a-f]+>", plain) is not None
@@ -105,7 +105,7 @@ def _is_address(output: Any) -> bool:
 
 
 def _kept(output: Any) -> Any:
-    """Return an output without what differs between machines."""
+    """Return an output without the parts that differ between machines."""
     if "execution_count" in output:
         output["execution_count"] = None
     data = output.get("data", {})

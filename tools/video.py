@@ -1,4 +1,4 @@
-"""A captioned video of a minute, made from the simulator's replays: WebM, and its captions as WebVTT.
+"""Make a video of a minute from the simulator's replays: WebM, with captions as WebVTT.
 
     python tools/video.py FOLDER         # writes FOLDER/mrclab.webm and FOLDER/mrclab.vtt
 
@@ -33,7 +33,7 @@ MOST_BYTES = 3_000_000
 
 @dataclass(frozen=True)
 class Caption:
-    """A sentence, shown from a time of the replay on (us of virtual time) until the next one."""
+    """A sentence that is shown from a time of the replay (us of virtual time) until the next caption."""
 
     from_us: float
     words: str
@@ -69,7 +69,7 @@ CAPTIONS: dict[str, Sequence[Caption]] = {
         Caption(110, "No routing protocol took part in any of this."),
     ),
 }
-"""By the name of the replay's script; times are those of the script's acts."""
+"""The captions by the name of the replay's script. Their times are the times of the script's acts."""
 OVERLAY = """
 (words) => {
   let box = document.getElementById("caption");
@@ -97,12 +97,12 @@ CARD = """
 
 
 def caption_at(captions: Sequence[Caption], t_us: float) -> str:
-    """Return the words that are shown at a time of a replay, "" before the first."""
+    """Return the caption that is shown at a time of a replay, or "" before the first caption."""
     return next((caption.words for caption in reversed(captions) if caption.from_us <= t_us), "")
 
 
 def stamp(t_s: float) -> str:
-    """Return a time as WebVTT has it."""
+    """Return a time in the format of WebVTT."""
     return f"00:{int(t_s // 60):02d}:{t_s % 60:06.3f}"
 
 
@@ -118,9 +118,9 @@ def web_vtt(shown: Sequence[str]) -> str:
 
 
 def pictures(page: Page, name: str, title: str, pace: int, folder: Path, shown: list[str]) -> None:
-    """Write the pictures of one replay, numbered after those that are there, and note their captions.
+    """Write the pictures of one replay, and append the caption of each picture to ``shown``.
 
-    ``pace`` is the virtual time that passes in a second, ns.
+    The pictures are numbered after the earlier pictures. ``pace`` is the virtual time per second, in ns.
     """
 
     def picture(words: str) -> None:

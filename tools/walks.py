@@ -1,12 +1,12 @@
-"""Count the files that one operation goes through: a packet, a fault, a simulated run, a click.
+"""Count the files whose code runs in one operation: a packet, a fault, a simulated run, a click.
 
     python tools/walks.py [--files] COMMAND [ARG ...]
 
-Runs a command with a trace in each of its Python processes, and prints the walks that it took. The core runs
-as pure Python, because compiled modules cannot be traced. A walk is the union of its parts, of two kinds:
+Runs a command, traces each of its Python processes, and prints the walk of each operation. The core runs as
+pure Python, because compiled modules cannot be traced. A walk is a set of files. It has parts of two kinds:
 
-* a span: the files whose functions run between two moments, in one thread; the shortest such span counts;
-* the callers: the files of the functions that are under way when a function is called.
+* a span: the files whose functions run in one thread from a call to a return; the shortest such span counts;
+* the callers: the files of the functions that have called a function, directly or indirectly.
 
 Generated code (data classes, named tuples), imports, and the code of libraries do not count.
 """
@@ -27,10 +27,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "MRCLAB_WALKS"
 P4RUNTIME = "switches/ebpf/p4runtime"
-OPTIMIZED = 2  # the flag of functions' code; modules and bodies of classes lack it
+OPTIMIZED = 2  # a flag that only the code of functions has, not of modules or classes
 
 Part = tuple[str, str | None]
-"""A function, and None for its callers, or the function whose return ends the span that its call begins."""
+"""(function, None): the function's callers. (first, last): the span from first's call to last's return."""
 WALKS: Mapping[str, Sequence[Part]] = {
     "a packet, from a write to its place in memory": [
         ("hosts/mrc/endpoint.py:Endpoint.post_write", "hosts/nic/ports.py:TransmitPort.send"),
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def found(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Return the files of each walk whose parts were all seen, in the order in which they came."""
+    """Yield each walk whose parts were all traced, and its files in the order of their first calls."""
     seen: dict[Part, list[str]] = {}
     for path in folder.glob("*.jsonl"):
         for line in path.read_text().splitlines():
@@ -108,7 +108,7 @@ def found(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 class Tracer:
-    """The trace of a process: a line in a file for each part of a walk that it has not seen before."""
+    """The trace of a process: it writes a line to a file for each new part of a walk."""
 
     def __init__(self) -> None:
         self.parts: dict[str, list[str | None]] = {}
@@ -124,7 +124,7 @@ class Tracer:
         sys.setprofile(self.on_event)
 
     def place(self, code: CodeType) -> tuple[str, str]:
-        """Return the file and the function of code; empty texts if the code does not count."""
+        """Return the file and the function of code, or two empty texts if the code does not count."""
         if code not in self.places:
             file = os.path.realpath(code.co_filename)
             name = file[len(str(ROOT)) + 1 :] if file.startswith(f"{ROOT}{os.sep}") else ""
@@ -133,7 +133,7 @@ class Tracer:
         return self.places[code]
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Note a call or a return."""
+        """Record a call or a return."""
         if event not in ("call", "return"):
             return
         file, function = self.place(frame.f_code)
@@ -151,13 +151,13 @@ class Tracer:
             files.append(file)
 
     def callers(self, frame: FrameType | None) -> Iterator[str]:
-        """Return the files of the functions that are under way, from the first one."""
+        """Yield the files of this frame and of its callers, the first caller first."""
         if frame is not None:
             yield from self.callers(frame.f_back)
             yield self.place(frame.f_code)[0]
 
     def write(self, part: Part, files: Sequence[str]) -> None:
-        """Append a part to the file of this process, before anything may end it."""
+        """Append a part to the file of this process at once, because the process may be killed."""
         line = json.dumps([*part, list(dict.fromkeys(filter(None, files)))])
         if line not in self.written:
             self.written.add(line)

@@ -1,1 +1,1 @@
-"""The common parts of the benchmarks. These files measure nothing by themselves."""
+"""The common parts of the benchmarks. No file here is a benchmark that can be run alone."""

@@ -1,4 +1,4 @@
-"""Two measurements of the same, side by side: a bound for each quantity, whether it holds, and the table."""
+"""Compare two measurements of the same quantities: check bounds of their differences and make a table."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far apart two values may be: `share` of the first, or `distance` in its unit.
+    """The largest allowed difference of two values: a `share` of the first, or a `distance` in its unit.
 
-    Without either there is no bound: the row is for the reader.
+    If both are None, there is no bound, and the row only informs the reader.
     """
 
     share: float | None = None
     distance: float | None = None
 
     def holds(self, first: float, second: float) -> bool | None:
-        """Return whether two values are as near as that; None without a bound."""
+        """Return True if the difference of two values is allowed, or None if there is no bound."""
         if self.share is not None:
             return abs(second - first) <= self.share * abs(first)
         if self.distance is not None:
@@ -25,7 +25,7 @@ class Bound:
         return None
 
     def text(self, unit: str) -> str:
-        """Return it as the table has it."""
+        """Return the bound as text for the table."""
         if self.share is not None:
             return f"within {self.share:.0%}"
         return "-" if self.distance is None else f"within {self.distance:.3g} {unit}".rstrip()
@@ -33,7 +33,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A quantity, its value by each of two ways, and how far these may be apart. None: it was not found."""
+    """A quantity with its two measured values and their bound. A value is None if it was not found."""
 
     what: str
     unit: str
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Return the second value over the first."""
+        """Return the second value divided by the first."""
         return None if self.first in (None, 0) or self.second is None else self.second / self.first
 
     @property

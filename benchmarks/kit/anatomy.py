@@ -1,4 +1,4 @@
-"""One recovery taken apart: where the time goes between the first lost packet and the arrival of its copy.
+"""The steps of one recovery, and their times: from the first lost packet to the arrival of its copy.
 
 The moments come from the captures at both NICs and from the sender's event log. All are CLOCK_MONOTONIC.
 """
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.void]
 class Moments:
     """The moments of one recovery in their order, ns since the lost packet left the sender's NIC.
 
-    `MEANINGS` describes each.
+    `MEANINGS` describes each moment.
     """
 
     next_sent: int
@@ -39,7 +39,7 @@ class Moments:
     copy_arrived: int
 
     def steps(self) -> tuple[int, ...]:
-        """Return how long each step took: from the moment before it, or from the loss, to each moment."""
+        """Return the duration of each step, from one moment to the next. The first begins at the loss."""
         moments = astuple(self)
         return tuple(b - a for a, b in zip((0, *moments), moments, strict=False))
 
@@ -58,7 +58,7 @@ MEANINGS = {
 
 
 class Recovery(NamedTuple):
-    """One recovery: its moments, and whether the answer to a probe decided rather than a packet's SACK."""
+    """One recovery: its moments, and True if the answer to a probe showed the loss, not a packet's SACK."""
 
     moments: Moments
     by_probe: bool
@@ -67,9 +67,9 @@ class Recovery(NamedTuple):
 def dissect(
     trace: Trace, sender: Packets, receiver: Packets, log: EventLog, fault: FaultRecord, span: Span
 ) -> Recovery | None:
-    """Return the recovery of the first packet that a fault took; None if the evidence lacks a part of it.
+    """Return the recovery of the first packet that a fault dropped, or None if a moment is not recorded.
 
-    ``sender`` and ``receiver`` are the captures that ``trace`` was made of, ``log`` is the sender's.
+    ``trace`` was made from the captures ``sender`` and ``receiver``. ``log`` is the sender's event log.
     """
     lost = taken(trace, fault, span)
     if not len(lost):
@@ -122,7 +122,7 @@ def _select(rows: Rows, opcode: Opcode, clock: ClockMap, *, outgoing: bool, afte
 
 
 def _latest(t_ns: IntArray, before_ns: int) -> int:
-    """Return the latest of these times up to another; that one itself if there is none."""
+    """Return the latest of these times up to ``before_ns``, or ``before_ns`` if all are later."""
     earlier = t_ns[t_ns <= before_ns]
     return int(earlier[-1]) if len(earlier) else before_ns
 
@@ -136,7 +136,7 @@ def _declared_ns(log: EventLog, psn: int, ev: int, after_ns: int, end_ns: int) -
 
 
 def _copy(trace: Trace, lost: int) -> int | None:
-    """Return the index of the first retransmission of a packet, if that arrived."""
+    """Return the index of a packet's first retransmission, or None if this did not arrive."""
     sent = trace.sent
     same = (sent.psn == sent.psn[lost]) & (sent.flow == sent.flow[lost]) & (sent.t_ns > sent.t_ns[lost])
     found = np.flatnonzero(same)

@@ -1,4 +1,6 @@
-"""Links of the simulator without endpoints, for situations whose outcome is a formula. A byte takes 1 ns."""
+"""Links of the simulator without endpoints, for cases in which a formula gives the result.
+
+A byte takes 1 ns on these links."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from mrclab.simulator.served import ServedPort
 
 RATE_BPS = 8 * 10**9
 NS = 1000
-"""In picoseconds."""
+"""One nanosecond in ps, the unit of the simulator's clock."""
 FRAME = 1000
 FAR_PS = 10**12
 
@@ -27,7 +29,7 @@ def packet(
 
 
 class Crossing(Node):
-    """A node that counts what comes, and sends a packet on over the port that its item names, if any."""
+    """A node that counts packets. If ``out`` has a port for a packet's item, the packet is sent on there."""
 
     def __init__(self, clock: Clock, out: dict[object, Port] | None = None) -> None:
         self._clock, self._out = clock, out or {}
@@ -43,7 +45,7 @@ class Crossing(Node):
 
 
 def trimmed_share(overload: float, trimmed_bytes: int, frames: int) -> float:
-    """Return the share of a steady overload that a port trims, once its queue is 20 frames long."""
+    """Return the share of frames that a port trims under a steady overload, when 20 frames wait."""
     depths = Depths(FAR_PS, 20 * FRAME * NS, FAR_PS, 12, FAR_PS, 1)
     clock = Clock()
     port = Port(clock, "line", 1, RATE_BPS, 0, depths, random.Random(1))
@@ -59,7 +61,7 @@ def trimmed_share(overload: float, trimmed_bytes: int, frames: int) -> float:
 
 
 def marked_share(part: float, draws: int, seed: int = 7) -> float:
-    """Return the share of frames marked that wait so large a part of the way between the two thresholds."""
+    """Return the share of frames that are marked in a queue at ``part`` of the way between the thresholds."""
     low_ps, span_ps = 100 * FRAME * NS, 200 * FRAME * NS
     depths = Depths(FAR_PS, FAR_PS, 0, 12, low_ps, span_ps)
     rng, clock, marked = random.Random(seed), Clock(), 0
@@ -73,7 +75,7 @@ def marked_share(part: float, draws: int, seed: int = 7) -> float:
 
 
 class LosslessLinks:
-    """Some sources, each behind a lossless link to one node, which sends on over two more links."""
+    """Sources, each with a lossless link to one node. The node sends on over two more lossless links."""
 
     def __init__(self, lossless: Lossless, sources: int = 1, delay_ns: int = 1000) -> None:
         self.clock, self._lossless = Clock(), lossless
@@ -99,14 +101,15 @@ class LosslessLinks:
         return self._lossless.port_class(*args)
 
     def run_us(self, until_us: int) -> None:
-        """Let time pass until then."""
+        """Run the simulation until this time, in us."""
         self.clock.run(until_us * 10**6)
 
 
 def headroom_used(delay_ns: int) -> tuple[int, int]:
-    """Return the bytes that come after PFC's threshold, and the headroom for them, at worst: nothing leaves
-    the node, and a frame has just begun on the way back when the threshold is passed. Raise ValueError if a
-    frame is lost."""
+    """Return the bytes that arrive after PFC's threshold in the worst case, and the computed headroom.
+
+    In the worst case no frame leaves the node, and a frame in the other direction has just begun when the
+    threshold is passed, so the pause frame must wait. Raise ValueError if a frame is lost."""
     lossless = Lossless("pfc", 10 * FRAME)
     links = LosslessLinks(lossless, delay_ns=delay_ns)
 
@@ -127,8 +130,10 @@ def headroom_used(delay_ns: int) -> tuple[int, int]:
 
 
 def head_of_line(senders: int) -> tuple[float, float]:
-    """Return the rates, as parts of a link, of one of the flows to a link that ``senders`` share under PFC,
-    and of its victim: a flow to an idle link that comes over the same link as it."""
+    """Return the rates of a flow into an overloaded link and of its victim under PFC, as parts of a link.
+
+    Flows of all ``senders`` go into the overloaded link. The victim goes into an idle link, but comes over
+    the same first link as the flow."""
     links = LosslessLinks(Lossless("pfc", 10 * FRAME), senders, delay_ns=100)
     for number, port in enumerate(links.there):
         for _ in range(4000):
@@ -143,7 +148,7 @@ def head_of_line(senders: int) -> tuple[float, float]:
 
 
 def credit_rate(frames: int, delay_ns: int, frame_bytes: int) -> float:
-    """Return the rate, as a part of the link, that a buffer of so many frames allows under credits."""
+    """Return the rate that a buffer of ``frames`` frames allows under credits, as a part of the link's."""
     links = LosslessLinks(Lossless("credit", frames * frame_bytes), delay_ns=delay_ns)
     for _ in range(60 * frames):
         links.there[0].put(packet(frame_bytes))

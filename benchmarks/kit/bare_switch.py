@@ -1,4 +1,4 @@
-"""One switch between veth pairs: on a target, or a hand-written BPF program; it counts outgoing frames."""
+"""One switch between veth pairs, by a target or a hand-written BPF program. Outgoing frames are counted."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mrclab.switches.target import select_target
 from tests.support.switch_kit import Client, Namespace, forwarded, read_p4info, sid
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
-OWN, NEXT = 1, 2  # the uSIDs of the switch, and of the next one behind port 2
-QUIET_S = 0.2  # without another frame, the missing ones are lost
-MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # a frame's destination and source behind port 2
+OWN, NEXT = 1, 2  # the uSIDs of the switch and of the next switch, behind port 2
+QUIET_S = 0.2  # if no frame arrives for so long, missing frames are lost
+MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # destination and source of frames from port 2
 
 
 @contextlib.contextmanager
@@ -37,7 +37,7 @@ def namespace() -> Iterator[Namespace]:
 
 @dataclass(frozen=True)
 class Trial:
-    """The frames in and out, and for how long frames were sent."""
+    """The numbers of sent and received frames, and the time of sending."""
 
     sent: int
     received: int
@@ -45,17 +45,17 @@ class Trial:
 
     @property
     def lost(self) -> int:
-        """Frames that did not come out."""
+        """The number of sent frames that were not received."""
         return self.sent - self.received
 
     @property
     def per_s(self) -> float:
-        """Frames received, per second of sending."""
+        """The number of received frames per second of sending."""
         return self.received / self.seconds
 
 
 def received(ns: Namespace, interface: str) -> int:
-    """Frames that an interface has received since it was made."""
+    """Return the number of frames that an interface has received since it was made."""
 
     def read() -> int:
         for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
@@ -68,14 +68,14 @@ def received(ns: Namespace, interface: str) -> int:
 
 
 def pairs(ns: Namespace, count: int) -> None:
-    """Veth pairs s1 to h1 and so on."""
+    """Make the veth pairs s1-h1, s2-h2 and so on."""
     for i in range(1, count + 1):
         ns.pair(f"s{i}", f"h{i}")
 
 
 @dataclass(frozen=True)
 class P4Switch:
-    """A running switch: its client, primary already, its process, and its address inside its namespace."""
+    """A running switch: its client (already primary), its process, and its address in the namespace."""
 
     client: Client
     pid: int
@@ -122,7 +122,7 @@ def by_hand_maps(ns: Namespace, ways: dict[int, int]) -> list[bpf.Map]:
 
 @contextlib.contextmanager
 def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
-    """Load un.ll, attach it to all ports, and yield its descriptor; frames for NEXT leave by port 2."""
+    """Load un.ll, attach it to all ports, and yield its descriptor. It sends frames for NEXT to port 2."""
     pairs(ns, ports)
     code = section(compile_ir((PROGRAMS / "un.ll").read_text()), SECTION)
     maps = by_hand_maps(ns, {NEXT: 2})
@@ -141,7 +141,7 @@ def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
 
 
 def trial(ns: Namespace, ways: Sequence[tuple[Blaster, str]], seconds: float, per_s: float = 0) -> Trial:
-    """Send on all ways at once; count on the interfaces behind them until no more frames arrive."""
+    """Send by all blasters at once, and count the frames on the interfaces until no more frames arrive."""
     before = {name: received(ns, name) for _, name in ways}
     for blaster, _ in ways:
         blaster.begin(seconds, per_s)
@@ -151,7 +151,7 @@ def trial(ns: Namespace, ways: Sequence[tuple[Blaster, str]], seconds: float, pe
 
 
 def _settled(ns: Namespace, before: dict[str, int], most: int) -> int:
-    """Frames received since then, as soon as all are there or none has come for a while."""
+    """Wait until ``most`` frames arrived, or no frame for QUIET_S. Return the number of received frames."""
     last, last_change = -1, time.monotonic()
     while time.monotonic() < last_change + QUIET_S:
         now = sum(received(ns, name) - count for name, count in before.items())

@@ -1,9 +1,9 @@
-"""Sends frames from one CPU as fast as it can, or at a pace: `sendmmsg` on a packet socket, without a qdisc.
+"""Send frames from one CPU, as fast as possible or at a fixed rate, by `sendmmsg` without a qdisc.
 
     blaster.py FD CPU FRAME_BYTES    (frames come on standard input, one after the other; then runs)
 
-Started by `Blaster`. The socket is inherited; the frames go round. A run is a line `SECONDS RATE`, answered
-by `SENT NANOSECONDS`; a RATE of 0 is as fast as it can.
+`Blaster` starts this script and passes the socket FD to it. The frames are sent again and again. A line
+`SECONDS RATE` starts a run, and `SENT NANOSECONDS` is the answer. A RATE of 0 means as fast as possible.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dataclasses import dataclass
 
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 BATCH = 64
-TICK_S = 0.0005  # at a pace, one batch in that time
+TICK_S = 0.0005  # with a RATE, a batch has the frames of this time
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a run sent."""
+    """The number of frames that a run sent, and its time."""
 
     frames: int
     seconds: float
 
     @property
     def per_s(self) -> float:
-        """Frames per second."""
+        """The number of sent frames per second."""
         return self.frames / self.seconds
 
 
@@ -105,7 +105,7 @@ def main() -> None:
         due: float = clock()
         start, end = clock(), clock() + seconds * 1e9
         while (now := clock()) < end:
-            if now < due:  # asleep: the switch may need this CPU, too
+            if now < due:  # sleep, because the switch may need this CPU
                 time.sleep((due - now) / 1e9)
                 continue
             done = send(fd, address + 64 * at, min(batch, count - at), 0)

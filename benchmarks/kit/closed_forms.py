@@ -1,8 +1,8 @@
-"""The fourteen situations in which theory says what the simulator must find (docs/validation.md).
+"""The fourteen cases in which a formula gives the result that the simulator must find (docs/validation.md).
 
-Each form is a function that yields points: what theory expects, what was simulated, and the bound of their
-difference. Bounds were set before the first run: exact things get a tenth of a percent, draws five standard
-deviations, control loops some percent.
+Each form is a function that yields points. A point has the expected value, the simulated value and the bound
+of their difference. Bounds were set before the first run: 0.1 % for exact values, five standard deviations
+for random values, some percent for control loops.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.port import Node, Packet
 
 STILL: dict[str, Any] = {"ev_health": False}
-"""Nobody skips an EV: theory knows no SKIP (docs/validation.md, the rotation at full load)."""
+"""Options that keep every EV in use, because the formulas have no EV state SKIP (docs/validation.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One comparison. ``bound`` and the deviation are parts of ``expected``; of 1 if it is a ``share``."""
+    """One comparison. ``bound`` and deviation are relative to ``expected``, or absolute for a ``share``."""
 
     what: str
     expected: float
@@ -37,18 +37,18 @@ class Point:
 
     @property
     def deviation(self) -> float:
-        """How far the simulation is from theory."""
+        """The difference of the simulation from theory."""
         difference = self.found - self.expected
         return difference if self.share else difference / self.expected
 
     @property
     def holds(self) -> bool:
-        """Whether it is within the bound."""
+        """True if the deviation is within the bound."""
         return abs(self.deviation) <= self.bound + 1e-9
 
 
 class _First(Node):
-    """Notes when the first full packet arrives over a link."""
+    """Records when the first full packet arrives over a link."""
 
     def __init__(self, load: Load, near: str, far: str) -> None:
         port = load.network.links[near, far]
@@ -56,7 +56,7 @@ class _First(Node):
         port.peer = self
 
     def arrive(self, packet: Packet) -> None:
-        """Note the time, and let the packet go on."""
+        """Record the time of the first full packet, and pass every packet on."""
         if not self.at_ns and packet.size_bytes >= MTU:
             self.at_ns = self._clock.now_ps / PS_PER_NS
         assert self._on is not None
@@ -64,7 +64,7 @@ class _First(Node):
 
 
 def one_packet() -> Iterator[Point]:
-    """Four serialisations and four delays."""
+    """Check the time of one packet: four serialisations and four delays."""
     for gigabits in (100, 400, 800):
         load = Load(fabric_of(1, 2, 1, 2, gigabits), {}, 1)
         seen = _First(load, "p0-t0-1", "h1")
@@ -75,7 +75,7 @@ def one_packet() -> Iterator[Point]:
 
 
 def one_uplink() -> Iterator[Point]:
-    """Flows under NSCC that share an uplink have its capacity together."""
+    """Check that flows under NSCC fill the uplink that they share."""
     for flows in (2, 4, 8, 16):
         load = Load(fabric_of(1, 2, 1, 2 * flows), {}, 1)
         for number in range(flows):
@@ -85,7 +85,7 @@ def one_uplink() -> Iterator[Point]:
 
 
 def fixed_windows() -> Iterator[Point]:
-    """Two senders with fixed windows: what does not fit the pipe waits at the last hop."""
+    """Check the last hop's queue: packets of two fixed windows that do not fit on the links wait there."""
     window = 16
     fabric = fabric_of(1, 2, 4, 6)
     load = Load(fabric, {"congestion": "fixed", "cwnd_bytes": window * MTU, **STILL}, 1)
@@ -102,14 +102,14 @@ def fixed_windows() -> Iterator[Point]:
 
 
 def trims() -> Iterator[Point]:
-    """Overload k in frames of F bytes: a share (k - 1) F / (k (F - T)) is trimmed to T bytes."""
+    """Check that overload k trims a share (k - 1) F / (k (F - T)) of frames of F bytes to T bytes."""
     for overload in (1.1, 1.5, 2.0, 4.0, 7.0):
         expected = (overload - 1) * 1000 / (overload * (1000 - 70))
         yield Point(f"{overload:g} times the rate", expected, trimmed_share(overload, 70, 4000), 0.001, True)
 
 
 def marks() -> Iterator[Point]:
-    """Between two depths the probability of a mark rises linearly."""
+    """Check that the probability of a mark rises linearly between two depths of the queue."""
     draws = 2000
     for part in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
         bound = 5 * sqrt(part * (1 - part) / draws)
@@ -117,7 +117,7 @@ def marks() -> Iterator[Point]:
 
 
 def incast() -> Iterator[Point]:
-    """Seven to one under NSCC, from the start: the last link is full after half a round trip."""
+    """Check an incast of seven senders under NSCC: the last link is full after half a round trip."""
     fabric = fabric_of(1, 2, 8, 16, 400)
     load = Load(fabric, {}, 1)
     for number in range(7):
@@ -129,9 +129,11 @@ def incast() -> Iterator[Point]:
 
 
 def pfc_headroom() -> Iterator[Point]:
-    """Take in twice the delay, the response, 64 bytes and three frames after a pause, at most.
+    """Check the bytes that arrive after PFC's threshold: at most the computed headroom.
 
-    Frames are whole, so it may be one less: the middle is expected, within half a frame.
+    The headroom is twice the delay, the response time, 64 bytes and three frames. Up to one frame less may
+    arrive, because frames are whole. So the expected value is half a frame less, with a bound of half a
+    frame.
     """
     for delay_ns in (0, 500, 725, 5000):
         used, headroom = headroom_used(delay_ns)
@@ -139,9 +141,10 @@ def pfc_headroom() -> Iterator[Point]:
 
 
 def pfc_victims() -> Iterator[Point]:
-    """Give a flow to an idle port what the one of k flows into a full port has that it shares a link with.
+    """Check a victim of PFC: a flow to an idle port is as slow as a flow to a full port on the same link.
 
-    That is 1/k of the link, and a little less: a link resumes only two frames below its threshold.
+    If k flows go to the full port, both get 1/k of the link, and a little less because a link resumes only
+    two frames below its threshold.
     """
     for senders in (2, 4, 8):
         own, victim = head_of_line(senders)
@@ -150,7 +153,10 @@ def pfc_victims() -> Iterator[Point]:
 
 
 def credits() -> Iterator[Point]:
-    """Allow as many frames in a round as the buffer has: a round is two frames, an update, two delays."""
+    """Check a link with credits: in each round, it carries as many frames as the buffer has room for.
+
+    A round lasts for two frames, a credit update and two delays.
+    """
     size = 960
     for delay_ns in (1000, 10_000):
         for frames in (4, 5, 7, 10, 14, 30):
@@ -160,8 +166,9 @@ def credits() -> Iterator[Point]:
 
 
 def spray() -> Iterator[Point]:
-    """Sixteen flows that spray in shuffled rounds over sixteen uplinks, at a part of their rate: the mean
-    queue, in frames, is that of a model of the rotation alone."""
+    """Check the mean queue (in frames) of sixteen flows that spray over sixteen uplinks in shuffled rounds.
+
+    The flows use a part of the uplinks' rate. A model of the rotation alone gives the expected queue."""
     for part in (0.5, 0.9):
         found = statistics.mean(_sprayed(part, seed) for seed in (1, 2))
         yield Point(f"load {part:g}, frames", _rotation_model(part), found, 0.15)
@@ -185,8 +192,10 @@ def _sprayed(part: float, seed: int) -> float:
 
 
 def _rotation_model(part: float, flows: int = 16, slots: int = 20_000) -> float:
-    """Return the mean work in a queue, in slots: each flow sends at most once a slot, at its own phase, over
-    the next uplink of a round that is shuffled anew."""
+    """Return the mean length of a queue, in slots, by a model of the rotation.
+
+    In each slot, a flow sends at most one frame, always at the same phase of the slot. It takes the next
+    uplink of its round, and shuffles the uplinks for each new round."""
     rng = random.Random(1)
     phases = sorted((rng.random(), flow) for flow in range(flows))
     rounds: list[list[int]] = [[] for _ in range(flows)]
@@ -206,7 +215,7 @@ def _rotation_model(part: float, flows: int = 16, slots: int = 20_000) -> float:
 
 
 def full_rotation() -> Iterator[Point]:
-    """Keep every uplink full all the time, under NSCC."""
+    """Check that the rotation keeps every uplink full under NSCC."""
     found = []
     for seed in (1, 2):
         load = Load(fabric_of(1, 2, 16, 32), STILL, seed)
@@ -218,7 +227,7 @@ def full_rotation() -> Iterator[Point]:
 
 
 def lossy_link() -> Iterator[Point]:
-    """Carry 1 - p over a receiver's link that loses a share p: MRC resends, and does not slow down."""
+    """Check goodput on a link that loses a share p: it is 1 - p, because MRC resends without slowing down."""
     for loss in (0.0, 0.001, 0.01, 0.05):
         load = Load(fabric_of(1, 2, 64, 2), {"max_active_evs": 64}, 1)
         load.network.links["p0-t0-1", "h1"].set_loss(loss)
@@ -228,9 +237,10 @@ def lossy_link() -> Iterator[Point]:
 
 
 def cuts() -> Iterator[Point]:
-    """Detect a silent cut a round trip and a reordering window (as long) after the packet that it took.
+    """Check the times after a silent cut: the loss is detected two round trips after the first lost packet.
 
-    Recovery takes another window and half a round trip.
+    These are a round trip and a reordering window, which is as long. Recovery takes another window and half
+    a round trip.
     """
     times, rtt_ns = recovery_times(evs=64, cuts=30, seed=1, options={})
     rtt_us = rtt_ns / 1000
@@ -239,9 +249,9 @@ def cuts() -> Iterator[Point]:
 
 
 def permutation() -> Iterator[Point]:
-    """Finish each flow of a permutation after the time of its bytes and a round trip.
+    """Check that each flow of a permutation ends after the time of its bytes and a round trip.
 
-    No link is oversubscribed. The bound leaves a tenth for the queues in which random rounds meet.
+    No link is oversubscribed. The bound is a tenth, because random rounds of several flows cause queues.
     """
     hosts, size = 64, 2_000_000
     for gigabits in (400, 800):
@@ -275,4 +285,4 @@ FORMS: tuple[tuple[str, Callable[[], Iterator[Point]]], ...] = (
     ("recovery from a silent cut", cuts),
     ("permutation over full links", permutation),
 )
-"""Name and points of each, in the order of docs/validation.md."""
+"""The name and the function of each form, in the order of docs/validation.md."""

@@ -36,7 +36,7 @@ def routes(me: int, planes: int, paths: int) -> RemotePaths:
 def connected(
     config: MrcConfig, planes: int, paths: int, queue_pairs: int = 1
 ) -> tuple[list[Endpoint], list[int]]:
-    """Both endpoints, and the numbers of the first one's queue pairs."""
+    """Return both endpoints, and the numbers of the first endpoint's queue pairs."""
     ends = [Endpoint(ports(n, planes), config, random.Random(n)) for n in (0, 1)]
     numbers = []
     for _ in range(queue_pairs):

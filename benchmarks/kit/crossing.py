@@ -1,8 +1,7 @@
-"""The cases in which emulation and simulator must agree, as scenarios, and the quantities read from
-a run.
+"""The scenarios in which emulation and simulator must agree, and the quantities read from a run.
 
-Cases at 25 Mbit/s have packets of 1.4 ms on links of that rate, against which hosts' CPU time is small; those
-at 1 Gbit/s have packets of 34 us, against which it is not.
+At 25 Mbit/s a packet takes 1.4 ms on a link, much more than the hosts' CPU time for it. At 1 Gbit/s it takes
+34 us, so that the CPU time is not small.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ Target = Literal["ebpf", "sim"]
 TRANSPORT: Final = "mrc"
 PAYLOAD_BYTES: Final = 4096
 SETTLE_NS: Final = 1_000_000_000
-"""The time left out at the start of steady flows, in which windows find their size."""
+"""The time at the start of steady flows that is not measured, because windows still change, in ns."""
 STEADY_S: Final = 4
 CE: Final = 3
 SLOW_BPS, FAST_BPS = 25_000_000, 1_000_000_000
 PACE_BPS: Final = {SLOW_BPS: 24_000_000, FAST_BPS: 200_000_000}
-"""Of payload, under a cut: about half of what two slow ports take, and what hosts do with CPU to spare."""
+"""Payload rates under cuts: half of what two slow ports carry, and a rate that loads no CPU fully."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario for both targets. `rate_bps` is that of its slowest links."""
+    """A scenario for both targets. `rate_bps` is the rate of its slowest links."""
 
     name: str
     rate_bps: int
     scenario: Mapping[str, Any]
 
     def on(self, target: Target, processing_ns: int, links: str, repetitions: int) -> dict[str, Any]:
-        """Return the scenario for a target. In virtual time hosts take `processing_ns`."""
+        """Return the scenario for a target. In virtual time, hosts answer packets after `processing_ns`."""
         virtual = {"virtual": {"processing": f"{processing_ns} ns", "links": links}}
         return {
             "name": self.name,
@@ -83,13 +82,13 @@ def _spray(rate_bps: int, pace_bps: int, **more: Any) -> dict[str, Any]:
 
 
 def cut(rate_bps: int, trials: int) -> Case:
-    """Return the case of silent cuts, one after another, of one of eight paths under a steady stream."""
+    """Return the case of a steady stream over eight paths, of which one after another is silently cut."""
     fault = {"kind": "blackhole", "where": "random", "trials": trials, "hold": "100 ms", "settle": "100 ms"}
     return Case("cut", rate_bps, {**_spray(rate_bps, PACE_BPS[rate_bps]), "faults": [fault]})
 
 
 def dead_links(dead: int) -> Case:
-    """Return the case of a stream as fast as it can over four uplinks, of which so many are dead."""
+    """Return the case of a stream at full speed over four uplinks, of which ``dead`` are dead."""
     faults = [{"kind": "blackhole", "where": f"p0-t0-0:p0-t1-{n}", "at": 0} for n in range(dead)]
     return Case(
         f"dead-{dead}",
@@ -127,7 +126,7 @@ def shared_link() -> Case:
 
 
 def incast() -> Case:
-    """Return the case of three hosts that send to one, with a window so large that they never pause."""
+    """Return the case of three hosts that send to one, with windows so large that they never wait."""
     return Case(
         "incast",
         SLOW_BPS,
@@ -149,14 +148,14 @@ def incast() -> Case:
 
 @dataclass(frozen=True)
 class Steady:
-    """The properties of steady flows after `SETTLE_NS`: whole seconds, all receivers together."""
+    """The properties of steady flows after `SETTLE_NS`, over all receivers."""
 
     goodput_mbps: float
     marked: float
-    """Share of marked packets among the data packets that arrived whole."""
+    """The share of marked packets among the untrimmed data packets that arrived."""
     trims_per_s: float
     window_bytes: float | None
-    """Congestion window, mean over time and queue pairs; None without a report."""
+    """The mean congestion window over time and queue pairs, or None if no queue pair reported it."""
 
 
 def packets_of(directory: Path, host: str) -> tuple[Packets, npt.NDArray[np.int64]]:
@@ -168,7 +167,7 @@ def packets_of(directory: Path, host: str) -> tuple[Packets, npt.NDArray[np.int6
 
 
 def answers_us(packets: Packets, t_ns: npt.NDArray[np.int64]) -> list[float]:
-    """Return the times from each data packet that came in at a host to the SACK that it set off, us."""
+    """Return the times from each data packet that a host received to the SACK that answers it, in us."""
     order = np.argsort(t_ns, kind="stable")
     rows, found = packets.rows[order], list[float]()
     came: dict[tuple[int, int], int] = {}
@@ -219,7 +218,7 @@ def steady(directory: Path, repetition: Repetition) -> Steady:
 
 
 def _windows(path: Path, begin_ns: int, end_ns: int) -> list[float]:
-    """Return the mean over time of the window of each queue pair that reported several."""
+    """Return the mean window over time of each queue pair that reported changes of it."""
     steps: dict[int, list[tuple[int, int]]] = {}
     for event in load_events(path).of("WindowChanged"):
         steps.setdefault(int(event.fields["qpn"]), []).append((event.t_ns, int(event.fields["cwnd_bytes"])))
@@ -227,9 +226,9 @@ def _windows(path: Path, begin_ns: int, end_ns: int) -> list[float]:
 
 
 def mean_over_time(steps: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
-    """Return the mean of a value that changes at given times, in order, from `begin_ns` to `end_ns`.
+    """Return the mean from `begin_ns` to `end_ns` of a value that changes at given times.
 
-    None if no change was in that time.
+    ``steps`` has (time, new value) in the order of time. Return None if no change was in that time.
     """
     if not any(begin_ns <= t_ns < end_ns for t_ns, _ in steps):
         return None

@@ -1,7 +1,7 @@
-"""Forged frames by class, made from frames that were seen on the wire. Pure; randomness is an argument.
+"""Classes of forged frames, made from captured frames. No I/O; the random generator is an argument.
 
-A class makes a forged frame from a frame of a stream. Lengths and ICRC are right unless its name
-says otherwise.
+A class makes a forged frame from a frame of a stream. Lengths and ICRC are right unless the name of the
+class says otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Make = Callable[[random.Random, bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Forgery:
-    """A class of forged frames: `make` changes data frames of the sender, or answers of the receiver."""
+    """A class of forged frames. `make` changes a data frame of the sender or an answer of the receiver."""
 
     of_data: bool
     make: Make
@@ -53,7 +53,7 @@ def _opcode(*codes: int) -> Make:
 
 
 def _routing_header(rng: random.Random, frame: bytes) -> bytes:
-    """Put a routing header of random bytes behind the outer one."""
+    """Put a routing header of random bytes behind the outer IPv6 header."""
     header = frame[_NEXT_HEADER : _NEXT_HEADER + 1] + b"\x02\x04\x00" + rng.randbytes(20)
     found = _put(frame[: ETH_LEN + 40], _NEXT_HEADER, bytes((_ROUTING,))) + header + frame[ETH_LEN + 40 :]
     return _put(found, ETH_LEN + 4, (len(found) - ETH_LEN - 40).to_bytes(2, "big"))[:LONGEST_BYTES]

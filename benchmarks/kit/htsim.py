@@ -1,8 +1,8 @@
-"""A permutation in a user's own `htsim_uec` and here, on the same fabric: one plane, two tiers, no blocking.
+"""Compare a permutation in a user's `htsim_uec` and in mrclab, on the same non-blocking fabric of two tiers.
 
-In both, every host sends to the one half of the hosts further on, all at once, under NSCC with trimming and
-marks from 0.2 to 0.8 of the bandwidth-delay product. CPU time is that of the packets alone: of htsim's, that
-of the same run with one packet a flow is taken off; ours is measured from the first event on.
+In both simulators, host i of n sends to host i + n / 2. All flows start at once, under NSCC, with trimming
+and with marks from 0.2 to 0.8 of the bandwidth-delay product. Only the CPU time of the packets counts. From
+htsim's time, the time of a run with one packet a flow is subtracted. Ours is measured from the first event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """CPU time of the packets, s, memory, MB, when the slowest flow ended, us, and events a packet."""
+    """CPU time of the packets (s), memory (MB), end of the slowest flow (us), and events per packet."""
 
     cpu_s: float
     memory_mb: float
@@ -51,7 +51,7 @@ class Run:
 
 
 def radix_of(hosts: int) -> int:
-    """Return the hosts of a rack, which are as many as the racks and the T1s. Raise InputError."""
+    """Return the square root of ``hosts``: the number of hosts of a rack, of racks, and of T1s."""
     radix = math.isqrt(hosts)
     if radix * radix != hosts:
         raise InputError(f"--hosts {hosts}: not a square: choose 64, 256, 1024 or 4096")
@@ -59,12 +59,12 @@ def radix_of(hosts: int) -> int:
 
 
 def packets_of(hosts: int, size: int) -> int:
-    """Return the data packets of a permutation."""
+    """Return the number of data packets of a permutation."""
     return hosts * -(-size // MTU)
 
 
 def ours(hosts: int, gigabits: int, size: int, seed: int, options: dict[str, Any]) -> Run:
-    """Run the permutation in this process."""
+    """Run the permutation in mrclab's simulator, in this process."""
     radix = radix_of(hosts)
     world = World(fabric_of(1, radix, radix, hosts, gigabits), options, seed)
     world.post_permutation(size)
@@ -73,13 +73,13 @@ def ours(hosts: int, gigabits: int, size: int, seed: int, options: dict[str, Any
     before = clock.events
     slowest_us = world.run_until_done()
     cpu_s = time.process_time() - began
-    status = Path("/proc/self/status").read_text()  # ru_maxrss has the parent's peak in it
+    status = Path("/proc/self/status").read_text()  # ru_maxrss would include the parent's peak
     memory_mb = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
     return Run(cpu_s, memory_mb, slowest_us, (clock.events - before) / packets_of(hosts, size))
 
 
 def ours_alone(hosts: int, gigabits: int, size: int, seed: int, options: dict[str, Any]) -> Run:
-    """Run it in a separate process, so that its memory is measured alone."""
+    """Run `ours` in a separate process, so that its memory is measured alone."""
     asked = json.dumps([hosts, gigabits, size, seed, options])
     command = [sys.executable, "-m", "benchmarks.kit.htsim", asked]
     root = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def ours_alone(hosts: int, gigabits: int, size: int, seed: int, options: dict[st
 
 
 def theirs(binary: Path, folder: Path, hosts: int, gigabits: int, size: int, seed: int) -> Run:
-    """Run it in htsim. Raise InputError if the binary does not do what it is asked."""
+    """Run the permutation in htsim. Raise InputError if htsim fails or does not end all flows."""
     whole = _htsim(binary, folder, hosts, gigabits, size, seed)
     empty = _htsim(binary, folder, hosts, gigabits, MTU, seed)
     return Run(whole.cpu_s - empty.cpu_s, whole.memory_mb, whole.slowest_us)
@@ -102,7 +102,7 @@ def _htsim(binary: Path, folder: Path, hosts: int, gigabits: int, size: int, see
     command = [str(binary), "-topo", str(topology), "-tm", str(matrix), *HTSIM_OPTIONS]
     command += ["-mtu", str(frame_bytes()), "-linkspeed", str(gigabits * 1000), "-seed", str(seed)]
     command += ["-end", "100000", "-o", str(folder / "log")]
-    # A small process starts it: the peak memory of a process that exec'd includes that of its parent.
+    # A small process starts htsim, because a process's peak memory includes the peak of its parent.
     with (folder / "out").open("w+") as out:
         small = [sys.executable, "-I", "-S", "-c", _MEASURE, *command]
         done = subprocess.run(small, stdout=out, stderr=subprocess.PIPE, cwd=folder, check=False, text=True)

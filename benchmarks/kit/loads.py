@@ -37,7 +37,7 @@ def fabric_of(planes: int, t0s: int, t1s: int, hosts: int, gigabits: int = RATE_
 
 
 def frame_bytes(options: Mapping[str, Any] | None = None) -> int:
-    """Return a full packet's length on the wire; without an outer header unless its EVs are segment lists."""
+    """Return a full packet's length on the wire. It has an outer header if its EVs are segment lists."""
     outer = (options or {}).get("ev_mode", "srv6") == "srv6"
     return MTU + FRAME_OVERHEAD_BYTES + TIMESTAMP_BYTES - (0 if outer else OUTER_BYTES)
 
@@ -48,23 +48,23 @@ class Sender:
     def __init__(self, endpoint: Endpoint, nic: Nic) -> None:
         self.endpoint, self.nic = endpoint, nic
         self.targets: dict[int, tuple[int, int]] = {}
-        """Address and key of the memory that a queue pair writes to."""
+        """The address and the key of the memory to which each queue pair writes."""
         self._data = memoryview(bytes(MESSAGE_BYTES))
         nic.programs.append(self)
 
     def begin(self, qpn: int, address: int, rkey: int) -> None:
-        """Keep a queue pair busy from now on."""
+        """Post the first messages of a queue pair, which sends without end from now on."""
         self.targets[qpn] = address, rkey
         for _ in range(IN_FLIGHT):
             self.endpoint.post_write(qpn, 0, self._data, address, rkey)
         self.nic.wake_now()
 
     def tick(self, now_ns: int) -> int | None:
-        """Do nothing: all is done when something completes."""
+        """Do nothing: messages are posted when earlier messages complete."""
         return None
 
     def take(self, event: Event) -> None:
-        """Post another message for each that is done."""
+        """Post a new message for each completed message."""
         if isinstance(event, SendCompleted) and event.qpn in self.targets:
             self.endpoint.post_write(event.qpn, 0, self._data, *self.targets[event.qpn])
 
@@ -112,7 +112,7 @@ class Load:
                 self.network.clock.call_at(slot * slot_ps + phase_ps, post)
 
     def _connect(self, src: str, dst: str) -> tuple[int, int, int]:
-        """Connect a new queue pair; return its number, and address and key of the memory at the other end."""
+        """Connect a new queue pair. Return its number, and the address and key of the memory at the peer."""
         near, far = self.senders[src].endpoint, self.senders[dst].endpoint
         ours, theirs = near.create_qp(), far.create_qp()
         near.connect(ours, far.local_attributes(theirs), paths_for(near, self.fabric, src, dst))
@@ -126,11 +126,11 @@ class Load:
         return [endpoint.bytes_placed(qpn) for endpoint, qpn in self.received]
 
     def run_ns(self, duration_ns: int) -> None:
-        """Let time pass."""
+        """Run the simulation for ``duration_ns``."""
         self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
 
     def measure(self, duration_ns: int) -> tuple[list[float], float, int]:
-        """Return each flow's Gbit/s in the last half, the share of data with marks, and trimmed packets."""
+        """Return each flow's Gbit/s, the share of marked packets, the trims, for the time's second half."""
         self.run_ns(duration_ns // 2)
         links = self.network.links.values()
         before, marked = self.placed(), sum(p.marked for p in links)

@@ -1,10 +1,10 @@
-"""Sends one frame over and over on a raw socket at a set pace, until it is ended. For benchmarks of links.
+"""Send one frame again and again at a fixed rate, until SIGTERM. For benchmarks of links.
 
     paced_sender.py FD CPU INTERVAL_NS [FRAME in hex]
 
-FD is an inherited packet socket, CPU the one to stay on (-1: any). An interval of 0 means as fast as it can.
-It waits in a busy loop, and makes up for at most 1 ms of missed time, so that it sends no burst.
-Prints how many frames it sent when it gets SIGTERM.
+FD is an inherited packet socket. CPU is the CPU on which the script runs (-1: any CPU). An interval of 0
+means as fast as possible. The script waits in a busy loop. After a delay it makes up for at most 1 ms of
+missed time, so that it sends no long burst. On SIGTERM it prints how many frames it sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class PacedSender:
-    """The script as a process. ``stop`` ends it and returns how many frames it sent."""
+    """The script as a process. ``stop`` ends the process and returns how many frames it sent."""
 
     def __init__(self, on: socket.socket, frame: bytes, interval_ns: float, cpu: int = -1) -> None:
         argv = [sys.executable, __file__, str(on.fileno()), str(cpu), repr(interval_ns), frame.hex()]
@@ -34,7 +34,7 @@ class PacedSender:
         self._said.readline()
 
     def stop(self) -> int:
-        """End the process."""
+        """End the process and return how many frames it sent."""
         self._process.terminate()
         sent = int(self._said.readline())
         self._said.close()
@@ -52,7 +52,7 @@ def main() -> int:
         going = False
 
     signal.signal(signal.SIGTERM, stop)
-    # It waits in a busy loop at high priority: it must not outlive the process that reads its count.
+    # This busy loop at high priority must not continue after the parent process has ended.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:
         return 1
@@ -71,7 +71,7 @@ def main() -> int:
         due = max(due, now - CATCH_UP_NS) + interval_ns
         try:
             send(frame)
-        except OSError:  # the sender's own memory is full of frames that wait
+        except OSError:  # the socket's buffer is full
             continue
         sent += 1
     print(sent, flush=True)

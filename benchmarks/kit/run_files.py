@@ -27,7 +27,7 @@ class RunFiles:
     receiver: Packets
     trace: Trace
     log: EventLog
-    """The sender's."""
+    """The event log of the sender."""
 
 
 def read_run(directory: Path, transport: str = "mrc") -> RunFiles:

@@ -1,4 +1,4 @@
-"""The shares that `mrclab scale` computes for a permutation with dead links, against packets, if small."""
+"""Compare the shares that `mrclab scale` computes with simulated packets, on a small fabric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NICS = RACKS * HOSTS_PER_RACK
 
 
 def shares_points() -> Iterator[Point]:
-    """Find the mean over all flows between the model's two readings, and no flow cut off that has a path."""
+    """Check that the simulated shares are between the shares of the model's spreads "even" and "adaptive"."""
     for dead in (0, 2, 6, 12):
         rng = random.Random(dead)
         links = [(p, a, b) for p in range(PLANES) for a in range(RACKS) for b in range(HOSTS_PER_RACK)]
@@ -32,7 +32,7 @@ def shares_points() -> Iterator[Point]:
 
 
 def model(cut: list[tuple[int, int, int]], to: list[int], spread: Spread) -> Shares:
-    """Return the shares that `scale` computes."""
+    """Return the shares that `mrclab scale` computes."""
     up = np.ones((PLANES, RACKS, HOSTS_PER_RACK), bool)
     for link in cut:
         up[link] = False
@@ -44,9 +44,9 @@ def model(cut: list[tuple[int, int, int]], to: list[int], spread: Spread) -> Sha
 
 
 def packets(cut: list[tuple[int, int, int]], to: list[int]) -> list[float]:
-    """Return the shares of the flows of a run under NSCC in which the links have been dead from the start.
+    """Return the shares of the flows of a run under NSCC, with links that are dead from the start.
 
-    While all links are whole and full, nobody skips an EV: docs/validation.md, the rotation at full load.
+    If no link is dead, the run uses the options `STILL`, so that every EV stays in use.
     """
     load = Load(fabric_of(PLANES, RACKS, HOSTS_PER_RACK, NICS), {} if cut else STILL, 1)
     for plane, t0, t1 in cut:

@@ -1,7 +1,7 @@
-"""``python wrong_route.py ADDRESS``: change a route of the first switch behind the controller's back.
+"""``python wrong_route.py ADDRESS``: change routes of the first switch without the controller.
 
-The client takes part in another role than the controller, as P4Runtime allows. Every uSID route of switch 1
-that leads to port 1 leads to port 2 afterwards.
+The client has another P4Runtime role than the controller. Afterwards every uSID route of switch 1 that led to
+port 1 leads to port 2.
 """
 
 from __future__ import annotations

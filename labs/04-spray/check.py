@@ -120,7 +120,7 @@ def changing_list(student: Student) -> None:
 
 
 def load(evs: Sequence[Any], waiting: Sequence[int]) -> None:
-    """Set the counters of EVs so that each has this many packets on its way, with different histories."""
+    """Set the counters of each EV so that ``waiting`` packets are on its way. Give each EV another past."""
     for number, (ev, count) in enumerate(zip(evs, waiting, strict=True)):
         ev.acked, ev.lost, ev.trimmed = 100 * number, 40 * (number % 3), 30 * (number % 2)
         ev.sent = ev.acked + ev.lost + ev.trimmed + count
@@ -238,7 +238,7 @@ def answers(student: Student) -> None:
 
 
 def late_share(psns: Sequence[int]) -> float:
-    """Return the share of packets that arrive after one with a higher number."""
+    """Return the share of packets that arrive after a packet with a higher number."""
     highest, late = -1, 0
     for psn in psns:
         late += psn < highest

@@ -1,4 +1,4 @@
-"""Checks of lab 5. Some are properties, for which hypothesis searches the smallest schedule that breaks them."""
+"""Checks of lab 5. For some of them, the library hypothesis searches for a schedule that makes them fail."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def no_needless(student: Student, schedule: Schedule) -> None:
 
 
 def needless(schedule: Schedule, story: Story) -> str:
-    """Return the reason why a repeat was needless. It depends on the packet's history."""
+    """Return the reason why a repeat was needless. The reason depends on the packet's history."""
     if not story.needless:
         return ""
     first = story.needless[0]
@@ -144,7 +144,7 @@ def needless(schedule: Schedule, story: Story) -> str:
 
 
 def search(holds: Callable[[Schedule], None], data: Any, sacks: Any) -> None:
-    """Let hypothesis search a schedule that breaks a property. Each call tries the same schedules."""
+    """Let hypothesis search for a schedule that makes ``holds`` fail. Each call tries the same schedules."""
     schedules = st.builds(
         Schedule,
         packets=st.integers(1, 30),

@@ -1,4 +1,4 @@
-"""Check a class's hand-ins again, several at a time, each without rights, and compare them.
+"""Check a class's hand-ins again, several at a time, in processes without rights. Compare the hand-ins.
 
 Hand-ins are compared by their runs of tokens, in which names and numbers are replaced by their kind, as in
 MOSS (Schleimer, Wilkerson, Aiken 2003). So renamed variables, other comments and another layout change
@@ -61,12 +61,12 @@ def _tokens(text: str) -> list[str]:
             else:
                 found.append(token.string)
     except (tokenize.TokenError, SyntaxError, IndentationError):
-        pass  # the tokens before the error count
+        pass  # use the tokens before the error
     return found
 
 
 def closest(prints: Mapping[str, frozenset[int]], skeleton: frozenset[int]) -> dict[str, tuple[str, float]]:
-    """Return for each hand-in the most similar other one, and the share of common runs, 0 to 1.
+    """Return for each hand-in the most similar other hand-in, and the share of common runs (0 to 1).
 
     Runs of the skeleton do not count. A hand-in that has only the skeleton's runs gets ("", 0.0).
     """

@@ -49,7 +49,7 @@ def find(folder: Path, lab: Lab) -> list[HandIn]:
 
     Entries of the folder are zip files or folders with students' names: ``ada.zip``, ``ada/``, Moodle's form
     (``Ada Lovelace_4711_assignsubmission_file_``), or Gradescope's (``submission_4711``, with names in
-    ``submission_metadata.yml``). Raise InputError if there are none.
+    ``submission_metadata.yml``). Raise InputError if the folder has no hand-ins.
     """
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
@@ -144,7 +144,7 @@ def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Han
 def unpack(hand_in: HandIn, lab: Lab, target: Path) -> Path:
     """Write the files of a hand-in below a folder. Return the folder that has the lab's files.
 
-    Raise InputError for a damaged zip file, and for one with too many files or bytes.
+    Raise InputError if a zip file is damaged or has too many files or bytes.
     """
     target.mkdir(parents=True)
     if hand_in.source.is_dir():

@@ -120,7 +120,7 @@ RUBRIC_FILE = "rubric.yaml"
 
 
 def rubric_of(lab: Lab) -> Mapping[str, tuple[str, ...]]:
-    """Return the criteria of each question, one point each; nothing if only the students' files are here."""
+    """Return the criteria of each question, one point each, or {} if only students' files are installed."""
     try:
         text = part_of(lab, RUBRIC_FILE).read_text(encoding="utf-8")
     except InputError:

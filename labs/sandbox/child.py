@@ -35,7 +35,7 @@ class EvView:
 
 
 class Policy:
-    """Calls a student's path policy, which takes EVs, with EVs given as rows of numbers."""
+    """Calls a student's path policy. Requests have EVs as rows of numbers; the policy gets `EvView`s."""
 
     def __init__(self, made: Callable[[random.Random], Any], seed: int) -> None:
         from mrclab.hosts.mrc.evs.ev import PathPolicy
@@ -72,7 +72,7 @@ class Policy:
 
 
 class Detector:
-    """Calls a student's loss detector, which takes sets, with lists."""
+    """Calls a student's loss detector. A request has lists of packets; the detector gets sets."""
 
     def __init__(self, made: Callable[[int, int], Any], window_ns: int, timeout_ns: int) -> None:
         self._detector = made(window_ns, timeout_ns)
@@ -132,7 +132,7 @@ class Loaded:
         return getattr(self._objects[step["object"]], step["name"])(*step["args"])
 
     def module(self, name: str) -> Any:
-        """Import a file of the folder once. It can import the other files of the folder."""
+        """Import a file of the folder once. The file can import the other files of the folder."""
         if name not in self._modules:
             path = self._folder / name
             spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -164,7 +164,7 @@ def explained(error: BaseException, folder: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON cannot hold as plain data: a list for an array or a set, or a number."""
+    """Return plain data for a value that JSON cannot hold: a list for an array or a set, or a number."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, set | frozenset):

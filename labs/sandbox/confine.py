@@ -52,11 +52,11 @@ class Limits:
 
 
 def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
-    """Take all rights from this process; return the reason if it keeps some, otherwise "".
+    """Take all rights from this process. Return "", or the reason if the process keeps some rights.
 
     ``folder`` is a copy of the student's folder, which the code may change. ``stage`` is an empty folder, on
     which the new file system is mounted. ``package`` is the folder of mrclab. The calling process must have
-    one thread. A child process continues in its place, in the folder.
+    one thread. A child process continues in its place, with ``folder`` as its working directory.
     """
     missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
     if missing:
@@ -65,7 +65,7 @@ def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
             _become_nobody()
     elif is_root():
         _become_nobody()
-        libc().unshare(_NEW_USER)  # optional: then only this process's own children count for its limit
+        libc().unshare(_NEW_USER)  # optional: then other processes of nobody do not count for the limit
     _drop_capabilities()
     _limit(limits)
     return missing
@@ -92,7 +92,7 @@ def _isolate(folder: Path, stage: Path, package: Path) -> str:
 
 
 def _go_on_in_child() -> None:
-    """Fork, because only a child is in the new process namespace. Wait for it and end with its exit code."""
+    """Fork, because only a child is in the new process namespace. Wait for the child; exit with its code."""
     child = os.fork()
     if child == 0:
         end_with_parent()

@@ -33,7 +33,7 @@ class Gone(BaseException):
 
 
 def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
-    """Return a new directory, the path in it for the student's files (not made yet), and the stage's."""
+    """Return a new directory and two paths in it: of the student's files (not made yet) and of the stage."""
     scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
     above = Path(scratch.name).resolve()
     above.chmod(0o755)
@@ -75,7 +75,7 @@ def too_late(limit_s: float) -> str:
 
 
 class RemoteCode:
-    """A process with a student's files. It is started by the first call, and again after it has ended.
+    """A process with a student's files. A call starts the process if it does not run.
 
     ``report`` is called once, with the reason, if the process has more rights than it should have.
     """
@@ -255,7 +255,7 @@ class Output:
                 sys.stderr.flush()
 
     def end(self) -> None:
-        """Wait at most 1 s for the end of the output. Another process may still hold the pipe."""
+        """Wait at most 1 s for the end of the output, because another process may keep the pipe open."""
         self._thread.join(1)
 
 

@@ -1,4 +1,4 @@
-"""Run a student's program in the switches of ``tiny``: frames through one switch, and across all (lab 2)."""
+"""Run a student's program in the switches of ``tiny``, in one switch or across the whole fabric (lab 2)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Crossing:
 
 
 def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Entries]) -> Crossing:
-    """Send a frame over a path, with a program in each switch. ``other`` has entries of some switches."""
+    """Send a frame over a path, with a program in each switch. ``other`` replaces some switches' entries."""
     sent = Sent(0, frame(path.outer_dst))
     steps: list[tuple[str, IPv6Address]] = [(path.src, path.outer_dst)]
     node = path.nodes[1]

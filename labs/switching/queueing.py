@@ -16,7 +16,7 @@ TRIM_LEN, TRIMMABLE, TRIMMED = 134, 4, 12
 NOT_ECT, ECT, CE = 0, 2, 3
 BYTE_TICKS, TICKS_PER_US = 82, 1024
 WAIT_US = FRAME_BYTES * BYTE_TICKS / TICKS_PER_US
-"""The time by which each frame of a burst lengthens the wait of the next frame."""
+"""The time by which each frame of a burst lengthens the wait of the next frame, in us."""
 _HEADERS = 54
 HALF = 0x8000
 

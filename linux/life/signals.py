@@ -1,4 +1,4 @@
-"""The signals that end a program (SIGINT, SIGTERM, SIGHUP): as exceptions, deferred, or passed on.
+"""Turn the signals that end a program (SIGINT, SIGTERM, SIGHUP) into exceptions, defer them, or pass them on.
 
 Python raises KeyboardInterrupt for SIGINT. Here the other signals raise ``Ended``, so that every ``with``
 block cleans up. Only the main thread receives signals, so these functions have no effect in other threads.
@@ -68,7 +68,7 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
     try:
         for number in SIGNALS if _in_main_thread() else ():
             known = signal.getsignal(number)
-            if known not in (None, signal.SIG_IGN):  # None: Python cannot restore it
+            if known not in (None, signal.SIG_IGN):  # Python cannot restore None, a handler in C
                 before[number] = signal.signal(number, lambda number, _frame: handler(number))
         yield
     finally:
@@ -113,6 +113,6 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def passed_on(action: Callable[[], None]) -> Iterator[None]:
-    """Call ``action`` for each signal within the ``with``: other processes end before this program."""
+    """Call ``action`` for each signal within the ``with``, so that other processes end before this one."""
     with _handled(lambda _number: action()):
         yield

@@ -53,7 +53,7 @@ class Healthy(RoundRobin):
 
 
 class Best(Healthy):
-    """Going further: of the four EVs that Healthy would take next, use the one with fewest on their way."""
+    """Going further: of Healthy's next four EVs, use the EV with the fewest packets on their way."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""

@@ -1,4 +1,4 @@
-"""Run the policies of spray.py, MRC's own and a random one on four fabrics, and print the results.
+"""Run the policies of spray.py, MRC's policy and a random policy on four fabrics. Print the results.
 
 `python measure.py` prints a table. With a file name (`python measure.py spray.png`) it draws the table, too.
 You need not change this file. The simulation that it uses is in `labs/spraying.py`.

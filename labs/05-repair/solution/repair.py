@@ -4,12 +4,12 @@
 class LossDetector:
     """Receive each transmission and each SACK, and return the lost packets.
 
-    A packet is lost if a packet that was sent more than the window later has arrived. Both are times of
-    sending, so a late SACK does not matter.
+    A packet is lost if a packet that was sent more than `window_ns` later has arrived. Only the times of
+    sending are compared, so a late SACK does not matter.
     """
 
     def __init__(self, window_ns, timeout_ns):
-        """`window_ns`: packets sent up to this much later may overtake. `timeout_ns`: longer than any RTT."""
+        """`window_ns`: packets sent up to this much later may arrive first. `timeout_ns`: above any RTT."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         self.sent_ns = {}
@@ -36,7 +36,7 @@ class LossDetector:
         return [psn for psn, sent_ns in self.sent_ns.items() if self.newest_ns - sent_ns > self.window_ns]
 
     def timer_ns(self):
-        """Return when to call `on_timer`, or None. This is called after every other call."""
+        """Return when to call `on_timer`, or None. The caller calls `timer_ns` after every other call."""
         return min(self.sent_ns.values()) + self.timeout_ns if self.sent_ns else None
 
     def on_timer(self, now_ns):

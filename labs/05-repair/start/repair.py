@@ -5,7 +5,7 @@ class LossDetector:
     """Receive each transmission and each SACK, and return the lost packets."""
 
     def __init__(self, window_ns, timeout_ns):
-        """`window_ns`: packets sent up to this much later may overtake. `timeout_ns`: longer than any RTT."""
+        """`window_ns`: packets sent up to this much later may arrive first. `timeout_ns`: above any RTT."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         # TODO 1: what do you have to remember about each packet?
@@ -23,7 +23,7 @@ class LossDetector:
         return []
 
     def timer_ns(self):
-        """Return when to call `on_timer`, or None. This is called after every other call."""
+        """Return when to call `on_timer`, or None. The caller calls `timer_ns` after every other call."""
         # TODO 3: replace this line.
         return None
 

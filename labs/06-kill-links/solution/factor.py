@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def median(values):
-    """Return the median of a list that is not empty; of an even number, the mean of the middle two values."""
+    """Return the median of a non-empty list: for an even length, the mean of the middle two values."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:

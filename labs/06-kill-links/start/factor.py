@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def median(values):
-    """Return the median of a list that is not empty; of an even number, the mean of the middle two values."""
+    """Return the median of a non-empty list: for an even length, the mean of the middle two values."""
     # TODO 3: replace this line.
     return 0.0
 

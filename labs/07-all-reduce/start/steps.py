@@ -20,8 +20,8 @@ def slowest(computed, reduced):
 def cost(times, start, fault_ns):
     """Return the median time of steps after a fault, divided by the median time of steps before the fault.
 
-    A step is before the fault if it ended earlier, and after it if it began later. `start` has the time at
-    which each step began.
+    A step counts as before the fault if it ended before `fault_ns`, and as after the fault if it began after
+    `fault_ns`. `start` has the time at which each step began.
     """
     # TODO 3: replace this line.
     return 0.0

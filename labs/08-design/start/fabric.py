@@ -16,8 +16,8 @@ def radix(chip_gbps, nic_gbps, planes):
 
 def most_nics(radix, tiers):
     """Return the number of NICs for which the fabric has room."""
-    # TODO 2: replace this line. One tier has room for radix NICs. Each further tier gives radix / 2 times
-    # more.
+    # TODO 2: replace this line. One tier has room for radix NICs. Each further tier multiplies the room by
+    # radix / 2.
     return 0
 
 
