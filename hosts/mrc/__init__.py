@@ -6,7 +6,7 @@ and `evs.ev_set`. `mrclab.hosts.rdma` has the parts that MRC shares with RoCEv2.
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Must run before imports of the package's modules: finds compiled modules.
+prefer(__path__, __name__)  # Call this before importing from the package, so Python finds compiled modules.
 
 from mrclab.hosts.mrc.config import DscpMap, MrcConfig, SpecReading
 from mrclab.hosts.mrc.connection import QpAttributes

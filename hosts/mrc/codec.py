@@ -119,7 +119,7 @@ class PacketBuilder:
         return seal(head, crc, middle)
 
     def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
-        """Return a SACK. As an object it has no context ids and no number of out-of-order packets."""
+        """Return a SACK. A SACK as an object lacks context ids and the number of out-of-order packets."""
         middle = SACK_STRUCT.pack(
             _SACK | self._pkey,
             packet.qpn,
@@ -197,7 +197,7 @@ def read_stamp(view: memoryview, flags_psn: int) -> int | None:
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
     """Return the data packet of a frame with a correct ICRC; None if the frame is too short for its headers.
 
-    `timestamps`: whether a TSETH is expected. If this is wrong, the headers are unpacked a second time.
+    `timestamps`: whether to expect a TSETH. If this expectation is wrong, the headers are unpacked twice.
     """
     end = len(view) - ICRC_LEN
     if end < _DATA_END:

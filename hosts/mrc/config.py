@@ -23,7 +23,7 @@ _REFERENCE_BDP_BYTES: Final = 150_000
 """Bandwidth times RTT (BDP) of the network for which UEC chose its constants: 100 Gbit/s times 12 us."""
 _REFERENCE_RTT_NS: Final = 12_000
 NEVER_NS: Final = 1 << 62
-"""A delay that no packet reaches. With this value as its threshold, a delay never starts quick adapt."""
+"""A delay that no packet reaches, ns. If `qa_threshold_ns` has this value, delay never starts quick adapt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,23 @@ class NsccConfig:
     """The NIC's rate towards one destination, all planes together, bit/s."""
     byte_ns: float = 0.0
     """Time to send one byte over all links of a path, ns. For each byte that a packet is shorter than a full
-    one, this time is added to its RTT. 0: links are so fast that no correction is needed."""
+    packet, this time is added to its RTT. 0: links are so fast that no correction is needed."""
     target_delay_ns: int = 0
     """Target of the queueing delay, ns; 0: 0.75 base RTT if switches trim, else one base RTT [UEC]."""
     max_cwnd_bytes: int = 0
-    """Largest window; 0: 1.5 * link * base RTT, and at least eight packets."""
+    """Largest window, bytes; 0: 1.5 * link rate * base RTT, but at least eight packets."""
     first_cwnd_bytes: int = 0
-    """Window at the start; 0: the largest window, because no source gives another value."""
+    """Window at the start, bytes; 0: the largest window, because no source gives another value."""
     alpha: float = 0.0
     """Gain of the proportional increase, bytes per ns by which the delay is below the target.
-    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants."""
+    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants
+    to this network."""
     fi: float = 0.0
-    """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
+    """Gain of the fair increase, bytes; 0: 5 * MTU * a, with `a` of `alpha`."""
     fi_scale: float = 0.0
-    """Gain of the fast increase, as a part of the acknowledged bytes; 0: 0.25 * a. The fast increase is for
-    idle networks. It starts after a whole window was acknowledged without delay, and ends with any delay."""
+    """Gain of the fast increase, as a part of the acknowledged bytes; 0: 0.25 * a, with `a` of `alpha`. The
+    fast increase is for idle networks. It starts after a whole window was acknowledged without delay, and
+    ends with any delay."""
     fast_delay_ns: int = 1_000
     """A smaller delay than this counts as no delay, ns."""
     fast_ends_by_marks: bool = True
@@ -62,9 +64,10 @@ class NsccConfig:
     do not depend on this option."""
     nack_rtt: bool = False
     """True: the RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter
-    RTT than a full one. On slow links `byte_ns` must correct this."""
+    RTT than a full packet. On slow links `byte_ns` must correct the RTT."""
     eta: float = 0.0
-    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a."""
+    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a, with
+    `a` of `alpha`."""
     gamma: float = 0.8
     """Strength of the multiplicative decrease."""
     max_md_jump: float = 0.5
@@ -79,7 +82,7 @@ class NsccConfig:
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
-    """Quick adapt happens only if less than max_cwnd / 2^qa_gate bytes were acknowledged in its period."""
+    """Quick adapt happens only if its last period acknowledged less than max_cwnd / 2^qa_gate bytes."""
     qa_threshold_ns: int = 0
     """Delay that starts quick adapt without a trim, ns. 0: never if switches trim, else 4 * target. UEC's
     switches drop packets at 5 BDPs, which cause a delay of four base RTTs."""
@@ -124,7 +127,8 @@ class NsccConfig:
 
 
 OTHER_UDP_PORT: Final = 4971
-"""UDP port that the specification prints. It is always accepted, and sent if `udp_port` has this value."""
+"""UDP port that the specification prints. Frames to this port are always accepted. The endpoint sends to this
+port if `udp_port` has this value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,8 @@ class SpecReading:
     """
 
     udp_port: int = UDP_PORT
-    """UDP destination port of sent frames; both ports are accepted. 4791: S-DOC, MP. 4971, which the
-    specification prints: S-PV, S-EMU, S-NS3."""
+    """UDP destination port of sent frames. 4791: S-DOC, MP. 4971, which the specification prints: S-PV,
+    S-EMU, S-NS3. Arriving frames may have either of these ports."""
     ev_low_half_in_udp: bool = True
     """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False: the halves are
     swapped: S-EMU. The two ends must agree."""
@@ -167,7 +171,7 @@ class SpecReading:
     service_time: bool = False
     """The responder measures the time between a packet's arrival and the answer. It adds this time to the
     timestamp that it returns (units of 128 ns), and the requester subtracts the time from the RTT. Both ends
-    need this option: inferred from API and S-DOC. False: no reader finds a field for this time."""
+    need this option: inferred from API and S-DOC. False: no source finds a field for this time."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -200,7 +204,7 @@ ACK_LADDERS: Final = {
     "production": (20, MOST_LINEAR_RETRIES, 3),
     "endless": (8, MOST_LINEAR_RETRIES, ENDLESS_RETRIES),
 }
-"""Exponent, linear and exponential retries of the ACK timer by name.
+"""By name: exponent of the ACK timeout, number of linear retries, number of exponential retries.
 
 The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither source
 gives a number of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`), so it
@@ -220,7 +224,7 @@ class DscpMap:
     trimmable: int = TRIMMABLE_DSCP
     trimmable_retx: int = RETX_DSCP
     trimmed: int = TRIMMED_DSCP
-    """A switch writes this value when it cuts off the payload."""
+    """DSCP that a switch writes when it trims a packet: the switch removes the payload."""
     trimmed_lasthop: int = TRIMMED_LAST_HOP_DSCP
     """The last switch writes this value when it trims: the cause is an incast, and the path is good."""
     control: int = CONTROL_DSCP
@@ -232,7 +236,7 @@ class MrcConfig:
     """Options of one endpoint and of every QP on it.
 
     The text below each option gives its meaning and unit. Most options exist for experiments, or to interwork
-    with other implementations. Some must fit the fabric's speed.
+    with other implementations. Some options must fit the fabric's speed.
     """
 
     # Frames: change these options for other implementations of MRC, or for other traffic classes.
@@ -243,7 +247,7 @@ class MrcConfig:
     ev_mode: str = "srv6"
     """How an EV chooses its path. `srv6`: the sender writes the path's segment list into an outer header.
     `ecmp`: frames have no outer header. UDP source port and flow label carry the EV, and switches hash them.
-    `structured`: the same frames, but each tier of switches on the way up reads bits of the EV."""
+    `structured`: frames as with `ecmp`, but each tier of switches chooses an uplink by bits of the EV."""
     ev_in_flow_label: bool = True
     """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone [API: UDP, SRv6]."""
     dscp: DscpMap = DscpMap()
@@ -264,9 +268,9 @@ class MrcConfig:
     max_wimm: int = 32
     """WRITE_IMMs that a peer may have in flight to this endpoint; the specification demands 32."""
     posted_receives: bool = False
-    """True: a WRITE_IMM needs a receive that the peer's application has posted. Without one, the queue pairs
-    of both ends fail, as the specification demands. mrclab's programs need no receives, because they have
-    agreed on a place for every message. Queue pairs of the verbs API and of other programs set True."""
+    """True: a WRITE_IMM needs a receive that the peer's application has posted. Without a receive, the queue
+    pairs of both ends fail, as the specification demands. mrclab's programs need no receives, because both
+    ends agree on a place for every message. Queue pairs of the verbs API and of other programs set True."""
     transport_ack: bool = True
     """Complete writes by transport ACKs (opcode 0xD1): they confirm that the data is in memory, as the
     specification demands. False: complete writes by SACKs, which confirm only the arrival. Both ends need
@@ -286,8 +290,8 @@ class MrcConfig:
     with the same link are far apart. This order needs EVs whose uplink is known."""
     ev_sets: str = "queue-pair"
     """Who shares a set of EVs, its rotation and EV states. `queue-pair`: each queue pair has its own set.
-    `peer` is an extension: all queue pairs to one peer share a set. If one of them loses a packet, the EVs of
-    all change. The events of the set have the number of the first queue pair."""
+    `peer` is an extension: all queue pairs to one peer share a set. A loss of one queue pair changes the EV
+    states of all. The set's events have the number of the first queue pair."""
     cwnd_bytes: int = 64 * 4096
     """Payload bytes that the fixed window allows in flight."""
     rate_bps: int = 0
@@ -301,9 +305,9 @@ class MrcConfig:
     window_event_interval_ns: int = 1_000_000
     """Shortest time between two WindowChanged events of a QP."""
 
-    # EVs: how many EVs to use, and when to retire an EV. For experiments and large fabrics.
+    # EVs: how many EVs to use, and when to retire an EV. These options are for experiments and large fabrics.
     max_active_evs: int = 256
-    """EVs that a QP uses, all planes together. If there are more paths, it uses a random subset [P1 §2.1]."""
+    """Largest number of EVs of a QP, in all planes. If there are more paths: a random subset [P1 §2.1]."""
     evs_per_window: float = 0.0
     """If positive: the number of EVs for each full packet of the first window. There is at least one EV per
     plane, and never more than `max_active_evs`. The specification advises 1 to 2 [SPEC]. 0: no such rule."""
@@ -313,11 +317,11 @@ class MrcConfig:
     """False: no EV is ever skipped or retired, whatever happens to its packets (oblivious spraying). This is
     the baseline that shows the effect of EV health. Ports that are down are avoided in any case."""
     skip_cap: float = 1.0
-    """Largest part of a plane's EVs in use that is SKIP at the same time, rounded down. When this limit is
-    reached, an EV with a mark or a trim stays in the rotation. 1: no limit, as in the specification. Less
-    than 1 is an extension for full links: without it, flows that get marks together skip the same EVs."""
+    """Largest part of a plane's EVs in use that may be SKIP at the same time, rounded down. If this limit is
+    reached, an EV with a mark or a trim stays in the rotation. 1: no limit, as specified. Less than 1 is
+    an extension for full links: without a limit, flows that get marks together skip the same EVs."""
     ev_min_active: int = 0
-    """If no more EVs than this are usable, a loss retires no EV [API]. 0: every loss does [P1 §2.1]."""
+    """If no more EVs than this are usable, a loss retires no EV [API]. 0: each loss retires one [P1 §2.1]."""
     always_skip_after: int = 0
     """After this many CE marks in a row, a receiver asks for the EV's retirement (ALWAYS_SKIP). 0: never."""
     probe_interval_ns: int = 10_000_000
@@ -331,9 +335,9 @@ class MrcConfig:
     reverse_evs: str = "mirror"
     """`mirror`: an answer uses the EV of the packet that it answers. This packet shows that the path works,
     and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
-    `set`: an answer uses an EV of the same plane that has lately worked [P1 §2.4], which costs probes."""
+    `set`: an answer uses an EV of the same plane that has lately worked [P1 §2.4]. Extra probes find it."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver that sends no data probes a random EV once per RTT, or after this time if it is longer."""
+    """A receiver that sends no data probes a random EV once per RTT, but at most once in this time."""
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) fails after this time without an answer [API
     example]."""
@@ -347,25 +351,25 @@ class MrcConfig:
     sack_threshold_bytes: int = 8192
     """A SACK is due when this many bytes have arrived; each packet counts as max(payload, 1024) bytes.
 
-    The default is two full packets. With one full packet, SACKs cost a sender in Python too much.
+    The default is two full packets. With one full packet, SACKs cost a sender in Python too much time.
     """
     sack_coalesce: int = 16
     """Number of SACK triggers that a SACK may answer, if several packets arrived before it was built."""
     sack_at_gap: bool = False
     """Answer each packet that arrives while an earlier PSN is missing. The specification has no such trigger,
-    but allows additional SACKs. Use it for a paced stream over paths that keep order: with spraying, almost
-    every packet follows a gap, and each would cost a SACK."""
+    but allows additional SACKs. Use this option for a paced stream over paths that keep order: with
+    spraying, almost every packet follows a gap, and each such packet would cost a SACK."""
     imm_waits_for_earlier: bool = True
     """Deliver a WRITE_IMM only after all earlier writes of its QP are in memory, as RDMA programs expect.
 
-    False: deliver it when the message itself is complete, in RQMSN order.
+    False: deliver a WRITE_IMM when all its packets have arrived, in RQMSN order.
     """
 
     # Loss detection: these times depend on the fabric. The defaults fit software hosts from 100 Mbit/s on.
     initial_rtt_ns: int = 1_000_000
-    """Smoothed RTT before the first sample."""
+    """Smoothed RTT before the first sample, ns."""
     min_reorder_ns: int = 20_000
-    """Smallest reordering window; see `mrclab.hosts.mrc.sending.recovery`."""
+    """Smallest reordering window, ns; see `mrclab.hosts.mrc.sending.recovery`."""
     reorder_rtt_fraction: float = 0.25
     """The reordering window is at least this part of the smallest recent RTT."""
     reorder_seen_factor: float = 1.5
@@ -374,7 +378,7 @@ class MrcConfig:
     reorder_queueing_factor: float = 2.0
     """The reordering window is at least this factor times (smallest recent RTT - smallest RTT ever)."""
     max_reorder_ns: int = 4_000_000
-    """Largest reordering window."""
+    """Largest reordering window, ns."""
     reorder_memory_ns: int = 250_000_000
     """An overtaking is recent for one to two times this time. The time should be proportional to the RTT."""
     reorder_quiet_ns: int = 1_000_000_000
@@ -386,7 +390,7 @@ class MrcConfig:
     six packet times. NSCC's quick adapt then ignores a delay that a full queue explains. If the rate is
     unknown, the defaults fit links from 100 Mbit/s on."""
     tail_probe_max_ns: int = 4_000_000
-    """Longest wait before a tail probe."""
+    """Longest wait before a tail probe, ns."""
     ack_ladder: str = "lab"
     """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
     `production` (1.07 s, 7 linear timeouts, then doubling, 40 s in all) or `endless` (as `lab`, but the queue
@@ -394,13 +398,13 @@ class MrcConfig:
     ack_timeout_exponent: int | None = None
     """Number n: the ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]. None: `ack_ladder` gives n."""
     linear_retries: int | None = None
-    """Number of timeouts before the interval doubles; at most 7 [API]. None: from `ack_ladder`."""
+    """Number of timeouts before the interval doubles; at most 7 [API]. None: `ack_ladder` gives it."""
     exponential_retries: int | None = None
-    """Timeouts after the linear ones, each twice as long; at most 25, which means without end [API]. The next
-    timeout is an error of the QP. None: from `ack_ladder`."""
+    """Number of timeouts after the linear ones, each twice as long as the one before; at most 25, which means
+    without end [API]. If one more timeout follows, the QP fails. None: `ack_ladder` gives the number."""
     stall_grace_ns: int = 1_000_000
-    """If a timer is handled late by more than this time, ns, the host was busy, so a missing answer may have
-    arrived. Then the endpoint first reads the frames that wait."""
+    """If a timer is handled more than this time, ns, after it was due, the host was busy. Then an answer may
+    already have arrived, so the endpoint first reads the waiting frames."""
 
     def __post_init__(self) -> None:
         if self.mpr % 128 or not 128 <= self.mpr <= LARGEST_MPR:

@@ -70,7 +70,7 @@ class CongestionControl:
         return self.cwnd_bytes - self.inflight_bytes
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the budget becomes positive without an acknowledgement, ns; None if it needs one."""
+        """Return when the budget becomes positive without an acknowledgement, ns; None: an ACK is needed."""
         return None
 
     def pause_ns(self, size: int) -> int:
@@ -103,7 +103,7 @@ class CongestionControl:
         self.inflight_bytes -= lost_bytes
 
     def on_withdrawn(self, size: int) -> None:
-        """Subtract bytes from the bytes in flight, without a sign of congestion; negative: add them again."""
+        """Subtract `size` from the bytes in flight; this is no sign of congestion. A negative `size` adds."""
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
@@ -112,7 +112,7 @@ class CongestionControl:
         self.restore = restore
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Set the measured RTT of the idle network. Controls that use delay need it."""
+        """Set the measured RTT of the idle network. Controls that use delay need this RTT."""
 
     def set_rate_cap(self, rate_bps: int) -> None:
         """Set the rate cap, in bit/s. Raise ValueError if this control has no rate cap."""
@@ -157,7 +157,7 @@ class RateCap(CongestionControl):
         """After the bucket was empty, packets wait until it holds more tokens than this."""
         self._used_up = False
         self._advance_bytes = 0
-        """Bytes that may be sent before the bucket has tokens for them, with overhead."""
+        """Bytes, with overhead, that may be sent after losses before the bucket has tokens for them."""
         self._most_advance_bytes = burst_bytes * self._full_bytes // mtu_bytes
         self.rate_bps = rate_bps
         self.burst_bytes = burst_bytes
@@ -199,7 +199,7 @@ class RateCap(CongestionControl):
         return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
-        """Return how long the bucket then needs to fill; NO_END_NS if `size` bytes more fill the window."""
+        """Return how long the bucket must fill after `size` more bytes; NO_END_NS if they fill the window."""
         if self.inflight_bytes + size >= self.cwnd_bytes:
             return NO_END_NS
         return (self._quantum - self._tokens + self._cost(size)) // self.rate_bps + 1
@@ -288,7 +288,7 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Add bytes that the receiver reports. `on_ack` counts them instead of the acknowledged bytes."""
+        """Add bytes that the receiver reports. `on_ack` counts these bytes, not the acknowledged bytes."""
         self._arrived_bytes += arrived_bytes
 
     def on_nack_rtt(self, rtt_ns: int) -> None:

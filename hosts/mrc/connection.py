@@ -67,7 +67,7 @@ class Connection:
     mtu_bytes: int
     """Largest payload of one packet to the peer."""
     mpr: int
-    """Largest number of PSNs that the peer may not have acknowledged yet."""
+    """Largest number of sent PSNs that wait for the peer's acknowledgement."""
     max_wimm: int
     """WRITE_IMMs that may be in flight towards the peer."""
     trim_nack: bool

@@ -116,7 +116,7 @@ class Endpoint(BaseEndpoint):
     def create_qp(self, receives: bool | None = None, refill: Callable[[], None] | None = None) -> int:
         """Create a queue pair and return its number.
 
-        `receives`: a WRITE with immediate needs a receive posted by `post_recv`. None: the option
+        `receives`: if True, a WRITE with immediate needs a receive posted by `post_recv`. None: the option
         `posted_receives` decides. `refill` is called if no receive is left, and may post more receives.
         """
         qpn = self.draw_qpn(self.qps)
@@ -193,7 +193,7 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Queue a WRITE, or with `imm` a WRITE_WITH_IMM. `data` must not change until the write completes.
 
-        On a QP in error the request fails at once, and `now_ns` is the time of its completion.
+        If the QP is in error, the request fails at once, and `now_ns` is the time of its completion.
         """
         qp = self.qps[qpn]
         if not qp.connected:
@@ -204,7 +204,7 @@ class Endpoint(BaseEndpoint):
         self.scheduler.wake(self.now_ns, qp)
 
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
-        """Post a receive for one WRITE with immediate. If the queue pair is in error, flush it at once.
+        """Post a receive for one WRITE with immediate. If the queue pair is in error, flush the receive.
 
         Raise ValueError if the queue pair was created without receives.
         """
@@ -334,7 +334,7 @@ class Endpoint(BaseEndpoint):
         whole = not responder.bitmap.bits
         responder.on_data(now_ns, packet, port)
         if whole and self._at_gap and responder.bitmap.bits:
-            self.repairs_wait = True  # A new gap: send its SACK before more frames are read.
+            self.repairs_wait = True  # A new gap was found: send its SACK before more frames are read.
         if self._keeps_reverse:
             self._operations.refresh_reverse(now_ns, qp)
 
@@ -355,7 +355,7 @@ class Endpoint(BaseEndpoint):
         return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Handle a frame whose payload a switch cut off: the responder asks for the packet again."""
+        """Handle a trimmed frame, which has lost its payload: the responder asks for the packet again."""
         if flow.bth != BTH_OFFSET:
             view = with_room_for_outer(view)
         opcode, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)

@@ -192,7 +192,7 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """Grow the window by a part of `acked_bytes` if a window met no delay; return True if it grew."""
+        """Grow the window by a part of `acked_bytes` if a whole window had no delay; return True if so."""
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes

@@ -238,7 +238,7 @@ class Operations:
         *,
         is_response: bool,
     ) -> None:
-        """Handle a request or a response of a NIC; `peers` are the queue pairs that are connected to it.
+        """Handle a request or a response of a NIC; `peers` are the queue pairs connected to this NIC.
 
         A port status of a NIC without queue pairs is answered and has no other effect.
         """

@@ -34,7 +34,7 @@ class WorkRequest:
         self.msn = msn
         self.rqmsn = rqmsn
         self.offset = 0
-        """Number of bytes that are already cut into packets."""
+        """Number of bytes that are already split into packets."""
         self.last_psn = -1
         """PSN of the last packet; -1 before it is sent."""
 

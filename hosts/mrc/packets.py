@@ -45,7 +45,7 @@ class Packet:
     __slots__ = ("ce", "flow", "qpn", "size")
 
     flow: Flow
-    """Addresses, EV and class. The code that makes a packet sets them. A SACK read from bytes has no flow."""
+    """Addresses, EV and class. The creator of a packet sets its flow. A SACK read from bytes has no flow."""
 
     def __init__(self, qpn: int, size: int) -> None:
         self.qpn = qpn
@@ -240,7 +240,7 @@ def prefix(
 ) -> tuple[bytes, int]:
     """Return the 102 bytes before the BTH and the value with which the ICRC starts.
 
-    `udp_length` is the UDP header's length field: 8, BTH, extension headers, payload, padding and ICRC.
+    `udp_length` is the UDP header's length field: UDP header, BTH, extension headers, payload, padding, ICRC.
     """
     if options.ev_in_flow_label:
         source, label = split_ev(path.ev, low_half_in_udp=options.ev_low_half_in_udp)
@@ -259,7 +259,7 @@ def prefix(
 
 
 def with_room_for_outer(view: memoryview) -> memoryview:
-    """Return a frame without outer header, with unused bytes in front in place of the outer header.
+    """Put unused bytes in front of a frame that lacks an outer header, and return the longer frame.
 
     Then the BTH has the same offset in all frames. The bytes before the BTH must not be read.
     """

@@ -70,7 +70,7 @@ class MrcQueuePair(QueuePair):
         self.psn = psn
 
     def limit_sending(self, mpr: int, max_wimm: int) -> None:
-        """Limit the unacknowledged PSNs and writes with immediate. Lower limits of the peer remain valid."""
+        """Limit unacknowledged PSNs and writes with immediate; a lower limit of the peer still applies."""
         requester = self.requester
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)

@@ -1,8 +1,8 @@
 """The state of a receiver: the arrived PSNs, the incomplete messages, and the posted receives.
 
-The bitmap of arrived PSNs is one integer, which is only as long as the range with gaps. Each SACK carries 64
-bits of the bitmap (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not wait for
-earlier writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
+The bitmap of arrived PSNs is one integer, which is only as long as the range of PSNs with gaps. Each SACK
+carries 64 bits of the bitmap (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not
+wait for earlier writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReceiverBitmap:
         return self.bits.bit_count() if self.bits else 0
 
     def windows(self) -> list[tuple[int, int]]:
-        """Return (sack_offset, bitmap) of the SACKs that report all new arrivals; always at least one.
+        """Return (sack_offset, bitmap) of the SACKs that report all new arrivals: at least one SACK.
 
         The first SACK ends at the highest PSN that has arrived, and reports up to 64 PSNs. So the SACKs that
         follow each other overlap: if one is lost, the next ones report the same PSNs. Lower PSNs that no SACK
@@ -99,7 +99,10 @@ class Messages:
         return len(self._immediates) + len(self._whole)
 
     def add(self, packet: DataPacket, single: bool) -> list[tuple[int, int, int]]:
-        """Count a packet; return the (imm, length, rqmsn) to deliver. `single`: it is a whole message."""
+        """Count a packet; return (imm, length, rqmsn) of the WRITE_IMMs to deliver.
+
+        `single`: the packet is a whole message.
+        """
         msn, length, dma_length = packet.msn, packet.length, packet.message_length
         imm, rqmsn = packet.imm, packet.rqmsn
         missing = self._missing.pop(msn, dma_length) - length

@@ -43,7 +43,7 @@ _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
-_MOST_MARKED: Final = 4096  # limit of EVs whose CE marks are counted; usually some hundred EVs are in use
+_MOST_MARKED: Final = 4096  # largest number of EVs with counted CE marks (usually some hundred EVs are used)
 _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
@@ -102,7 +102,7 @@ class Responder:
         self._plain: SackTrigger | None = None
         self._merged = 0
         self._asked = -1
-        """Highest PSN for which an ACK was requested, if the cumulative PSN is still below; else -1."""
+        """Highest PSN for which an ACK was requested, if the cumulative PSN is still below it; else -1."""
         self._own: deque[SackTrigger] = deque(maxlen=MOST_ANSWERS)
         self._nacks: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """Packets to refuse: EV, arrival port, PSN, reason and timestamp."""
@@ -248,7 +248,7 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the complete messages before the first incomplete one; send an ACK if it was requested."""
+        """Count the complete messages before the first incomplete one; send an ACK if they request one."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -269,7 +269,7 @@ class Responder:
         """
         reading = self._config.reading
         ev, stamp = packet.flow.ev, packet.timestamp
-        if waiting >= self._max_wimm:  # The sender exceeds the agreed number [S-NS3].
+        if waiting >= self._max_wimm:  # more immediates in flight than agreed [S-NS3]
             self._nak, status = reading.max_wimm_syndrome, Status.REMOTE_INVALID_REQUEST_ERROR
             detail = f"more than {self._max_wimm} writes with immediate in flight"
         elif psn > self.bitmap.expected:
@@ -327,9 +327,9 @@ class Responder:
     def on_trimmed(
         self, now_ns: int, psn24: int, ev: int, port: int, last_hop: bool, stamp: int | None
     ) -> None:
-        """Handle a packet whose payload a switch cut off: request it again at once [P1 §2.1].
+        """Handle a trimmed packet, which has lost its payload: request it again at once [P1 §2.1].
 
-        `stamp` is its timestamp, None without TSETH.
+        `stamp` is the packet's timestamp, None without TSETH.
         """
         self.trims_received += 1
         psn = self.bitmap.locate(psn24)
@@ -398,9 +398,9 @@ class Responder:
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> None:
-        """Append answers to `out`, up to about `limit` frames; `answering` stays True if some remain.
+        """Append answers to `out`, up to about `limit` frames; `answering` stays True if answers remain.
 
-        NACKs are sent first, because they start retransmissions. After an error they are sent last,
+        NACKs are sent first, because they start retransmissions. After an error, NACKs are sent last,
         after the ACKs: a fatal NACK ends all writes that are not acknowledged yet.
         """
         start = len(out)

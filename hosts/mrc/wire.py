@@ -84,7 +84,7 @@ DATA_STRUCT: Final = struct.Struct(">IIIIQII")
 DATA_TS_STRUCT: Final = struct.Struct(">IIIIIQII")
 """BTH, METH, TSETH, RETH."""
 SACK_STRUCT: Final = struct.Struct(">IIIHhIIIHhQII")
-"""BTH, SETH, CC_STATE. These share a word: both context ids; cc_type and mpr; timestamp and ooo_count."""
+"""BTH, SETH, CC_STATE. Fields in one word: both context ids; cc_type and mpr; timestamp and ooo_count."""
 SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
 NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
@@ -415,7 +415,7 @@ class EndpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """EETH, 36 bytes: op in bits 3:2 of byte 1, returned timestamp at 28, else reserved [SPEC Table 7-22]."""
+    """EETH, 36 bytes: op in bits 3:2 of byte 1, timestamp in bytes 28 and 29 [SPEC Table 7-22]."""
 
     op: int
     tx_timestamp: int = 0

@@ -2,4 +2,4 @@
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Before any import from this package: Python then finds its compiled modules.
+prefer(__path__, __name__)  # Call this before importing from the package, so Python finds compiled modules.

@@ -146,7 +146,7 @@ class Device:
         """Wait for work, do it, and return which of ``others`` (descriptors) are readable.
 
         Return at ``until_ns`` at the latest; None: no limit. Call ``events`` after each turn. After a message
-        has arrived, no more frames are read before this call.
+        has arrived, no more frames are read until ``events`` is called.
         """
         more = self._send_batch() or self._flushed
         self._flushed = False

@@ -24,7 +24,8 @@ SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
-# Less than the size of a port's qdisc. So the socket blocks if the link is full, and the qdisc drops nothing.
+# The send buffer is smaller than a port's qdisc. So on a full link the socket blocks, and the qdisc drops
+# nothing.
 SEND_BUFFER_BYTES = 256 << 10
 SEND_BUFFER_NS = 2_000_000
 MAX_FRAME_BYTES = 9216
@@ -122,7 +123,7 @@ class Receiver:
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield up to ``limit`` arrived frames with their planes. A frame is valid until the next is yielded.
+        """Yield up to ``limit`` arrived frames with their planes. A frame is valid until the next frame.
 
         The destination MAC address determines the plane. Frames to other addresses are skipped.
         """

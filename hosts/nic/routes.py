@@ -33,10 +33,11 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
 
 
 def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
-    """Return as many random EVs as the options require. Switches choose their paths by a hash.
+    """Return as many random EVs as the options require. Switches choose the paths by a hash of the EV.
 
-    Several EVs may have the same path, and the sender does not know which EVs. For a stratified rotation,
-    each path also has its uplink, which a controller that knows the switches' hash could compute.
+    Several EVs may have the same path, and the sender does not know which EVs these are. For a
+    stratified rotation, each path also has its uplink. A controller that knows the switches' hash could
+    compute this uplink.
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
@@ -121,7 +122,7 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 
 
 def path_in(plane: PlanePaths, ev: int) -> Path:
-    """Return the path of an EV. If the plane has no such EV, return its first path (never with ECMP)."""
+    """Return the path of an EV. If no path of the plane has the EV: with ECMP a new path, else the first."""
     first = plane.paths[0]
     if first.outer_dst is None:
         return Path(ev, None)

@@ -5,4 +5,4 @@ The code is a state machine without I/O, clock or randomness: time and the rando
 
 from mrclab.hosts.compiled import prefer
 
-prefer(__path__, __name__)  # Must run before imports of the package's modules: finds compiled modules.
+prefer(__path__, __name__)  # Call this before importing from the package, so Python finds compiled modules.

@@ -7,8 +7,8 @@ The driver (sockets, or a simulated network) repeats these steps:
     until it returns nothing:       endpoint.frames_to_send(now_ns)
     for event in endpoint.events(): hand it to the application
 
-Then it sleeps until a frame arrives or until `next_timer()`. The driver must read arrived frames before it
-handles timers. Otherwise a packet could count as lost although its acknowledgement has arrived.
+Then the driver sleeps until a frame arrives or until `next_timer()`. The driver must read arrived frames
+before it handles timers. Otherwise a packet could count as lost although its acknowledgement has arrived.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class Reports:
 
 
 class PortState:
-    """A port of the NIC: the address to which it receives frames, and its counters."""
+    """A port of the NIC: its own address and its counters."""
 
     __slots__ = ("address", "listens", "received", "sent")
 
     def __init__(self) -> None:
         self.address = b""
         self.listens = False
-        """True: the port is up, and receives frames to its address."""
+        """True: the port is up and receives frames."""
         self.received = 0
         self.sent = 0
 
@@ -252,12 +252,12 @@ class BaseEndpoint:
         """Handle a frame whose headers before the BTH and whose ICRC are correct, at time `now_ns`."""
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Handle a frame whose payload a switch cut off; its lengths and its ICRC are no longer correct."""
+        """Handle a trimmed frame, which has lost its payload. Its lengths and its ICRC are not correct."""
 
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[Frame]:
-        """Return about `limit` frames at most, each with its port; an empty list if there is nothing to send.
+        """Return at most about `limit` frames, each with its port; an empty list if there is nothing to send.
 
         `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns. Answers are
         sent before data.
@@ -270,7 +270,7 @@ class BaseEndpoint:
                 return out
             if len(free_ports) >= len(self.ports):
                 free_ports = None
-        # Operations are sent first, but not twice in a row: a peer with many requests must not stop data.
+        # Endpoint operations go first, but not twice in a row: a peer's many requests must not stop data.
         last = urgent or self._operations_last
         self._operations_last = not last and self.emit_operations(out, limit, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
@@ -285,7 +285,7 @@ class BaseEndpoint:
         """Note that a port went down or came up."""
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames that belong to no queue pair until `out` holds `limit`; return whether more wait."""
+        """Append frames without a queue pair, until `out` holds `limit` frames; return whether more wait."""
         return False
 
     def next_timer(self) -> int | None:

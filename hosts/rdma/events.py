@@ -12,7 +12,7 @@ from enum import Enum, IntEnum
 
 
 class EvState(IntEnum):
-    """State of an entropy value (EV), and so of a path. Packets may use EVs in the states up to GOOD.
+    """State of an entropy value (EV), and so of a path. Packets may use EVs that are UNKNOWN or GOOD.
 
     MRC moves its EVs through these states [SPEC Fig 5]. RoCEv2 never stops using a path: its paths are GOOD.
     """
@@ -34,7 +34,7 @@ class Drops:
     bad_length: int = 0
     bad_icrc: int = 0
     wrong_port: int = 0
-    """The frame's inner destination is not the address of its port, or the port is down."""
+    """The frame's inner destination is not the address of the port where it arrived, or the port is down."""
     unknown_qp: int = 0
     wrong_source: int = 0
     unknown_opcode: int = 0
@@ -173,7 +173,7 @@ class Unmade:
     """The class and the values of an event that is made later.
 
     The event classes are not compiled, so making an event takes as long as sending a packet, and even longer
-    after a loss. Then the retransmission comes first, and the event is made later.
+    after a loss. So the retransmission is sent first, and the event is made later.
     """
 
     __slots__ = ("kind", "values")

@@ -181,7 +181,7 @@ def build_prefix(
     """Return the bytes before the BTH and the start value of the ICRC.
 
     `outer_dst` is the uSID container; None for a frame without an outer header. `source` is the UDP source
-    port. `udp_length` is the UDP header's length field: 8, BTH, extension headers, payload, pad and ICRC.
+    port. `udp_length` is the UDP header's length field, from the UDP header up to and including the ICRC.
     """
     first_word = 6 << 28 | tclass << 20 | flow_label
     inner = _INNER.pack(
@@ -247,7 +247,7 @@ class Flow:
         self.dscp = tclass >> 2
         """DSCP of the outermost header."""
         self.trimmed = self.dscp in trimmed_dscps
-        """A switch cut off the payload."""
+        """A switch has trimmed the packet: the payload is gone."""
         self.outer_dst: bytes | None = None
         """If packets are objects: the uSID container of sent packets. None: no outer header."""
         self.route = -1

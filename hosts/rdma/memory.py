@@ -30,7 +30,7 @@ class Place(Protocol):
 
 
 class MemoryRegion:
-    """Registered memory: bytes `address` to `address + length` of the addresses that peers use."""
+    """Registered memory. Peers write to its `length` bytes at the addresses from `address` on."""
 
     __slots__ = ("access", "address", "length", "registered", "rkey", "view", "writable")
 

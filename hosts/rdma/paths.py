@@ -48,7 +48,7 @@ class RemotePaths:
         ports = [plane.port for plane in self.planes]
         if len(set(ports)) != len(ports) or not ports:
             raise ValueError("each plane needs a port of its own, and there must be one plane at least")
-        # A path may be listed several times; `set` keeps each path once.
+        # A path may be in `paths` several times; `set` keeps each path once.
         evs = [path.ev for plane in self.planes for path in set(plane.paths)]
         if len(set(evs)) != len(evs) or not evs:
             raise ValueError("EVs must be unique over all planes, and there must be one at least")

@@ -76,14 +76,14 @@ class QueuePair:
         return 0
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the window has room without an acknowledgement; None if it needs one."""
+        """Return when the window has room without an acknowledgement; None if it needs an acknowledgement."""
         return None
 
     def next_timer(self, now_ns: int) -> int | None:
         """Return when to call `handle_timer`; None: never.
 
         Return the present time if a queue pair outside the list may send now, because time has passed.
-        Without this timer, perhaps no event would put it back into the list.
+        Without this timer, perhaps no event would put the queue pair back into the list.
         """
         return None
 
@@ -212,7 +212,7 @@ class Scheduler:
                 if qp.has_data():
                     self._park(qp, first=count == 0)
                     continue
-            # This queue pair leaves room in its window: release the next waiting one.
+            # This queue pair leaves room in its window: release the next waiting queue pair.
             sharing = qp.sharing
             if sharing is not None and sharing.waiting:
                 self.release(now_ns, sharing)
@@ -283,7 +283,7 @@ class Scheduler:
                 if not qp.queued:
                     qp.queued = True
                     self._sending.append(qp)
-            # If a waiting queue pair has no data left, it has already sent everything after an ACK.
+            # A queue pair that has no data left needs no room, and is only removed from the waiting ones.
             qp.parked = False
             waiting.popleft()
 

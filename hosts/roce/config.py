@@ -14,7 +14,7 @@ class DcqcnConfig:
 
     In the paper, R_AI is a thousandth of the link's rate (40 Mbit/s of 40 Gbit/s). Here the default is a
     fiftieth. Reason: at 1 Gbit/s only two packets fit into one timer step, not 70. So almost every marked
-    packet cuts the rate, and steps of a thousandth are too small to recover. A test (tests/hosts/roce) has
+    packet lowers the rate, and steps of a thousandth are too small to recover. A test (tests/hosts/roce) has
     one queue pair and ACKs on a link that marks. In the first 160 ms the link is used to 87 % with a
     fiftieth, and to 79 % with a thousandth.
     """
@@ -32,7 +32,7 @@ class DcqcnConfig:
     byte_counter_bytes: int = 10_000_000
     """Number of sent bytes after which an additional step increases the rate (B in the paper)."""
     fast_recovery_steps: int = 5
-    """Number of steps that only halve the distance to the target rate (F). Later steps also raise it."""
+    """Number of steps (F) that halve the distance to the target rate. Later steps also raise the target."""
     additive_increase_bps: int = 0
     """R_AI, the step of the additive increase, bit/s; 0: a fiftieth of the line rate."""
     hyper_increase_bps: int = 0
@@ -41,7 +41,7 @@ class DcqcnConfig:
     """Lowest rate after CNPs, bit/s; 0: a thousandth of the line rate."""
 
     burst_bytes: int = 4 * 4096
-    """Bytes that may be sent at once after a time without packets. Timers in software are not exact."""
+    """Bytes that may be sent at once after an idle time: several packets, because timers are not exact."""
 
     def __post_init__(self) -> None:
         if self.line_rate_bps < 1000 or min(self.alpha_timer_ns, self.rate_timer_ns) < 1:
@@ -74,7 +74,7 @@ class RoceConfig:
     """Options of one endpoint and of every queue pair on it."""
 
     mtu_bytes: int = 4096
-    """Payload of all packets of a message but the last (PMTU): 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
+    """Payload of each packet of a message except the last (PMTU): 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
     udp_port: int = 4791
     hop_limit: int = 64
     pkey: int = 0xFFFF
@@ -88,12 +88,12 @@ class RoceConfig:
     qps: int = 1
     """Number of queue pairs over which each message is split, as with NCCL_IB_QPS_PER_CONNECTION."""
     stripe_alignment_bytes: int = 128
-    """The length of each part of a message, except the last, is a multiple of this, as in NCCL."""
+    """The length of each part of a message, except the last, is a multiple of this number, as in NCCL."""
     window_bytes: int = 64 * 4096
     """Limit of the payload in flight of a connection, over all its queue pairs, bytes. Real NICs have no
     window, because PFC prevents drops. MRC has the same window here, so that the comparison is fair."""
     ack_interval: int = 8
-    """Number of packets of which one requests an ACK. The last packet of a message always requests an ACK."""
+    """One of this many packets requests an ACK. The last packet of a message always requests an ACK."""
     timeout_exponent: int = 14
     """Local ACK timeout: 4.096 us * 2^n [IBTA 9.7.6.1.3]. 14 is 67 ms, as in perftest. NCCL has 14 to 20,
     depending on the version. [IBTA] allows a NIC to wait up to four times as long; mrclab does not."""

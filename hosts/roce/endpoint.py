@@ -1,6 +1,6 @@
 """The RoCEv2 endpoint: the verbs of a RoCEv2 NIC. It passes each arriving packet to the part that handles it.
 
-`mrclab.hosts.rdma.endpoint` explains how a driver uses it.
+`mrclab.hosts.rdma.endpoint` explains how a driver uses an endpoint.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Endpoint(BaseEndpoint):
         end = len(view) - ICRC_LEN
         start = bth + BTH_LEN
         if second & 0x0F or end - (second >> 4 & 3) < start:
-            # The frame has another version of the transport, or more padding than payload.
+            # The BTH has another transport version, or the frame has more padding than payload.
             drops.malformed += 1
             return
         self.port_states[port].received += 1

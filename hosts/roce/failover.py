@@ -5,16 +5,16 @@ on every port and uses one of them. If this queue pair fails (after its last ret
 
 1. The lane waits for `probe_delay_ns`. Then it asks the peer over another port how many of the lane's
    messages have arrived (an RDMA READ). From then on the peer ignores the failed queue pair.
-2. The lane posts the other messages again on the queue pair of that port. After `failover_attempts` such
-   moves, the next failure ends the connection.
+2. The lane moves to its queue pair on this other port, and posts there the messages that have not arrived.
+   After `failover_attempts` such moves, the next failure ends the connection.
 3. With `recovery`, alive messages (unreliable SENDs) test the failed port: from `recovery_start_ns` on, a
-   batch every `alive_interval_ns`. After `alive_sequence` answers the lane returns to the port, once it has
-   no open messages. A recovery attempt ends after `alive_timeout_ns`. After `recovery_attempts` the port is
-   not tested any more.
+   batch every `alive_interval_ns`. After `alive_sequence` answers, the lane waits until it has no open
+   messages, and returns to the port. A recovery attempt ends after `alive_timeout_ns`. After
+   `recovery_attempts` the port is not tested any more.
 
 Source: NCCL 2.30, net_ib and its parameters `NCCL_IB_RESILIENCY_PORT_*`. The default values are NCCL's, but
 NCCL turns both features off by default. `timeout_exponent` and `retry_count` set the time until a queue pair
-on a dead path fails, as without failover.
+on a dead path fails, as in RoCEv2 without failover.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FailoverEndpoint(Endpoint):
     # Verbs
 
     def create_qp(self) -> int:
-        """See Endpoint. Each lane has a queue pair on every port."""
+        """Create a connection whose lanes have a QP on every port; return the number of the first QP."""
         ports, lanes = len(self._numbers), len(self._numbers) * self.config.qps
         qpn = self.draw_qpn(self.qps, ports * lanes)
         psn = self.rng.getrandbits(24)
@@ -99,14 +99,14 @@ class FailoverEndpoint(Endpoint):
         return qpn
 
     def local_attributes(self, qpn: int) -> FailoverAttributes:
-        """See Endpoint."""
+        """Return the attributes that the peer needs to connect to this connection."""
         config = self.config
         return FailoverAttributes(
             qpn, self._psns[qpn], config.qps, config.mtu_bytes, config.udp_port, self.ports
         )
 
     def connect(self, qpn: int, remote: RoceAttributes, paths: RemotePaths) -> None:
-        """See Endpoint. Raise ValueError if the two ends do not have the same ports."""
+        """Connect to the peer's end. Raise ValueError if the two ends do not have the same ports."""
         if not isinstance(remote, FailoverAttributes):
             raise ValueError("the peer's attributes are not those of a RoCEv2 endpoint with failover")
         if {plane.port for plane in paths.planes} != set(self._numbers) or len(remote.ports) != len(
@@ -133,7 +133,7 @@ class FailoverEndpoint(Endpoint):
         qp.connected = True
 
     def destroy_qp(self, qpn: int) -> None:
-        """See Endpoint."""
+        """Remove a connection; frames for it are dropped from now on."""
         for qp in self._connections[qpn]:
             del self._lane_of[qp.qpn]
             self._peers.pop(qp.qpn, None)
@@ -151,7 +151,7 @@ class FailoverEndpoint(Endpoint):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """See Endpoint."""
+        """Queue a write as `Endpoint.post_write` does, and split it over the lanes."""
         lanes = self._lanes[qpn]
         if not self.qps[qpn].connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
@@ -178,7 +178,7 @@ class FailoverEndpoint(Endpoint):
         self.scheduler.wake(now_ns, qp)
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note that a port went down or came up. If it is down, the queue pairs that use it fail at once."""
+        """Note that a port went down or came up. If it went down, its queue pairs in use fail at once."""
         super().set_port_state(port, up, now_ns)
         if up:
             return
@@ -200,7 +200,7 @@ class FailoverEndpoint(Endpoint):
                 done = SendCompleted(event.t_ns, number, event.wr_id, event.status, event.length_bytes)
                 lane.connection.on_sent(done)
                 self._maybe_home(lane, event.t_ns)
-            # If a message failed, the lane posts it again, or the connection ends and flushes it.
+            # Ignore a failed message here. On QpError, the lane posts it again, or the connection flushes it.
         elif isinstance(event, ReceiveCompleted):
             lane.connection.on_received(
                 ReceiveCompleted(event.t_ns, number, event.imm, event.length_bytes, event.rqmsn)
@@ -377,7 +377,7 @@ class FailoverEndpoint(Endpoint):
         self._frames.append((peer.route.plane.port, seal(head, crc, middle)))
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """See BaseEndpoint."""
+        """Append probes and alive messages until `out` holds `limit` frames; return whether more wait."""
         for _ in range(len(self._frames)):
             if len(out) >= limit:
                 break
@@ -389,7 +389,7 @@ class FailoverEndpoint(Endpoint):
         return bool(self._frames)
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
-        """See Endpoint."""
+        """Handle a frame whose headers before the BTH and whose ICRC are correct."""
         opcode, _, _, qpn, psn = BTH_STRUCT.unpack_from(view, flow.bth)
         form = {READ_REQUEST: _READ, READ_RESPONSE: _ANSWER, ALIVE: _ALIVE}.get(opcode)
         if form is None:
@@ -413,7 +413,7 @@ class FailoverEndpoint(Endpoint):
                 self._on_alive(qp, body)
 
     def operations_due_ns(self) -> int | None:
-        """See BaseEndpoint."""
+        """Return when a lane must send its next probe or alive messages; None: never."""
         dues = [
             due
             for lane in self._active.values()
@@ -423,7 +423,7 @@ class FailoverEndpoint(Endpoint):
         return min(dues, default=None)
 
     def handle_operations(self, now_ns: int) -> None:
-        """See BaseEndpoint."""
+        """Make the probes and alive messages that are due."""
         for lane in list(self._active.values()):
             if lane.due_ns is not None and lane.due_ns <= now_ns:
                 self._probe(lane, now_ns)
@@ -433,6 +433,6 @@ class FailoverEndpoint(Endpoint):
                 self._active.pop(lane.first, None)
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """See Endpoint. Return the paths in use, one for each lane."""
+        """Return a snapshot of the paths in use, one for each lane."""
         used = {lane.first + lane.at - qpn for lane in self._lanes[qpn]}
         return [row for place, row in enumerate(super().ev_counters(qpn)) if place in used]

@@ -34,7 +34,7 @@ def stripes(length_bytes: int, count: int, alignment_bytes: int) -> Iterator[tup
 
 
 class Connection:
-    """One connection: it combines the completions of its queue pairs, numbers `qpn` to `qpn + count - 1`."""
+    """One connection: it combines the completions of its queue pairs (`qpn` to `qpn + count - 1`)."""
 
     def __init__(self, qpn: int, count: int, emit: Callable[[Event], None]) -> None:
         self.qpn = qpn

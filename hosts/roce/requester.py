@@ -108,7 +108,7 @@ class Requester:
         self.bytes_acked = self.bogus_received = 0
 
     def connect(self, remote_qpn: int, mtu_bytes: int, route: Route, ev: int) -> None:
-        """Set the peer's queue pair and the route to it. `ev` is the name of the path in events."""
+        """Set the peer's queue pair and the route to it. `ev` identifies the path in events."""
         self._remote_qpn = remote_qpn
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
         self._window = max(1, self._config.window_bytes // self._config.qps // self._mtu)

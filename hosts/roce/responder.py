@@ -112,7 +112,7 @@ class Responder:
         self._msn = self._messages = 0
         self._rqmsn = 0
         self._refused = False
-        """If True, a NAK was sent for the gap. The next NAK waits for the expected PSN [IBTA 9.7.5.2.1]."""
+        """A NAK was sent for the gap. Send no other NAK until the expected PSN arrives [IBTA 9.7.5.2.1]."""
         self._ack_due = False
         self._naks: deque[tuple[int, int]] = deque(maxlen=MOST_ANSWERS)
         """Syndrome and PSN of answers that cannot be merged into one answer."""
@@ -208,7 +208,7 @@ class Responder:
         missing = message.length - message.at
         if size != (missing if ends else self._mtu) or size > self._mtu or (not ends and size >= missing):
             return _Refusal(NakCode.INVALID_REQUEST, f"{size} bytes where {missing} of the message are open")
-        # Look up the region for each packet, because it may have been closed in the meantime.
+        # Look up the region for each packet: the region may have been closed since the last packet.
         region = self._region(message)
         if region is None and message.length:
             detail = f"write of {message.length} B at {message.va:#x} with rkey {message.rkey:#x}"
@@ -297,7 +297,7 @@ class Responder:
 
     def _cnp(self) -> bytes:
         head, crc = prefix(self._route, self._tc_cnp, _CNP_LENGTH)
-        # The ICRC does not cover the byte with BECN, so it is computed with 0 in its place.
+        # The ICRC does not cover the byte with BECN, so the ICRC is computed with 0 in this byte.
         fields = (int(Opcode.CNP), 0, self._config.pkey)
         plain = BTH_STRUCT.pack(*fields, self._remote_qpn, 0) + CNP_RESERVED
         marked = BTH_STRUCT.pack(*fields, BTH_BECN << 24 | self._remote_qpn, 0) + CNP_RESERVED

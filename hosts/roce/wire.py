@@ -149,7 +149,7 @@ class Route(NamedTuple):
 def prefix(route: Route, tclass: int, udp_length: int) -> tuple[bytes, int]:
     """Return the bytes before the BTH and the start value of the ICRC.
 
-    `udp_length` is the UDP header's length field: all bytes from the UDP header to the ICRC.
+    `udp_length` is the UDP header's length field: all bytes from the UDP header to the end of the ICRC.
     """
     return build_prefix(
         route.plane,

@@ -1,6 +1,6 @@
 """Messages with known content, so that a receiver can check every byte.
 
-| number (8) | body, which depends on the number (length - 8) |
+| number (8 bytes) | body, which depends on the number (length - 8 bytes) |
 
 Messages of at most 8 bytes have a body only.
 """

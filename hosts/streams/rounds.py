@@ -13,7 +13,7 @@ from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 ROUNDS = 256
 """Largest number of turns of the NIC before the loop returns to the caller."""
 MOST_GAPS = 64
-"""Largest number of stored gaps (the longest gaps) and of stored retirements (the first retirements)."""
+"""Largest number of stored gaps, and of stored retirements: the longest gaps and the first retirements."""
 
 
 class Beat:
@@ -84,7 +84,7 @@ class Rounds:
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]
     ) -> tuple[Collection[int], bool]:
         """Run until one of ``others`` (descriptors) is readable, until ``until_ns``, or until an event of a
-        ``deciding`` type. It may also return earlier.
+        ``deciding`` type. The loop may also return earlier.
 
         Return the readable descriptors, and True if there was such an event.
         """

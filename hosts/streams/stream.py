@@ -1,7 +1,7 @@
 """The stream: a paced sequence of messages with known content from one host to another.
 
-The sender writes message k into slot k modulo the number of slots. The receiver checks the message there when
-its completion arrives. A slot is used again only after its message was checked.
+The sender writes message k into slot k modulo the number of slots. The receiver checks the message in
+this slot when the completion of the message arrives. A slot is used again only after its message was checked.
 
 In a plain stream all messages are WRITEs with immediate, of the same length. In a mixed stream, lengths range
 from 0 to this length, and some messages are WRITEs without immediate. WRITEs without immediate complete only

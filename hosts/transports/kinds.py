@@ -1,4 +1,4 @@
-"""The kinds of transports: protocols of mrclab's NIC and of the kernel. Attributes of queue pairs as JSON.
+"""The kinds of transports (protocols of mrclab's NIC and of the kernel), and queue pair attributes as JSON.
 
 A kind is an object of class `Kind`. `KINDS` has mrclab's kinds. Another kind is named ``module:OBJECT``, or a
 package registers it as an entry point of the group ``mrclab.transport_kinds`` (docs/your-own.md).
@@ -53,7 +53,7 @@ class Kind:
 
     name: str
     routings: tuple[Routing, ...]
-    """The ways in which fabrics can forward packets of this kind."""
+    """The routings with which fabrics can forward packets of this kind."""
     config: Callable[[Fabric, str, Options], Any] | None = None
     """Return the configuration for a host of a fabric from options. Raise TypeError for an unknown option,
     ValueError for a bad value. The class of the configuration has `kind`, the name of this kind."""
@@ -67,8 +67,8 @@ class Kind:
     fast: Callable[[Fabric, str, int], Options] = _no_options
     """Return options for the link rates of a data centre. The last argument is an additional RTT, ns."""
     longer: Callable[[Any, Options, int], Any] = _same
-    """Return the configuration for wires that are longer. The arguments are the configuration, the user's
-    options (which must not change), and the additional delay in each direction, ns."""
+    """Return the configuration for wires with an additional delay. The arguments are the configuration, the
+    user's options (which must not change), and this delay in each direction, ns."""
     by_routing: Mapping[str, Options] = field(default_factory=dict)
     """Additional options for each routing."""
     patient: Options = field(default_factory=dict)
@@ -180,8 +180,8 @@ def find_kind(name: str) -> Kind:
 def kind_in_use(name: str) -> Kind:
     """Return the kind that a peer names: one of mrclab's, or one whose module is already loaded.
 
-    Unlike `find_kind`, it imports nothing, because the name comes from the network. Raise ValueError if
-    there is no such kind.
+    Unlike `find_kind`, this function imports nothing, because the name comes from the network. Raise
+    ValueError if there is no such kind.
     """
     if name in KINDS:
         return KINDS[name]

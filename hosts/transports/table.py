@@ -1,9 +1,9 @@
 """The transports by name: the table that agents, perf, the verbs API, scenarios and the live page use.
 
-A `Transport` is a kind (`mrclab.hosts.transports.kinds`) with options, the routing of the fabric, differences
-of the fabric, and its style on the live page. A scenario may use a transport unchanged (``mrc: {}``), set
-options (``mrc: {options: {max_active_evs: 4}}``), or use it under another name
-(``bgp: {use: ecmp+controller, detection: 3 s}``).
+A `Transport` is a kind (`mrclab.hosts.transports.kinds`) with options, the routing of the fabric, the other
+properties that the fabric must have for it (such as one plane), and a style on the live page. A scenario may
+use a transport unchanged (``mrc: {}``), set options (``mrc: {options: {max_active_evs: 4}}``), or use it
+under another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Transport:
         return "routing by destination" if self.routing == "destination" else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the transport in JSON types. Newer keys are left out if they are empty."""
+        """Return the transport in JSON types. Empty keys for lossless links and marks are left out."""
         out = asdict(self)
         del out["look"]
         for name in ("lossless", "buffer_bytes", "marks", "last_hop_marks"):
@@ -118,7 +118,7 @@ DEPLOYED: Mapping[str, Any] = {
 }
 """MRC as deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (0xD1), answers on EVs that
 have lately worked, 128 EVs in use [P1 §2.1] and backup EVs [P1 §2.4]. The number of backup EVs, 32 on
-four planes, is mrclab's choice. If a fabric has fewer paths, all are in use, without backup EVs."""
+four planes, is mrclab's choice. If a fabric has fewer paths, all EVs are in use, without backup EVs."""
 
 MRC = DEPLOYED
 

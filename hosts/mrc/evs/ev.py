@@ -162,7 +162,7 @@ class Ev:
         self.ready = False
         """True: the EV may be used now. This depends on `active`, `state` and the plane."""
         self.key = 0.0
-        """Random number for the present round, which is sorted by these numbers."""
+        """Random number of this EV. The EVs of the present round are sorted by these numbers."""
         self.heads = heads
         self.flows: dict[int, Flow] | None = None
         """Flows of the packets by traffic class, if packets are objects."""
@@ -239,15 +239,15 @@ class Plane:
         """EVs whose turn came while the port was busy. They are used next."""
         self.quota = 0
         self.repeats: dict[int, int] = {}
-        """How often an EV is listed, for EVs that are listed more than once."""
+        """How often the plane's paths contain an EV, by EV. EVs that occur once are not in this mapping."""
         self.reverse: Ev | None = None
-        """The EV that last reached the peer; answers may use it."""
+        """EV of the last packet known to have reached the peer; answers may use this EV."""
         self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True
 
     def distinct_paths(self) -> Sequence[Path]:
-        """Return each path once. A path that is listed n times gets n turns in each round."""
+        """Return each path once. A path that is in the plane's list n times gets n turns in each round."""
         paths = self.paths.paths
         distinct = tuple(dict.fromkeys(paths))
         if len(distinct) < len(paths):
@@ -265,7 +265,7 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return True if one more SKIP would exceed the part `cap` of the active EVs. 1: return False."""
+        """Return True if one more SKIP would exceed the part `cap` of the active EVs. Cap 1 is no limit."""
         if cap >= 1.0:
             return False
         skipped = 0

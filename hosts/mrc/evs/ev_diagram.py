@@ -18,7 +18,7 @@ END = "<!-- end of drawing -->"
 
 
 def diagram() -> str:
-    """Return the Mermaid source: one arrow per pair of states, labelled with all events that cause it."""
+    """Return the Mermaid source: one arrow per transition, labelled with all events that cause it."""
     lines = ["stateDiagram-v2", f"    [*] --> {EvState.UNKNOWN.name}"]
     for state in EvState:
         arrows: dict[EvState, list[str]] = {}
@@ -31,7 +31,7 @@ def diagram() -> str:
 
 
 def renew(text: str) -> str:
-    """Return a document with a new drawing between its markers. Raise ValueError if it has none."""
+    """Return a document with a new drawing between its markers. Raise ValueError if it has no markers."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
@@ -40,7 +40,7 @@ def renew(text: str) -> str:
 
 
 def main() -> None:
-    """Entry point."""
+    """Renew the drawing in the document that the command line names."""
     path = Path(sys.argv[1])
     path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
 

@@ -33,7 +33,7 @@ class EvMode(Enum):
 
 
 class EvFormat(Enum):
-    """The place of an EV's value in a packet [API]; the number is its length in bits."""
+    """The place of an EV's value in a packet [API]; the number is the value's length in bits."""
 
     UDP = 16
     """The UDP source port alone."""
@@ -70,7 +70,7 @@ class EvField:
 
     @classmethod
     def counter(cls, width: int, last: int | None = None, denied: frozenset[int] = frozenset()) -> EvField:
-        """Return a field that takes all its bits from the EV; the number is at most `last`."""
+        """Return a field that takes all its bits from the EV; they form a number of at most `last`."""
         ones = (1 << width) - 1
         return cls(width, max=ones if last is None else last, mask=ones, denied=denied)
 
@@ -96,9 +96,10 @@ class EvField:
 def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = None) -> int:
     """Return the value of an EV: its fields, the first field in the most significant bits.
 
-    Fields take bits of the EV from the most significant one on. `widths` are the widths of the format's
-    fields. Each field is right-aligned in one width. Widths without a field contain 0. None: the widths of
-    `fields`. Raise ValueError if a field does not fit, or if the EV has more bits than the fields take.
+    Fields take bits of the EV from the most significant one on. `widths` are the lengths, in bits, of the
+    places that the format has for fields. Each field is right-aligned in its place. A place without a field
+    contains 0. None: the lengths of `fields`. Raise ValueError if a field does not fit, or if the EV has more
+    bits than the fields take.
     """
     within = check_fields(fields, widths)
     left = sum(field.bits for field in fields)
@@ -167,7 +168,7 @@ class EvRecipe:
     entries: tuple[EvEntry, ...] = ()
     """EXPLICIT: the list of EVs."""
     fields: tuple[EvField, ...] = ()
-    """How an EV becomes a value; empty: the EV is the value. GENERATED needs fields."""
+    """How an EV becomes the value in a packet; empty: the EV is the value. GENERATED needs fields."""
     widths: tuple[int, ...] | None = None
     """Widths of the format's fields, bits; None: the widths of `fields`."""
     bits: int = EV_BITS

@@ -44,7 +44,7 @@ class EvSet:
     """The EVs of one QP: it chooses an EV for each packet, retires EVs and restores them."""
 
     _ROUNDS = 8
-    """Number of turns that each plane gets in one schedule. The order of planes stays the same."""
+    """Number of EVs of each plane in one schedule, the list of the next EVs. The planes take turns in it."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            self._random()  # The sort below would also draw one number.
+            self._random()  # Draw one number, as the sort of one plane would do.
         else:
             planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []
@@ -235,8 +235,8 @@ class EvSet:
         """Return the EV for an answer to a packet that arrived on `port` with EV `value`.
 
         With the option `reverse_evs` = `set`, return the EV of this plane that has lately worked [P1 §2.4].
-        Otherwise return the packet's own EV. If it is not usable or not in this set, return another EV of the
-        plane, or any EV.
+        Otherwise return the packet's own EV. If this EV is not usable or not in this set, return another EV
+        of the plane, or any EV.
         """
         proven = self._reverse_of.get(port)
         if proven is not None:
@@ -293,7 +293,7 @@ class EvSet:
             self._emit(EvSkipped(now_ns, self.qpn, ev.value, ev.port, trimmed))
 
     def on_sack(self, now_ns: int, value: int, mark: int) -> None:
-        """Handle the EV that a SACK names, and its mark."""
+        """Handle the EV that a SACK names, and the mark of the SACK."""
         if mark:
             self.on_mark(now_ns, value, mark)
         if self.policy is not None:
@@ -330,7 +330,7 @@ class EvSet:
         return floor > 0 and sum(plane.usable for plane in self.planes if plane.up) <= floor
 
     def on_always_skip(self, now_ns: int, ev: Ev) -> None:
-        """Retire an EV, because the receiver asks for it."""
+        """Retire an EV, because the receiver asks for this with the mark ALWAYS_SKIP."""
         ev.failed_ns = now_ns
         if not self._at_floor():
             self._retire(now_ns, ev, EvInput.ALWAYS_SKIP, None, RetireReason.ALWAYS_SKIP)
@@ -376,9 +376,9 @@ class EvSet:
         return self._probe_due_ns
 
     def due_probes(self, now_ns: int, probe_timeout_ns: int) -> Iterable[Ev]:
-        """Return the EVs to probe now, and set their next times. An unanswered probe doubles the wait.
+        """Return the EVs to probe now, and set the next time for each. An unanswered probe doubles the wait.
 
-        A probe counts as unanswered after the wait, but at least after `probe_timeout_ns`.
+        A probe counts as unanswered after the wait, but not before `probe_timeout_ns` has passed.
         """
         due = []
         self._probe_stale = True

@@ -41,9 +41,9 @@ class NicProfiles:
         self.ccs: dict[int, CcProfile] = {}
         self._of_qp: dict[int, tuple[EvProfile | None, CcProfile | None]] = {}
         self._entries: dict[int, dict[int, EvEntry]] = {}
-        """For each queue pair: the entry of each value."""
+        """For each queue pair: the profile's entry of each EV, by the EV's value in the endpoint."""
         self._values: dict[int, dict[EvEntry, int]] = {}
-        """For each queue pair: the value of each entry."""
+        """For each queue pair: the EV's value in the endpoint, by the profile's entry."""
 
     @property
     def config(self) -> MrcConfig:
@@ -51,7 +51,7 @@ class NicProfiles:
         return self._endpoint.config
 
     def set_time(self, now_ns: int) -> None:
-        """Set the time of the next changes. Without it, an idle NIC uses the time of its last frame."""
+        """Set the time of the next changes. Without this call, the time of the NIC's last frame is used."""
         self._endpoint.now_ns = max(self._endpoint.now_ns, now_ns)
 
     # Creating and removing profiles
@@ -87,8 +87,9 @@ class NicProfiles:
     ) -> None:
         """Connect a queue pair with these profiles. If a profile is None, the NIC uses its own options.
 
-        `paths` are the NIC's paths. An AUTO profile uses these paths; another profile makes its own EVs for
-        the planes of `paths`. Raise ENOENT if a profile is not ONLINE, EINVAL if frames cannot carry the EVs.
+        `paths` are the NIC's paths. An AUTO profile uses these paths; a profile of another mode makes its
+        own EVs for the planes of `paths`. Raise ENOENT if a profile is not ONLINE, EINVAL if frames cannot
+        carry the EVs.
         """
         evs = None if ev_profile is None else _online(self.evs, ev_profile)
         cc = None if cc_profile is None else _online(self.ccs, cc_profile)
@@ -153,7 +154,7 @@ class NicProfiles:
     # The EVs of profiles
 
     def deny_again(self, qpn: int) -> None:
-        """Deny the EVs of the profile's denylist again, after they were allowed in another way."""
+        """Deny the EVs of the profile's denylist again, after another request has allowed EVs."""
         evs, _ = self._of_qp.get(qpn, (None, None))
         if evs is not None:
             self._set(qpn, evs.denied, EvStates.DENIED)

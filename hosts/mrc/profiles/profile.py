@@ -40,7 +40,7 @@ class ProfileErrno(Enum):
 
 
 class ProfileError(ValueError):
-    """An operation on a profile failed; `errno` says why."""
+    """An operation on a profile failed; `errno` is the reason."""
 
     def __init__(self, errno: ProfileErrno, detail: str) -> None:
         super().__init__(f"{errno.name}: {detail}")
@@ -62,10 +62,10 @@ class Profile:
         """Id of the profile, 64 bits."""
         self.state = ProfileState.INIT
         self.users: set[tuple[str, int]] = set()
-        """The users of the profile, each a kind and a number."""
+        """The queue pairs and profiles that use this profile: kind ("QP" or a profile's kind) and number."""
 
     def require(self, *states: ProfileState) -> None:
-        """Raise EINVAL if the profile is in another state."""
+        """Raise EINVAL if the profile is in none of these states."""
         if self.state not in states:
             wanted = " or ".join(state.name for state in states)
             raise invalid(f"{self.kind} profile {self.number:#x} is {self.state.name}, not {wanted}")
@@ -106,7 +106,7 @@ PARAMETERS: Mapping[str, tuple[str, type[float]]] = {
     "qa_threshold": ("qa_threshold_ns", int),
     "target_delay": ("target_delay_ns", int),
 }
-"""The API's parameters, times in ns and sizes in bytes: their names in NsccConfig, and their types."""
+"""For each parameter of the API: its name in NsccConfig, and its type. Times are in ns, sizes in bytes."""
 
 
 class CcProfile(Profile):
@@ -201,7 +201,7 @@ class EvFormatProfile(Profile):
         self.widths: tuple[int, ...] = ()
 
     def configure(self, mode: EvFormat, widths: Sequence[int]) -> None:
-        """Go to OFFLINE with these fields. Raise EINVAL if they do not fit into the format."""
+        """Go to OFFLINE with fields of these widths, bits. Raise EINVAL if the format has too few bits."""
         self.require(ProfileState.INIT)
         if not widths or any(not 1 <= width <= 32 for width in widths):
             raise invalid("a format has fields of 1 to 32 bits")
@@ -224,7 +224,7 @@ class EvProfile(Profile):
         self.count = 0
         self.fields: tuple[EvField, ...] = ()
         self.entries: list[EvEntry] = []
-        """In AUTO mode: the EVs that queue pairs have got."""
+        """The EVs of the profile. In AUTO mode: the EVs that queue pairs have got."""
         self.denied: set[EvEntry] = set()
         self.min_active = 0
         self.event_mask = EvStates(0)
@@ -297,7 +297,7 @@ class EvProfile(Profile):
         self.go_online()
 
     def reset(self) -> None:
-        """Go back from OFFLINE to INIT, and stop using the format."""
+        """Go back from OFFLINE to INIT. Remove all entries, and stop using the profile's EV format."""
         super().reset()
         if self.format is not None:
             self.format.users.discard((self.kind, self.number))
@@ -364,7 +364,7 @@ class EvProfile(Profile):
     # Events for the controller
 
     def note(self, entry: EvEntry, state: EvStates) -> None:
-        """Store an event about an EV's new state, if the mask has this state; drop it if the list is full."""
+        """Store an event if the event mask has the EV's new state. Drop the event if the list is full."""
         if not state & self.event_mask:
             return
         if len(self._events) >= EVENTS_KEPT:

@@ -1,8 +1,8 @@
-"""Packets that count as lost or whose peer is silent, and the probes that find out what happened.
+"""Lost packets, packets to a silent peer, and the probes that find out what happened to packets.
 
-Such packets do not count as in flight. Reliability probes [SPEC §7.4.6] find out whether packets arrived and
-whether EVs work. A tail probe looks for lost packets and may use any EV. A health probe tests an EV in state
-ASSUMED_BAD, and uses this EV.
+Lost packets and packets to a silent peer do not count as in flight. Reliability probes [SPEC §7.4.6] find out
+whether packets arrived and whether EVs work. A tail probe looks for lost packets and may use any EV. A health
+probe tests an EV in state ASSUMED_BAD, and uses this EV.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Losses:
         self._overhead = congestion.overhead_bytes
 
     def lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
-        """Queue a packet for retransmission. The caller must report its size to congestion control."""
+        """Queue a packet for retransmission. The caller reports the packet's size to congestion control."""
         self._board.on_lost(packet)
         packet.by_window = reason is LossReason.GAP or reason is LossReason.PROBE
         self.lost += 1
@@ -89,7 +89,7 @@ class Losses:
                 self.lose(now_ns, packet, LossReason.PORT_DOWN)
 
     def on_ack_timeout(self, now_ns: int) -> bool:
-        """No longer count packets as in flight after an ACK timeout; return whether any counts as lost.
+        """No longer count packets as in flight after an ACK timeout; return True if some are lost.
 
         A packet counts as lost if it was sent long before the peer's last packet arrived.
         """
@@ -102,11 +102,11 @@ class Losses:
         return bool(lost)
 
     def set_silent(self, silent: bool) -> None:
-        """If the peer is silent, no longer count its packets as in flight; count them again when it answers.
+        """If the peer is silent, count no packets to it as in flight; count them again when it answers.
 
-        The specification does the same with a packet that times out [SPEC §8, OnInferredLoss]. Otherwise the
-        packets to a failed peer would fill a window that other queue pairs share. Later, answers to probes
-        decide whether a packet is lost. Until then this queue pair sends no data.
+        The specification does the same with a packet that times out [SPEC §8, OnInferredLoss]. Without this,
+        the packets to a failed peer would fill a window that other queue pairs share. Later, answers to
+        probes decide whether a packet is lost. Until then this queue pair sends no data.
         """
         if silent is not self.silent:
             self.silent = silent
@@ -157,7 +157,7 @@ class Probes:
         self._evs = evs
 
     def want_tail(self, count: int) -> None:
-        """Request `count` tail probes in all, including those that still wait for a free port."""
+        """Request tail probes until `count` of them wait to be sent. Those that already wait are counted."""
         waiting = sum(ev is None for ev, _ in self.wanted)
         self.wanted.extend((None, True) for _ in range(count - waiting))
 
@@ -187,7 +187,7 @@ class Probes:
                 continue
             self._probe_id = probe_id = (self._probe_id + 1) & 0xFFFF
             if len(self.outstanding) >= 2 * len(self._evs.by_value) + _TAIL_PROBES_KEPT:
-                # Without this limit, unanswered probes would accumulate. The oldest probe will get no answer.
+                # Without this limit, unanswered probes would accumulate. So drop the oldest probe.
                 del self.outstanding[next(iter(self.outstanding))]
             self.outstanding[probe_id] = (ev, now_ns, tail)
             if tail:

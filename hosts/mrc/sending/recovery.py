@@ -6,12 +6,12 @@ than the reordering window, on any path, and has been acknowledged:
     sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
 Both are send times. If a receiver or a machine stalls, all acknowledgements are late by the same time, and no
-packet counts as lost. Only a later packet that overtook it proves a loss.
+packet counts as lost. Only a later packet that overtook a packet proves a loss.
 
-If a loss retires an EV, the reordering window is 0 for the packets sent on it before. They all count as lost
-as soon as any later packet is acknowledged.
+If a loss retires an EV, the reordering window is 0 for the packets sent on this EV before. These
+packets all count as lost as soon as any later packet is acknowledged.
 
-The rule needs a later packet, but no packet follows the last ones of a burst. Then a probe is sent:
+The rule needs a later packet, but no packet follows the last packets of a burst. Then a probe is sent:
 
 * If a packet is overtaken by less than the window, and all packets so far were sent too early to decide, the
   probe is sent when the window has passed since the packet was sent.
@@ -34,7 +34,7 @@ from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:
-    """The reordering window: a packet is lost if one sent later by more than this time is acknowledged."""
+    """The reordering window: a packet is lost if a packet sent more than this time later is acknowledged."""
 
     __slots__ = (
         "_before_ns",
@@ -55,12 +55,12 @@ class ReorderingWindow:
     _MAX_WIDENING = 16
     _COLD_SAMPLES = 256
     _MEMORY_PACKETS = 512
-    """An observed overtaking counts at least as long as this many packets take on a slow link, because its
-    queues fill and empty slowly."""
+    """On a slow link, an overtaking is recent for at least the time that this many packets take, because the
+    link's queues fill and empty slowly."""
     _PACKET_TIMES = 6
     _SPAN = 6
     """Largest window divided by the smallest, on slow links. 36 packets of 4 KiB fill a queue until it trims
-    (16 frames of 9,000 bytes), so no packet is overtaken by more."""
+    (16 frames of 9,000 bytes), so no packet is overtaken by more packets."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._rtt = rtt
@@ -85,7 +85,7 @@ class ReorderingWindow:
             self._widened_ns = now_ns
         floor_ns = rtt.floor_ns
         level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
-        # Use comparisons: max() of four numbers is slow in compiled code, and this runs for each SACK.
+        # Use comparisons: max() of four numbers is slow in compiled code, and this code runs per SACK.
         window = self._min_ns
         least = int(floor_ns * self._rtt_fraction)
         if least > window:
@@ -172,7 +172,7 @@ class AckTimer:
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """If the option asks for it, start again at the base interval. The used retries remain counted."""
+        """With `retransmission_timer_at_base`, restart at the base interval. Used retries remain counted."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -214,7 +214,7 @@ class Recovery:
         self.order = SendOrder(board, config.mpr)
         """All transmissions, in the order of sending; the requester adds them."""
         self._retired_ns = -1
-        """Time at which an EV was last retired, if packets sent before it are in flight; else -1."""
+        """Time at which an EV was last retired, if packets sent before this time are in flight; else -1."""
         self.newest_acked_ns = -1
         """Latest send time of an acknowledged packet; -1: none."""
         self._lead_ns = 0
@@ -239,7 +239,7 @@ class Recovery:
             self.tail.probes = 0
 
     def on_longer(self, length: int) -> None:
-        """Note that the longest packet so far is sent. If it is much longer, forget the RTTs so far."""
+        """Note that the longest packet so far is sent. If all others were much shorter, forget their RTTs."""
         if length > 2 * self.longest:
             self.rtt.restart()
         self.longest = length
@@ -280,7 +280,7 @@ class Recovery:
         short = self._short
         for packet in acked:
             # After a retransmission, the answer may be for the first transmission. So the answer counts for
-            # the retransmission only if that was sent at least one RTT ago [RFC 8985].
+            # the retransmission only if the retransmission is at least one RTT old [RFC 8985].
             sent_ns = packet.sent_ns
             if packet.length < short:
                 sent_ns -= self._lead_ns
@@ -363,7 +363,7 @@ class Recovery:
     def timed_out(self, now_ns: int) -> list[SentPacket]:
         """Return the packets that are lost when the ACK timer runs out; none if the peer is silent.
 
-        A packet is lost if a frame of the peer arrived long after it was sent. Silence proves nothing.
+        A packet is lost if it was sent long before the peer's last frame arrived. Silence proves nothing.
         """
         known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]

@@ -1,4 +1,4 @@
-"""The sending half of a queue pair: it cuts writes into packets, sprays and retransmits them, and completes
+"""The sending half of a queue pair: it splits writes into packets, sprays and retransmits them, and completes
 the writes in order.
 
 For one packet, the requester takes one EV from the rotation, builds one frame and writes one record on the
@@ -226,7 +226,7 @@ class Requester:
             if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
-                # This packet fills a window, and no other packet may follow for some time. So request an ACK.
+                # This packet fills a window, and no other packet can follow for some time. So request an ACK.
                 flags = _ACK_BIT
             self._send(now_ns, packet, flags, self._tc_data, out)
             room -= 1
@@ -303,8 +303,8 @@ class Requester:
         if advanced:
             self._complete(now_ns)
         elif asked_ns > recovery.progress_ns and board.contradicts(cack):
-            # The probe was sent after the last progress. The answer lacks packets that the peer had
-            # acknowledged, so the acknowledgement was false.
+            # This SACK answers a probe that was sent after the last new acknowledgement. The SACK lacks
+            # packets that the peer had acknowledged, so the earlier acknowledgement was false.
             self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer lacks what was acknowledged", cack + 1)
             return
         congestion = self.congestion
@@ -449,7 +449,7 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            awaited = min(self.in_memory, self.board.una)  # lowest PSN without SACK or transport ACK
+            awaited = min(self.in_memory, self.board.una)  # lowest PSN whose SACK or transport ACK is missing
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         if self.losses.on_ack_timeout(now_ns):
