@@ -14,7 +14,7 @@ from mrclab.linux.life import signals
 
 INTERRUPTED = 130
 URGENT = ("fault", "restore")
-"""Commands that run at the highest priority, because their start could take ten seconds on busy CPUs."""
+"""Commands that run at the highest priority. Otherwise their start could take ten seconds on busy CPUs."""
 MOST_NICE = -20
 
 

@@ -35,7 +35,7 @@ class Command:
 
     ``run`` names a module and its function, which takes the parsed arguments and returns the exit code. The
     module is imported only when the command runs, so that help and errors appear quickly. If ``linux`` is
-    true, the command needs a running fabric, so it is refused on other systems.
+    true, the command needs a running fabric, so it is refused on all systems except Linux.
     """
 
     name: str
@@ -195,7 +195,7 @@ COMMANDS = (
     Command("clean", "Remove whatever a crashed run left behind.", "mrclab.running:clean", add_force, True),
     Command("doctor", "Check what this machine has and what it lacks.", "mrclab.running:doctor", linux=True),
 )
-"""The commands in the order of the help. `run`, `soak`, `fault`, `lab` and `live` also work without Linux."""
+"""The commands in the order of the help. `run`, `soak`, `fault`, `lab`, `live` do not always need Linux."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -274,7 +274,7 @@ def _main(argv: Sequence[str] | None) -> int:
             raise
         return _fail(error, error.exit_code)
     except BrokenPipeError:
-        # The program that reads the output has ended (`| head`). /dev/null avoids another error at the exit.
+        # The program that reads the output has ended (`| head`). Output to /dev/null gives no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:

@@ -62,7 +62,7 @@ def clustermapper(args: argparse.Namespace) -> int:
 
 
 class Page:
-    """The state of Clustermapper on one screen: the bad places now, the counts, and the last events."""
+    """Clustermapper's state on one screen: links and switches that are bad now, probe counts, last events."""
 
     def __init__(self, denylist: str) -> None:
         self._denylist = denylist

@@ -38,7 +38,7 @@ from mrclab.topologies import load_fabric
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 1 << 16
 REQUEST_S = 5.0
-"""A client that takes longer to send its request gets no answer."""
+"""The time limit, s, for the arrival of a whole request. A slower client gets no answer."""
 
 
 def _unavailable(error: grpc.RpcError | fy.P4ClientError) -> bool:

@@ -62,7 +62,7 @@ def run_program(host: str | None, words: list[str], user_name: str | None) -> in
 def checked(
     host: str | None, words: list[str], user_name: str | None, example: str
 ) -> tuple[str, FabricNetwork, pwd.struct_passwd | None]:
-    """Return the host, the fabric and the user. Raise InputError if one of them or the program is unknown."""
+    """Return the host, the fabric and the user. Raise InputError if host, user or program is unknown."""
     if host is None or not words:
         raise InputError(f"exec needs a program: mrclab exec {example}")
     require_root("exec ...")
@@ -108,7 +108,7 @@ def record_program(host: str | None, words: list[str], user: str | None, file: P
 
 
 def _run(argv: list[str]) -> int:
-    """Run a command in the foreground. Forward the signals that this process receives to the command."""
+    """Run a command in the foreground. Forward this process's signals to the command."""
     with subprocess.Popen(argv) as child:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: child.send_signal(number))
@@ -124,7 +124,7 @@ def part(file: Path, host: str) -> Path:
 
 
 def join(file: Path, parts: list[Path]) -> None:
-    """Join the parts of a recording into one file and remove them. Raise InputError if a write fails."""
+    """Join the parts of a recording into one file and remove the parts. Raise InputError if a write fails."""
     try:
         with file.open("wb") as out:
             for each in parts:
@@ -193,7 +193,7 @@ def run_everywhere(words: Sequence[str], user: str | None, file: Path | None = N
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End children with SIGTERM. Those that still run `GRACE_S` seconds later get SIGKILL."""
+    """End children with SIGTERM. Children that still run `GRACE_S` seconds later get SIGKILL."""
     for child in children:
         child.terminate()
     for child in children:

@@ -34,7 +34,7 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
-    """Create the run's directory and yield it. Raise InputError if it is not empty.
+    """Create the run's directory and yield it. Raise InputError if the directory is not empty.
 
     If an error ends the ``with``, new folders that are still empty are removed.
     """
@@ -71,7 +71,7 @@ def room_for(out: Path) -> None:
 
 
 def size_of(directory: Path) -> int:
-    """Return the bytes of all files below a directory."""
+    """Return the total size, in bytes, of all files below a directory."""
     return sum(
         (Path(folder) / name).lstat().st_size for folder, _, names in os.walk(directory) for name in names
     )

@@ -26,7 +26,7 @@ ALL_SIZES = tuple(1 << n for n in range(1, 24))
 DEFAULT_SIZE = {"write_bw": 65536, "write_lat": 2}
 DEFAULT_ITERATIONS = {"write_bw": 5000, "write_lat": 1000}
 DEFAULT_BYTES = 256 << 20
-"""The most bytes to send without -n. A software NIC would need too long for 5,000 messages of 8 MiB."""
+"""The most bytes to send without -n: perftest's 5,000 messages would take too long with 8 MiB each."""
 WARM_UP = 100
 MAX_DURATION_S = 3600
 INTERVAL_S = 1.0
@@ -42,9 +42,9 @@ LAT_HEADER = (
 LINE = "-" * 100
 
 DEAD_PEER_RETRIES = 8
-"""The number of timeouts, each twice as long as the one before, until a write fails. So a dead network is
-reported. Before the first RTT is known, this takes 4 s. Later it takes a thousand times the first timeout,
-which is at least four RTTs."""
+"""The number of timeouts after which a write fails, so that a dead network is reported. Each timeout is twice
+as long as the previous timeout. If no RTT is known yet, the write fails after 4 s, otherwise after a thousand
+times the first timeout. The first timeout is at least four RTTs."""
 
 
 def perf(args: argparse.Namespace) -> int:
@@ -141,7 +141,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         config["mtu_bytes"] = mtu_bytes
     if find_transport(args.transport).kind == "mrc":
         config["exponential_retries"] = DEAD_PEER_RETRIES
-        # Measure the speed of the endpoint's software: without options, congestion control must not slow it.
+        # By default, measure the endpoint's software: congestion control must not limit the rate.
         config["congestion"] = args.congestion or "fixed"
         config["path_policy"] = args.path_policy or "rotation"
     if args.rate_limit is not None:

@@ -1,4 +1,4 @@
-"""Results as data frames: ``mrclab.results.load(DIR)``. Needs pandas (``pip install 'mrclab[labs]'``).
+"""Results as data frames: ``mrclab.results.load(DIR)`` needs pandas (``pip install 'mrclab[labs]'``).
 
     from mrclab.results import load
 
@@ -8,7 +8,7 @@
 ``load_many`` loads several runs. Its frames also have a column ``run``.
 
 All frames have the columns ``transport`` and ``repetition``, so that they can be joined. Times in ``_us`` are
-microseconds since the start of the measurement or, for times of a trial, since its fault.
+microseconds: times of a trial since the trial's fault, other times since the start of the measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PACKET_COLUMNS = (*_KEY, "host", *(PACKET.names or ()), "is_data")
 
 @dataclass(frozen=True)
 class Results:
-    """One run. ``result`` is the content of result.json. Frames come from files of the run."""
+    """One run. ``result`` is the content of result.json. Data frames are read from the run's files."""
 
     directory: Path
     result: Mapping[str, Any]
@@ -89,7 +89,7 @@ class Results:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """The logged events (docs/event-log.md). ``log`` is host or rank, ``t_ns`` is CLOCK_MONOTONIC."""
+        """The logged events (docs/event-log.md). ``log`` is a host or rank, ``t_ns`` is CLOCK_MONOTONIC."""
         return _frame(self._event_rows(), EVENT_COLUMNS)
 
     def _event_rows(self) -> Iterator[dict[str, Any]]:
@@ -176,7 +176,7 @@ def load_many(directories: Sequence[Path | str] | Mapping[str, Path | str]) -> M
 
 
 def load(directory: Path | str) -> Results:
-    """Return the results in a directory. Raise InputError if it has no results, or if they are damaged.
+    """Return the results in a directory. Raise InputError if the results are missing or damaged.
 
     Packets and events are read at their first use, because captures and logs may be large.
     """

@@ -33,7 +33,7 @@ def listed_figures() -> tuple[str, ...]:
 
 
 def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
-    """Return the arguments for one figure. If the figure only runs in the simulator, drop the target."""
+    """Return the arguments for one figure. A figure that only runs in the simulator gets no target."""
     if args.target is None or load_scenario(name).target != SIMULATED:
         return args
     return argparse.Namespace(**{**vars(args), "target": None})
@@ -97,7 +97,7 @@ QUICK = {
         *("faults.4.at=2600 ms", "faults.4.duration=800 ms"),
     )
 }
-"""The settings of ``--quick``: `training` gets 30 steps of MRC and RoCEv2, with all its faults."""
+"""The settings of ``--quick``: `training` runs 30 steps, only MRC and RoCEv2, with all its faults."""
 _ASKED = ("scenario", "topology", "trials", "seed", "out", "program", "set", "dry_run", "no_pcap", "quick")
 
 

@@ -1,6 +1,6 @@
 """Run several repetitions of a scenario at the same time, in virtual time, each in a separate process.
 
-A repetition depends only on its scenario, transport and number, so one process would give the same results.
+A repetition depends only on its scenario, transport and number, so the results are as with one process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mrclab.linux.errors import MachineError
 from mrclab.workers import Workers, copies, end_workers, run_or_end
 
 AFTERWARDS = "mrclab.experiments.report.write"
-"""The module that writes the report. Its import takes seconds, so this process does it while workers run."""
+"""The module that writes the report. This process imports it early, while the workers run."""
 
 MOST_PARTS = 4
 """The largest number of processes that draw pictures, because a run has few pictures."""
@@ -51,7 +51,7 @@ def run_in_processes(
 ) -> None:
     """Run all repetitions of a scenario like the engine's `run_scenario`, ``workers.count`` at a time.
 
-    The workers end when the run ends. Trials are counted when their repetition is done. Raise InputError if a
+    The workers end when the run ends. ``step`` gets the trials of finished repetitions. Raise InputError if a
     transport or the workload cannot be simulated, and MachineError if a process dies.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
@@ -127,7 +127,7 @@ def longest(waiting: Sequence[Part], took_s: Mapping[int, float]) -> Part:
 
 
 def draw_in_processes(jobs: int, directory: Path, result: Mapping[str, Any]) -> None:
-    """Draw a result's pictures like `draw_all`, in several processes. Raise MachineError if one dies."""
+    """Draw a result's pictures as `draw_all` does, in ``jobs`` processes. Raise MachineError if one dies."""
     from mrclab.experiments.report.pictures import draw_all  # imported here because the import is slow
 
     parts = min(jobs, MOST_PARTS)

@@ -29,7 +29,7 @@ from mrclab.workers import copies
 def run_scenario(args: argparse.Namespace) -> int:
     """Run the scenario that the arguments name, or print its plan if ``--dry-run``."""
     scenario = scenario_of(args, args.scenario)
-    # Imported only here, because it loads numpy, which is slow: errors in the input must appear quickly.
+    # Imported only here, because NumPy loads slowly: errors in the input must appear quickly.
     from mrclab.experiments.spec.plan import plan_text
 
     plan = plan_text(scenario)
@@ -75,7 +75,7 @@ def exit_code(result: Mapping[str, Any]) -> int:
 
 
 def at_speed_of(scenario: Scenario, parameters: Mapping[str, Any]) -> Scenario:
-    """Return the scenario with the same slow-motion factor as a run with these parameters."""
+    """Return the scenario with the slow-motion factor that these parameters of an earlier run have."""
     return slowed(scenario, parameters.get("slower", 1.0) / scenario.slower)
 
 
@@ -90,7 +90,7 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return the settings in JSON types, except target and topology, which have several spellings."""
+    """Return a run's settings in JSON types, to compare. Leave out names with several spellings."""
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 
@@ -203,7 +203,7 @@ def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
 
 
 def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
-    """Return the function that runs a scenario. If there are several jobs, start their processes now."""
+    """Return the function that runs a scenario. For several jobs, start the worker processes now."""
     if jobs > 1:
         from mrclab.run_jobs import run_in_processes
 
@@ -219,7 +219,7 @@ def _engine(scenario: Scenario, jobs: int) -> Callable[..., None]:
 
 def _show(out: Path, jobs: int = 1) -> None:
     """Write the files that show a result. If ``jobs`` is above 1, ``jobs`` processes draw the pictures."""
-    # Not imported at the top, because it takes seconds. With several jobs, it is imported while workers run.
+    # This import takes seconds, so it is not at the top. With several jobs, `run_jobs` has already done it.
     from mrclab.experiments.report.write import write_all
 
     if jobs > 1:

@@ -116,7 +116,7 @@ def down(args: argparse.Namespace) -> int:
 
 
 def take_down(*, force: bool = False) -> int:
-    """Take the testbed down. Raise InputError if none runs, or if it has another owner and not ``force``."""
+    """Take the testbed down. Raise InputError if none runs or, without ``force``, it has another owner."""
     names = Names.from_environment()
     found = require_ours(names, force=force)
     take(names, found)

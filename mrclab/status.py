@@ -157,7 +157,7 @@ def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | No
 def _growth(
     answer: dict[str, Any], before: dict[str, Any] | None
 ) -> Iterator[tuple[str, str, list[int], float | None]]:
-    """Yield for every port: its switch, its number, the increase of its counters, its longest wait in us."""
+    """Yield for every port: switch, port number, increase of the counters, longest wait of a frame in us."""
     for name, switch in answer["switches"].items():
         counters = switch["counters"]
         old = before["switches"][name]["counters"] if before is not None else None
@@ -192,7 +192,7 @@ def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
 
 
 def _sids(switches: dict[str, Any]) -> Table:
-    """Return how often each switch used each SID: the switch's SID, or the SID of the next node."""
+    """Return how often each switch used each SID, which is the switch's SID or the SID of the next node."""
     table = Table(box=None, header_style="bold")
     for head in ("switch", "SID", "frames", "bytes"):
         table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")

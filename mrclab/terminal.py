@@ -12,8 +12,8 @@ from rich.console import Console
 def terminal(file: IO[str] | None = None, *, width: int | None = None, soft_wrap: bool = False) -> Console:
     """Return a console on standard output, or on a file, that prints text unchanged.
 
-    By default rich treats square brackets as markup and ``:cat:`` as an emoji. But names and descriptions of
-    users may contain both, so this console prints them unchanged. Use `rich.text.Text` for styles.
+    By default rich treats square brackets as markup and ``:cat:`` as an emoji. But users may write both, for
+    instance in the description of a scenario. For coloured or bold text, pass `rich.text.Text`.
     """
     return Console(file=file, width=width, soft_wrap=soft_wrap, markup=False, emoji=False)
 

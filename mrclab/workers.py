@@ -32,13 +32,14 @@ def copies(count: int) -> Workers:
     """Start workers as copies (forks) of this process. No other thread of this process may hold a lock.
 
     A copy has already imported the modules. Only Linux copies a process safely: on macOS, system libraries
-    fail in a copy. So on other systems each worker is a new process and imports the modules again.
+    fail in a copy. So on macOS and Windows each worker is a new process and imports the modules again.
     """
     copied = is_linux()
     context = multiprocessing.get_context("fork" if copied else "spawn")
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker, initargs=(os.getpid(),))
     if copied:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # no signals at the start
+        # Block signals during the start, so that no worker gets a signal before it is prepared.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
         try:
             pool.submit(_nothing)  # the first task starts all workers
         finally:
@@ -54,8 +55,8 @@ def begin_worker(parent_pid: int) -> None:
     """Prepare a worker: it ignores Ctrl-C, and ends when its parent process ends or is killed.
 
     SIGTERM ends a worker immediately, except in a task (`run_or_end`). An exception would not be safe here:
-    if it was raised while the worker sends a result, the pool would catch the exception and send again. Then
-    the worker could wait forever for the lock for sending, if another worker was killed with this lock.
+    if it was raised while the worker sends a result, the pool would catch the exception and send again. If
+    another worker was killed while it held the lock for sending, this worker would then wait forever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -70,7 +71,7 @@ def _end(number: int, frame: object) -> None:
     """End a task by an exception, so that the task first ends its run and removes its files.
 
     In a finalizer and some callbacks Python ignores exceptions, and the task would continue. So an alarm ends
-    the process after ``END_S``.
+    the process after ``END_S`` seconds.
     """
     signal.signal(number, signal.SIG_IGN)
     if is_linux():
@@ -82,7 +83,7 @@ def _end(number: int, frame: object) -> None:
 def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kwargs) -> Found:
     """Run a worker's task. SIGTERM raises an exception in the task, and then ends the process.
 
-    The process ends here. Otherwise the pool would return this exception as the result of the task.
+    After SIGTERM this function does not return. Otherwise the pool would take the exception as a result.
     """
     try:
         signal.signal(signal.SIGTERM, _end)

@@ -53,7 +53,7 @@ def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Proc
 
 
 def clean(names: Names) -> Removed:
-    """Remove all of a testbed: its processes, its namespaces with their contents, its record.
+    """Remove all parts of a testbed: its processes, its namespaces with their contents, its record.
 
     This works after any crash and can be repeated. Everything without the testbed's mark is left unchanged.
     """

@@ -59,7 +59,7 @@ def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = I
 class ClustermapperProcess:
     """Clustermapper in a separate process, for an experiment. Leaving the ``with`` ends the process.
 
-    ``events()`` returns its events so far.
+    ``events()`` returns Clustermapper's events so far.
     """
 
     def __init__(self, network: FabricNetwork, path: Path, interval_ns: int = INTERVAL_NS) -> None:

@@ -93,8 +93,8 @@ class Carrier(_Interface):
     """Carrier loss: one end of a cable is taken down, so that the other end loses its carrier.
 
     The end farther from the hosts is taken down: a NIC then loses its carrier, as with a pulled cable. If the
-    target's switches need all their interfaces up, the NIC's end is taken down. Links between switches then
-    raise InputError.
+    target's switches need all their interfaces up, the NIC's end is taken down. With such a target, a link
+    between switches raises InputError.
     """
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
@@ -165,7 +165,7 @@ class Delay(_Interface):
         return Moment(*links.set_delay(cable, self._names.fabric, None), "testbed")
 
     def close(self) -> None:
-        """Stop the process, if there is one. The delay then ends, too."""
+        """Stop the delaying process, if there is one. The delay then ends, too."""
         if self._wire is not None:
             self._ended = self._wire.close()
             self._wire = None
@@ -193,7 +193,7 @@ class Power(SimpleMechanism):
         return Moment(before, after, "switch" if self._target.capabilities.stamps_kill else "testbed")
 
     def undo(self, fault: Fault) -> Moment:
-        """Boot the switches, wait until they have their entries, and write their other faults again."""
+        """Boot the switches, wait until they are programmed, and write their other faults again."""
         before = time.monotonic_ns()
         names = switches_at(self._fabric, fault.where)
         self._revive(*names)

@@ -77,7 +77,7 @@ def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) 
 def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
     """Turn IPv6 on for these interfaces only, in the namespace of the calling thread.
 
-    If ``link_local`` is true, the interfaces get a link-local address from their MAC. Routers use it for BGP.
+    If ``link_local`` is true, the interfaces get a link-local address from the MAC: BGP needs this address.
     """
     for ifname in ifnames:
         for key, value in (_SILENT | ({"addr_gen_mode": 0} if link_local else {})).items():
@@ -89,7 +89,7 @@ _SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address, so that peers op
 
 
 def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Make every host announce its ports' addresses for MPTCP. Call `address_hosts` before.
+    """Make every host announce its ports' addresses for MPTCP. Call `address_hosts` first.
 
     ``places`` has the namespace of each host. Raise OSError if the kernel refuses a request.
     """

@@ -29,9 +29,9 @@ FRAME_HEADER_BYTES = 14
 
 
 class Lab:
-    """Network, switches, controller and faults of one fabric. Leaving its ``with`` takes everything down.
+    """Network, switches, controller and faults of one fabric. Leaving the ``with`` takes everything down.
 
-    `Lab.up` creates it. While it is up, the calling thread is in the switches' namespace, because P4Runtime
+    `Lab.up` creates a Lab. Until ``down``, the calling thread is in the switches' namespace: P4Runtime
     listens on the loopback there. gRPC's threads stay in the namespace in which they were started.
     """
 
@@ -68,7 +68,7 @@ class Lab:
         command: str = "",
         pipeline: Pipeline | None = None,
     ) -> Lab:
-        """Start everything, and wait until every switch has its entries and they were read back.
+        """Start everything, and wait until the entries of every switch were written and read back.
 
         ``say`` is called with a line for each step. ``command`` is recorded as the owner of the testbed.
         ``pipeline`` replaces the shipped switch program. Raise the errors of FabricNetwork.up and
@@ -125,7 +125,7 @@ class Lab:
         return self.target.ended() or self.network.ended()
 
     def revive(self, *switches: str) -> None:
-        """Start ended switches again, and wait until they have their entries.
+        """Start ended switches again, and wait until they have their table entries.
 
         Faults that were written to these switches are lost. Raise SwitchError if a switch does not start, and
         ProgrammingError if it does not accept its entries.
@@ -140,13 +140,13 @@ class Lab:
             self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
-        """Take everything down. A second call has no effect. Signals are delayed until this is done."""
+        """Take everything down. A second call has no effect. Signals wait until this call ends."""
         with signals.deferred():
             self._held.close()
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
-    """Return the queue of each switch port: its rate in full frames, and its length in frames."""
+    """Return the queue of each switch port: its rate in full frames a second, and its length in frames."""
     queues: dict[str, dict[int, Queue]] = {s.name: {} for s in fabric.switches}
     for link in fabric.links:
         frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)

@@ -36,11 +36,11 @@ LEAF_HEADROOM = 16  # a leaf may borrow 16 times the link's rate, so that only t
 
 
 def port_shape(profile: LinkProfile) -> Shape:
-    """Return ``shape_of`` for a switch port, with more room in the queue.
+    """Return the shape of a switch port: like ``shape_of``, but with more room in the queue.
 
     The switch program limits the queue. The kernel's queue has room for four times this limit (UEC's tail
     drop, 2 bandwidth-delay products), because frames that the kernel sends late also wait there. The kernel
-    must not drop them, because the switch program would not notice.
+    must not drop frames, because the switch program would not notice.
     """
     shape = shape_of(profile)
     allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)
@@ -86,7 +86,7 @@ def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cabl
 def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
     """Make every link of a fabric in its namespaces, which must exist, and bring both ends up.
 
-    With ``routers``, switch ports get a plain token bucket like hosts, because no switch program limits
+    With ``routers``, switch ports get a plain token bucket like host ports, because no switch program limits
     their queues. After the return, frames pass in both directions. Delays are made here if the kernel has
     netem; otherwise `mrclab.testbed.delays.long_wire` makes them. Raise MachineError if the kernel lacks
     something that a link needs, OSError if it refuses a request.
@@ -190,8 +190,8 @@ def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> Non
     """Give switch ports (interface index, link) their rate and classes with strict priority.
 
     The order is control, trimmed, data. The root class limits the rate. The other classes have almost no
-    guaranteed rate and borrow from the root in this order. A class would ignore the order for a guaranteed
-    rate. The switch program limits the queues. The kernel's queues have more room, so they drop no frame.
+    guaranteed rate and borrow from the root in this order. With a guaranteed rate, a class would ignore the
+    order. The switch program limits the queues. The kernel's queues have more room, so they drop no frame.
     Raise MachineError if the kernel lacks a qdisc, OSError if it refuses a request.
     """
     buckets: list[Request] = []

@@ -253,7 +253,7 @@ On this fabric:
 
 
 class FabricCLI(CLI):  # type: ignore[misc]
-    """Mininet's command line with more commands. A hyphen belongs to a word, as in names of switches."""
+    """Mininet's command line with more commands. A hyphen is part of a word, as in names of switches."""
 
     prompt = "mrclab> "
     identchars = CLI.identchars + "-"
@@ -313,7 +313,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         error("these switches have no OpenFlow: use 'status', or 'mrclab shell SWITCH' in another terminal\n")
 
     def do_switch(self, _line: str) -> None:
-        """Refuse: a switch of a fabric ends by a fault."""
+        """Refuse: faults stop switches here."""
         error("use 'fault switch-death SWITCH' and 'restore SWITCH'\n")
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
@@ -333,14 +333,14 @@ class FabricCLI(CLI):  # type: ignore[misc]
         super().do_source(line)
 
     def do_pingall(self, line: str) -> None:
-        """Ping between all hosts; if their kernels speak no IP, send path probes between all pairs."""
+        """Ping between all hosts; if hosts have no IP address, send path probes between all pairs."""
         if self._speaks_ip():
             super().do_pingall(line)
         else:
             self._probe_all()
 
     def do_pingallfull(self, line: str) -> None:
-        """Do as pingall, with all times."""
+        """Do the same as pingall, and show all times."""
         if self._speaks_ip():
             super().do_pingallfull(line)
         else:
@@ -352,7 +352,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
             super().do_pingpair(line)
 
     def do_pingpairfull(self, line: str) -> None:
-        """Ping between the first two hosts, with all times."""
+        """Ping between the first two hosts, and show all times."""
         if not self._silent():
             super().do_pingpairfull(line)
 

@@ -66,7 +66,7 @@ class Names:
     def new_run_id(self) -> str:
         """Return an id for a new run.
 
-        It begins with the prefix, by which clean-up recognizes the processes of this testbed.
+        The id begins with the prefix, by which clean-up recognizes the processes of this testbed.
         """
         return f"{self.prefix}.{os.urandom(6).hex()}"
 
@@ -87,6 +87,6 @@ def by_sudo(words: str) -> str:
 
 
 def require_root(words: str) -> None:
-    """Raise MachineError if this process is not root's. ``words`` is the command that needs root."""
+    """Raise MachineError if this process does not run as root. ``words`` is the command that needs root."""
     if not is_root():
         raise MachineError(f"not root: run {by_sudo(words)}")

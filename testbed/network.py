@@ -37,8 +37,8 @@ MAX_RATE_BPS = 10**11
 class FabricNetwork:
     """A running fabric: each host has its own namespace, all switches share one, cables connect them.
 
-    `up` makes a new one, and `attached` returns one that runs already. As a context manager it goes down at
-    the end of the ``with``, also after an exception, Ctrl-C, SIGTERM or SIGHUP::
+    `up` makes a new fabric, and `attached` returns a fabric that already runs. At the end of a ``with``, the
+    fabric is taken down, also after an exception, Ctrl-C, SIGTERM or SIGHUP::
 
         with FabricNetwork.up(load_fabric("tiny")) as network:
             network.spawn("h0", ["tcpdump", "-i", "h0-eth0"])
@@ -260,7 +260,7 @@ class FabricNetwork:
 def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> FabricMininet:
     """Return the running testbed as a Mininet object. Its ``stop`` ends the shells; the testbed stays up.
 
-    Raise InputError if no testbed is up, or if its fabric is not the given one.
+    Raise InputError if no testbed is up, or if the testbed's fabric is not ``fabric``.
     """
     network = FabricNetwork.attached(names)
     if fabric is not None and fabric != network.fabric:

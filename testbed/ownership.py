@@ -1,8 +1,8 @@
 """The owner of a testbed: who may take it down, who has claimed its names, and its watchdog process.
 
-An experiment claims a testbed's names for its whole time, also between two of its fabrics. The claim is a
-listening socket in Linux's abstract namespace. It is no file, and it ends with its process, even after a
-crash.
+An experiment claims a testbed's names until the experiment ends, even while none of its fabrics is up. The
+claim is a listening socket in Linux's abstract namespace. The socket is no file, and disappears when its
+process ends, even after a crash.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def require_ours(names: Names, *, force: bool) -> State:
 
 
 def take(names: Names, found: State) -> None:
-    """Record that this process is taking a testbed from its owner, so that the owner can report it."""
+    """Record that this process takes a testbed from its owner, so that the owner can report this."""
     by = f"taken down by '{command()}' of {user()} (process {os.getpid()}) at {state.now()}"
     with state.locked(names):
         now = state.read(names)

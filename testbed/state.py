@@ -28,11 +28,11 @@ DIRECTORY_MODE = 0o711  # non-root programs may open files in the directory, but
 class State:
     """The record of a testbed that is up, or that was up when its owner died.
 
-    ``owner`` is the process that takes the testbed down when the process ends; its command is in ``what``.
-    After ``detach`` it is None. ``fabric_text`` describes the fabric. ``target`` is the switches' target,
-    empty for routers. ``user`` is the user who started the testbed. If ``stays`` is true, other commands may
-    use the testbed; otherwise it belongs to an experiment. ``taken`` names the process that is taking the
-    testbed down.
+    ``owner`` is the process that takes the testbed down when the process ends. ``owner.what`` is its command.
+    After ``detach``, there is no owner (None). ``fabric_text`` describes the fabric. ``target`` is the target
+    of the switches, empty for routers. ``user`` is the user who started the testbed. If ``stays`` is true,
+    other commands may use the testbed; otherwise it belongs to an experiment. ``taken`` names the process
+    that is taking the testbed down.
     """
 
     run_id: str
@@ -150,7 +150,7 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Hold the lock for starting, stopping and cleaning testbeds with these names. First wait for it."""
+    """Wait for the lock for starting, stopping and cleaning testbeds with these names, and hold it."""
     import fcntl  # exists on Unix only
 
     path = names.state_dir / "lock"

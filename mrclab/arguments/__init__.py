@@ -1,1 +1,1 @@
-"""The options of every command. These modules import little, so help and error messages appear quickly."""
+"""The options of every command. The modules here import few other modules, so help appears quickly."""

@@ -156,7 +156,7 @@ def exercise_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def perf_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``mrclab perf``. Most have the names that the program perftest gives them."""
+    """Add the options of ``mrclab perf``. Most options have the same names as in perftest."""
     parser.add_argument(
         "test", choices=("write_bw", "write_lat"), help="Measure the bandwidth of writes, or their latency."
     )

@@ -113,11 +113,11 @@ class RecentCapture(Tap):
 
 
 BEFORE_NS = 150_000_000
-"""The time before a fault that is also evaluated."""
+"""The length, ns, of the time before a fault that is also evaluated."""
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
-"""The times after a fault at which its captures are evaluated."""
+"""The times, s, after a fault at which the captures are evaluated."""
 LOOK_UNDONE_S = (0.35, 0.8, 1.2, 1.6, 2.2, 3.0, 5.0)
-"""The times after the end of a fault at which its captures are evaluated: viewers wait for the recovery."""
+"""The times, s, after a fault's end at which the captures are evaluated: viewers wait for the recovery."""
 OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
 STAYS = "it has one path, and stays on it: the last packet into the break is its last retry"
@@ -136,7 +136,7 @@ class Card:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The measured times of each transport in microseconds, with the reason if a time is missing."""
     flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
-    """The flows of each transport when the fault began. Connections that replace them have other QPNs."""
+    """The flows of each transport when the fault began. Connections that are made later have other QPNs."""
     gave_up: set[str] = field(default_factory=set)
     """The transports that have given up a connection since the fault."""
     due_s: list[float] = field(default_factory=list)
@@ -175,7 +175,7 @@ class Card:
 
     @property
     def unsettled(self) -> bool:
-        """Return True if captures from the fault on may still be needed."""
+        """Return True if the captures since the fault may still be needed."""
         waiting = {name for name in self.open_transports if self.results.get(name, {}).get("felt")}
         return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
 
@@ -226,7 +226,7 @@ def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Watched:
-    """The flows of a transport, and the retirements of EVs (times and EVs) by each sending host."""
+    """The flows of a transport, and which EVs each sending host has retired, with the times."""
 
     name: str
     flows: Sequence[Flow]
@@ -302,7 +302,8 @@ def work_out(
 ) -> Look:
     """Compute the times of a fault from the captures until ``until_ns`` (monotonic).
 
-    Read the retirements in ``watched`` after ``until_ns``. Otherwise the fault's detection may be missing.
+    The caller must read the retirements in ``watched`` later than at ``until_ns``. Otherwise the result may
+    lack the fault's detection.
     """
     results, packets = {}, {}
     for one in watched:

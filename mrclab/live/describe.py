@@ -81,7 +81,7 @@ def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
 
 
 def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
-    """Return the pairs of hosts whose paths the page gets at the start: all pairs in a small fabric."""
+    """Return the pairs of hosts whose paths the page gets at the start. If the fabric is small: all pairs."""
     if len(fabric.hosts) <= 8:
         return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
     first, last = fabric.far_ends()

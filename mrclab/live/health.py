@@ -1,4 +1,4 @@
-"""The health of a running fabric: ended switches, Clustermapper's verdicts, late retransmissions."""
+"""Health of a running fabric: ended switches, Clustermapper's verdicts, retransmissions without a fault."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 INTERVAL_NS = 5_000_000
-"""The time between two rounds of probes. At 1 ms the prober would need half a CPU on ``lab``."""
+"""The time, ns, between two rounds of probes. With 1 ms, probing the topology ``lab`` takes half a CPU."""
 HEALTHY = frozenset({"delay", "rate"})
-"""The kinds of faults that lose no packets, so that probes do not find them."""
+"""The kinds of faults that lose no packets, so probes do not find these faults."""
 
 
 class LiveClustermapper:
@@ -140,7 +140,7 @@ class SwitchCheck:
     def check(self, faults: Collection[str]) -> None:
         """Read the counters of the next switch. Do nothing during faults, because a fault may stop a switch.
 
-        If the switch does not answer, check all. Raise SwitchError with the names of the ended switches.
+        If the switch does not answer, check all switches. Raise SwitchError with the names of ended switches.
         """
         if faults or self._ask("counters", switch=next(self._names))["counters"] is not None:
             return
@@ -152,7 +152,7 @@ class SwitchCheck:
 
 
 GRACE_NS: Final = 8_000_000_000
-"""The time after a repair in which the fault may still cause retransmissions: RoCEv2 waits seconds."""
+"""The time, ns, after a repair in which the fault may still cause retransmissions, as with RoCEv2."""
 
 
 class LatePackets:

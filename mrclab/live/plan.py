@@ -67,7 +67,7 @@ class TrafficPlan(_Strict):
 
 
 def usual_plan(target: str) -> TrafficPlan:
-    """Return the traffic with which a new page starts, for a target.
+    """Return the traffic with which a new page starts on this target.
 
     BMv2 needs some 40 times as long as the ebpf target to forward a packet. So on BMv2 the page sends fewer,
     longer packets.
@@ -96,7 +96,7 @@ class FaultRequest(_Strict):
 
 
 def traffic_plan(data: object) -> TrafficPlan:
-    """Return the plan in a request. If it is not valid, raise InputError with a message of one line."""
+    """Return the plan in a request. If the plan is not valid, raise InputError with a message of one line."""
     try:
         return TrafficPlan.model_validate(data)
     except ValidationError as error:
@@ -104,7 +104,7 @@ def traffic_plan(data: object) -> TrafficPlan:
 
 
 def fault_request(data: object) -> Fault:
-    """Return the fault in a request. If it is not valid, raise InputError with a message of one line."""
+    """Return the fault in a request. If the fault is not valid, raise InputError with one line of text."""
     try:
         fault = FaultRequest.model_validate(data).fault()
     except ValidationError as error:

@@ -56,7 +56,7 @@ SHOWN_FRAMES = 300
 KEPT_BYTES = 48 << 20
 """The limit for all stored page updates, compressed. A large fabric reaches it before `KEPT_FRAMES`."""
 KEPT_PAIRS = 64
-"""The most pairs of hosts whose paths are recorded because a viewer looked at them."""
+"""The largest number of pairs of hosts whose paths are recorded after a viewer has looked at them."""
 SCRIPTS = (
     *("format.js", "words.js", "fabric.js", "motion.js", "charts.js", "panels.js", "stage.js", "tour.js"),
     *("timeline.js", "source.js", "app.js"),
@@ -75,7 +75,7 @@ class Recording:
         self._lock = threading.Lock()
 
     def add(self, frame: dict[str, Any]) -> None:
-        """Store a complete page update with its time ``t_ms``. If there are too many, drop the oldest."""
+        """Store a complete page update with its time ``t_ms``. If too many are stored, drop the oldest."""
         packed = pack(frame)
         with self._lock:
             self._frames.append((frame["t_ms"], packed))
@@ -94,7 +94,7 @@ class Recording:
             del evs[self._asked.popleft()]
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Return the page updates of the last ``seconds`` seconds, or all page updates if it is None."""
+        """Return the page updates of the last ``seconds`` seconds. None: return all page updates."""
         with self._lock:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0

@@ -1,7 +1,7 @@
 """The senders of the live page: agents, rank processes, and the kernel's TCP/IP stack.
 
 The traffic of a transport is either streams between agents (`AgentTraffic`) or a job of rank processes
-(`RankTraffic`). Rank processes run all-reduces and TCP, because agents do not support them.
+(`RankTraffic`). Agents support neither all-reduces nor TCP, so rank processes run these two.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class News:
     """The observations of a transport at one time."""
 
     placed: Sequence[tuple[int, int]]
-    """For each flow: the time of the request (monotonic, ns), and the payload bytes delivered so far."""
+    """For each flow: the time of this reading (monotonic, ns), and the payload bytes delivered until then."""
     sent: int
     resent: int
     """The number of packets that all flows have sent again so far."""
@@ -53,7 +53,7 @@ class News:
     paths: list[list[int]]
     """A row for each path of the shown flow, in the form of `mrclab.hosts.observation.path_rows`."""
     events: Sequence[tuple[str, dict[str, Any]]]
-    """Pairs of a host and an event of its paths, since the last call of `news`."""
+    """The events of paths since the last call of `news`, each with the host that reports it."""
     steps: Sequence[tuple[int, int, str]] = ()
     """The steps of an all-reduce since the last call: number, duration in us, host that ended last."""
 
@@ -79,7 +79,7 @@ class Traffic(Protocol):
 
 
 class ProcessTraffic(ABC):
-    """The processes of one transport, in the hosts' namespaces. If one cannot start, all are ended."""
+    """A transport's processes in the hosts' namespaces. If one process cannot start, all are ended."""
 
     def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
         """Start and connect the processes. ``attempt`` counts the starts. Each start has other QPNs.
@@ -105,7 +105,7 @@ class ProcessTraffic(ABC):
 
 
 LIGHT_BPS = 150_000_000
-"""A total payload rate of all transports. For this rate, agents need less than half of two CPUs."""
+"""The total payload rate, bit/s, of all transports at which agents need less than half of two CPUs."""
 
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
@@ -200,7 +200,7 @@ FOREVER_NS = 10**18
 COMPUTE_NS = 20_000_000
 """The time at the start of a step of the all-reduce, in which a GPU would compute and no data is sent."""
 DEPTH = 8
-"""The number of messages of a TCP flow in flight."""
+"""The number of messages that a TCP flow has in flight."""
 
 
 class RankTraffic(ProcessTraffic):
@@ -302,7 +302,7 @@ class RankTraffic(ProcessTraffic):
         )
 
     def _answer(self, process: RemoteAgent) -> dict[str, Any]:
-        """Return a rank's answer to ``news``. If the answer to ``run`` comes first, its job has ended."""
+        """Return a rank's answer to ``news``. If it answers ``run`` first, note that the job has ended."""
         answer = process.receive()
         if "ranks" not in answer:
             self._ended = True
@@ -311,7 +311,7 @@ class RankTraffic(ProcessTraffic):
 
 
 class Steps:
-    """The steps of a job, from the steps of its ranks. A step ends when its last rank ends."""
+    """The steps of a job, computed from its ranks' steps. A step ends when the last rank has ended it."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = list(hosts)
@@ -336,10 +336,11 @@ class Steps:
 
 
 class KernelStack:
-    """The kernel's IP on the fabric: addresses on the hosts' ports, routes in the switches. Off at first.
+    """The kernel's IP on the fabric: addresses on the hosts' ports, routes in the switches.
 
-    If it is on, the kernel also sees packets of other transports, and answers them with ICMPv6 errors: at
-    most one a second to each host (net.ipv6.icmp.ratelimit). The transports do not read these errors.
+    It is off until ``up``. Then the kernel also sees packets of other transports, and answers these packets
+    with ICMPv6 errors: at most one a second to each host (net.ipv6.icmp.ratelimit). The transports ignore
+    these errors.
     """
 
     def __init__(self, network: FabricNetwork) -> None:
@@ -347,7 +348,7 @@ class KernelStack:
         self._on = False
 
     def up(self) -> None:
-        """Turn the kernel's IP on. Raise OSError if the kernel refuses, or an error of `call`."""
+        """Turn the kernel's IP on. Raise OSError if the kernel refuses, and the errors of `call`."""
         if self._on:
             return
         call(self._network.names, "ecmp")  # these routes stay, because no other transport uses them

@@ -1,8 +1,8 @@
-"""Common parts of both live servers: access rights, the files of the page, server-sent events.
+"""Common parts of the servers of live page and training page: access rights, files, server-sent events.
 
-The page listens on loopback, which every local program and every web page in a local browser can reach. So
+A server listens on loopback, which every local program and every web page in a local browser can reach. So
 each request needs a token, which the printed address contains, and a ``Host`` header that names this server
-(against DNS rebinding). A request that changes something needs the owner's token. It is refused if its
+(against DNS rebinding). A request that changes something needs the owner's token, and is refused if its
 ``Origin`` header names another server's page.
 """
 
@@ -98,7 +98,7 @@ HEADERS = {
 
 
 UNREAD_S = 30.0
-"""The longest time that a client may leave its stream unread. After this time its request ends."""
+"""The longest time, s, that a client may leave its stream unread. Then the client's request ends."""
 
 
 class _UnreadError(Exception):

@@ -38,7 +38,7 @@ from mrclab.testbed.ownership import holders
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1
 LINKS_EVERY = 3
-"""Link loads are read for every third page update: on a large fabric, this takes milliseconds."""
+"""Link loads are read only for every third page update: on a large fabric, a read takes milliseconds."""
 BESIDE_EVERY = 10
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
@@ -152,7 +152,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """Replace the traffic by the traffic of ``plan``. Raise InputError if it does not fit the fabric."""
+        """Replace the traffic by that of ``plan``. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -285,7 +285,7 @@ class Session:
             self._traffic.popitem()[1].close()
 
     def _restart_or_wait(self, name: str) -> None:
-        """Connect a transport again after it gave up a connection. During faults, wait for their end."""
+        """Connect a transport again after it gave up a connection. During faults, only note this."""
         if not self._active:
             self._restart(name)
         elif name not in self._broken:
@@ -434,7 +434,7 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows that a card's fault met, for each transport that has not recovered yet."""
+        """Return the flows at the start of a card's fault, of each transport that has not recovered yet."""
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):
             retired = {}

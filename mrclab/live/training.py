@@ -28,7 +28,7 @@ Marks = tuple[int, ...]
 
 
 class Follower:
-    """Read new data in the directory of a run. Raise InputError if the run is no training."""
+    """A reader of new data in a training run's directory. Raise InputError if the run is no training."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

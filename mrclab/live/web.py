@@ -24,7 +24,7 @@ from mrclab.live.serving import Access
 LOOPBACK = "127.0.0.1"
 END_S = 30.0
 LAST_WORDS_S = 0.5
-"""The time, s, in which pages are served after the end of a session, so that they can show the reason."""
+"""The time, s, that the server runs after a session's end, so that open pages can show the reason."""
 
 
 class Runs(Protocol):
@@ -44,7 +44,7 @@ def require_port(port: int) -> None:
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page. Leave out signals ignored at the start (``nohup``)."""
+    """Return the signals that end the page. After ``nohup``, for instance, SIGHUP is ignored instead."""
     return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
@@ -105,7 +105,7 @@ def _of_use(record: logging.LogRecord) -> bool:
 
 
 def end_with_signals(server: uvicorn.Server) -> None:
-    """End the server on a signal. Call this function in the server's loop."""
+    """Make signals end the server. Call this function in the server's loop."""
     loop = asyncio.get_running_loop()
     for number in heeded():
         end = partial(setattr, server, "should_exit", True)

@@ -32,7 +32,7 @@ from mrclab.version import version
 
 FRAME_S: Final = 1 / 15
 SHARE: Final = 0.8
-"""The share of real time that the simulation may use. If it needs more, virtual time is slower."""
+"""The share of real time that the simulation may use. If it needs a larger share, virtual time is slower."""
 USUAL_TOPOLOGY: Final = "lab"
 
 

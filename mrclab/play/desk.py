@@ -1,7 +1,7 @@
 """Labs on the web page: functions for its worker (a browser thread), with JSON as input and output.
 
-The folders and checks are the same as on the command line. The student's code runs in the worker. Its values
-are converted to JSON and back, so that checks see the same values as from a sandbox.
+The folders and checks are the same as on the command line. The student's code runs in the worker. The values
+that this code returns are converted to JSON and back, so that checks see the same values as from a sandbox.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CodeInside(RemoteCode):
     """A student's code, run in the worker. An endless loop stops only the worker, not the page."""
 
     def __init__(self, folder: Path, report: Callable[[str], None] = lambda missing: None) -> None:
-        """Use the files of a folder, from which Python must be able to import modules."""
+        """Use the files of a folder. Python must be able to import modules from this folder."""
         super().__init__(folder, report)
         self._loaded: Loaded | None = None
         self._own = folder
@@ -69,7 +69,7 @@ CAPTURE = ".pcap"
 
 
 def skeletons() -> list[dict[str, Any]]:
-    """Return the labs with their skeleton files, for the page to show before Python has started."""
+    """Return the labs with their skeleton files. The page shows these files before Python has started."""
     found = []
     for number in LABS:
         lab = find(str(number))
@@ -120,7 +120,7 @@ class Desk:
         return json.dumps([asdict(outcome) for outcome in outcomes])
 
     def run(self, number: int, files: str, name: str) -> str:
-        """Run a file like ``python FILE``, or follow the packet of a capture. Return the printed text."""
+        """Run a file like ``python FILE``, or show the path of a captured packet. Return the printed text."""
         _, folder = self._written(number, files)
         said = io.StringIO()
         os.chdir(folder)

@@ -92,7 +92,7 @@ class Flow:
     target_qpn: int
     restarts: int = 0
     placed_before: int = 0
-    """The bytes that earlier connections of this flow delivered before they gave up."""
+    """The bytes that this flow's earlier connections, which gave up, have delivered."""
     gave_up_ns: int | None = None
     """The time at which the connection gave up. None: the connection works."""
 

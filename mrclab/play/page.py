@@ -1,4 +1,4 @@
-"""The simulation on a web page, for its worker (a browser thread): methods with JSON in and out."""
+"""The simulation on a web page, for the page's worker (a browser thread). Methods take and return JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = 8
 
 
 class Page:
-    """One simulation. A new scene replaces it. ``fabrics`` has a text (see `fabric_text`) for each name."""
+    """One simulation. A new scene replaces it. ``fabrics`` maps names to texts (see `fabric_text`)."""
 
     def __init__(self, fabrics: Mapping[str, str], version: str) -> None:
         self._fabrics = fabrics
@@ -52,7 +52,7 @@ class Page:
         return _answered(lambda: self._running.ask(path, json.loads(body)))
 
     def turn(self, viewer_s: float, in_time: Callable[[], bool]) -> str:
-        """Simulate ``viewer_s`` of the viewer's time, or until ``in_time`` is False; return a page update."""
+        """Simulate ``viewer_s`` of the viewer's time, less if ``in_time`` returns False; return an update."""
         play = self._running
         step_ns = max(1, round(viewer_s * play.pace))
         end_ns, part_ns = play.now_ns + step_ns, max(1, step_ns // PARTS)

@@ -20,7 +20,7 @@ HOST_DELAY_NS, FABRIC_DELAY_NS = 500, 725
 """The link delays, ns, of the fabric that `faster` returns. The topology paper-c has the same delays."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000_000, 800_000_000_000
 ROCEV2_TIMEOUT_EXPONENT: Final = 6
-"""RoCEv2's timeout: 262 us, some 40 RTTs. In slow motion, perftest's 67 ms would be too long to watch."""
+"""RoCEv2's timeout: 262 us (4.096 us * 2**6), some 40 RTTs. perftest's 67 ms would be too long to watch."""
 SHORTER: Final = 256
 """The factor by which RoCEv2's timeout and NCCL's failover times are shorter than the defaults."""
 FAILOVER: Mapping[str, Any] = {
@@ -45,7 +45,7 @@ class Offered:
 
 
 WINDOW: Mapping[str, Any] = {"congestion": "aimd", "trim": False}
-"""The options of a flow with a congestion window, whose packets are dropped by full queues, not trimmed."""
+"""The options of a flow with a congestion window. Full queues drop its packets instead of trimming them."""
 
 
 def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:
@@ -129,7 +129,7 @@ def scene_of(data: object, usual: Scene = Scene()) -> Scene:
 
 
 def faster(fabric: Fabric) -> Fabric:
-    """Return the fabric with data centre link speeds: if a link is too slow, all links get 100 Gbit/s.
+    """Return the fabric with the link speeds of data centres: if a link is slower, all get 100 Gbit/s.
 
     Raise InputError if the fabric has too many hosts to draw.
     """

@@ -1,7 +1,7 @@
 """A simulated fabric with traffic for the live page. It takes requests and returns page updates (frames).
 
 Time passes only in `Play.advance`. Equal scenes with equal events at equal times give equal page updates on
-every machine. So a web address that contains scene and events shows others the same run.
+every machine. So a web address that contains scene and events shows the same run everywhere.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Play:
         self.lanes = {name: Lane(name, self.scene, self.fabric) for name in self.scene.transports}
         self.now_ns = 0
         self.events: list[list[Any]] = []
-        """[ns, "fault" or "restore", data] of each event so far. A web address with them repeats the run."""
+        """[ns, "fault" or "restore", data] of all events so far. A web address with them repeats a run."""
         self._planned: deque[list[Any]] = deque()
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
         self._active: dict[str, dict[str, Any]] = {}
@@ -136,7 +136,7 @@ class Play:
     # -- requests of the page's viewer
 
     def plan_events(self, events: object) -> None:
-        """Store faults and restores for `advance` to execute later. Raise InputError if one is not valid."""
+        """Store faults and restores for `advance` to execute later. Raise InputError on a bad event."""
         if not isinstance(events, list) or len(events) > 200:
             raise InputError("events are a list of at most 200")
         for entry in events:
@@ -151,7 +151,7 @@ class Play:
         self._planned = deque(events)
 
     def make_fault(self, data: object) -> dict[str, Any]:
-        """Make a fault now for every transport, and add its card. Raise InputError if it is not valid."""
+        """Make a fault now for every transport, and add its card. Raise InputError on a bad fault."""
         fault = checked(self.fabric, fault_of(data))
         for lane in self.lanes.values():
             lane.faults.apply(fault)
@@ -254,7 +254,7 @@ class Play:
         return evs_between(self.fabric, source, target)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Answer a request with a ``path`` of the live server. Raise InputError if it is not valid."""
+        """Answer a request; ``path`` is as on the live server. Raise InputError on a bad request."""
         what, *rest = path.split("/")
         given = body or {}
         if what == "fault":
@@ -347,7 +347,7 @@ class Play:
                 card.settled.add(name)
 
     def _rates(self) -> dict[str, list[int]]:
-        """Return the delivered rate of each flow in bit/s, averaged over some frames."""
+        """Return the delivered rate of each flow in bit/s, averaged over the last page updates."""
         now = {name: [lane.placed(flow) for flow in lane.flows] for name, lane in self.lanes.items()}
         self._placed.append((self.now_ns, now))
         while len(self._placed) > RATE_SPAN and self._placed[1][0] <= self.now_ns - self._rate_ns:
@@ -360,7 +360,7 @@ class Play:
         }
 
     def _loads(self) -> list[list[int]]:
-        """Return the rate of each link in both directions, in bit/s: the largest of all transports."""
+        """Return the rate, bit/s, of each link in both directions: the largest rate among the transports."""
         now = [lane.carried() for lane in self.lanes.values()]
         self._carried.append((self.now_ns, now))
         while len(self._carried) > RATE_SPAN and self._carried[1][0] <= self.now_ns - self._rate_ns:

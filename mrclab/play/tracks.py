@@ -1,7 +1,7 @@
 """Record every frame of a simulated network, link by link, and compute the four times of a fault.
 
 A recorder at each NIC sees frames that are sent. A tap in front of each node sees frames that arrive. If a
-frame has not arrived some time after its expected arrival, it counts as lost.
+frame is much later than expected, it counts as lost.
 
 The rule for the times is the same as in experiments: `mrclab.experiments.measure.recovery`.
 """
@@ -66,7 +66,7 @@ class Track:
         self.due_ps = 0
         """The time at which the frame should arrive at the end of its present link."""
         self.place = -1
-        """The frame's present or last link: twice the link's index, plus 1 if it moves away from hosts."""
+        """The frame's present or last link: twice the link's index, plus 1 if it leads away from hosts."""
 
 
 class Book:
@@ -96,7 +96,7 @@ class Book:
         """The place of each port, by the ``id`` of the port."""
         frame_bits = 8 * 4300 * 10**12
         self._slack_ps = 3 * frame_bits // min(port.rate_bps for port in network.links.values())
-        """The largest delay of a frame that is not lost. Frames of a higher class can delay a frame."""
+        """The longest time, ps, by which a frame can arrive late: it waits for frames of a higher class."""
         for index, link in enumerate(network.fabric.links):
             up, down = network.links[link.a.node, link.b.node], network.links[link.b.node, link.a.node]
             for way, port in ((1, up), (0, down)):
@@ -179,7 +179,7 @@ class Book:
             self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
 
     def settle(self) -> None:
-        """Mark frames as lost if they should have arrived some time ago."""
+        """Mark frames as lost if they are later than the longest possible delay."""
         limit_ps = self.network.clock.now_ps - self._slack_ps
         for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
             self._end(track, LOST)

@@ -22,7 +22,7 @@ from mrclab.scale.figures import Curve
 from mrclab.scale.study import Answer, cost_curves
 
 INK = "#1d2431"
-"""The colour of lines and text. The page replaces it, so that pictures suit a light and a dark theme."""
+"""The colour of lines and text. The page replaces this colour, to suit a light and a dark theme."""
 _LINES = (BLUE, ORANGE, GREEN, PURPLE, RED)
 _STYLE: dict[Any, Any] = {
     **STYLE,
@@ -112,7 +112,7 @@ def _at_once(found: Answer) -> Figure:
             counts[name].out_expected for name in ("fabric_link", "fabric_link_flap") if name in counts
         )
         out = np.arange(round(mean + 6 * mean**0.5 + 6))
-        # Both kinds of outages are independent Poisson variables, so their sum is also Poisson.
+        # The numbers of failed and of flapping links are independent Poisson variables. So is their sum.
         closed = (
             [exp(k * log(mean) - mean - lgamma(k + 1)) for k in out]
             if mean

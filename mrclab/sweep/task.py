@@ -1,7 +1,7 @@
 """One point of a sweep as a task: its name, its computation in any process, and the file of its result.
 
 A task contains its input as text, so a worker on another machine needs only the same version of mrclab. The
-name of a task is a hash of its parameters, its seed and the source code that computes it.
+name of a task is a hash of its parameters, its seed and the source code that computes the task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute. It has a model's name, or a scenario's name and text (None: shipped)."""
+    """A point to compute. It has a model's name, or a scenario's name and text (None: a shipped scenario)."""
 
     place: int
     model: str | None
@@ -85,7 +85,7 @@ class PointError(MrclabError):
 
 
 def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point. ``text`` is the content of the scenario's file; None: shipped."""
+    """Return the task of a point. ``text`` is the content of the scenario file (None: a shipped one)."""
     source = source_of(sweep.scenario is not None)
     return Task(
         place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
@@ -94,7 +94,7 @@ def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str,
 
 @cache
 def source_of(of_runs: bool) -> str:
-    """Return a hash of the source code for points: all packages if ``of_runs``, otherwise the models."""
+    """Return a hash of the code that computes points: all packages if ``of_runs``, otherwise the models."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
@@ -105,7 +105,7 @@ def source_of(of_runs: bool) -> str:
 
 
 def run_task(task: Task) -> Outcome:
-    """Compute a point in a worker process. If it fails, return an outcome with the error."""
+    """Compute a point in a worker process. If this fails, return an outcome with the error."""
     began = time.monotonic()
     metrics: Mapping[str, float] = {}
     error = ""
@@ -185,7 +185,7 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Store:
-    """The directory with the files of a sweep's points. Raise InputError if it cannot be made."""
+    """The directory with the files of a sweep's points. Raise InputError if the directory cannot be made."""
 
     def __init__(self, out: Path) -> None:
         self._folder = out / "points"

@@ -2,9 +2,9 @@
 
 At each end of a link, arriving frames are redirected to the process ``mrclab.testbed.delays.wire_relay``. It
 puts each frame back after the delay, as if the frame arrived only then. But a packet socket sees a frame
-before it is redirected. So if a switch reads its ports by packet sockets, frames are redirected at egress
-instead, before the port's queue. The process's programs and interfaces disappear when the process ends, even
-after a crash. ``lengthen`` delays all links of a topology with one process.
+before the redirection. So if a switch reads its ports by packet sockets, frames are redirected at egress
+instead, before the port's queue. The BPF programs and interfaces disappear when the process ends, even after
+a crash. ``lengthen`` delays all links of a topology with one process.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class WireEnd:
 
 
 class LongWires:
-    """Links whose frames are delayed from ``begin`` until ``close``. The constructor does not wait.
+    """Links whose frames are delayed from ``begin`` until ``close``.
 
-    If ``egress`` is true, frames are delayed at an end's egress, otherwise at its ingress. ``variables`` are
-    added to the environment of the delaying process.
+    The constructor starts the delaying process, but does not wait for it. If ``egress`` is true, frames are
+    delayed at an end's egress, otherwise at its ingress. The process gets ``variables`` in its environment.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 For each end of a link this process makes a veth pair, with one half in its own namespace. Two BPF programs
 connect the pair to the end of the link. The first redirects frames that arrive at this end through the pair
-to a packet socket. The second puts the returned frames back at this end, with a mark, so that they are not
-redirected again. With ``egress``, the same is done with frames that leave at this end. The order of frames is
-kept.
+to a packet socket. The second puts the returned frames back at this end, with a mark, so that the first
+program does not redirect them again. With ``egress``, the programs delay frames that leave at this end
+instead. The order of frames is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _redirect(ifindex: int, flags: int) -> bytes:
 
 
 def lead_aside(ifindex: int) -> bytes:
-    """Return the BPF program at a link's end: unmarked frames leave by ``ifindex``, marked ones continue."""
+    """Return the BPF program for a link's end: it redirects frames that have no mark to ``ifindex``."""
     return (
         insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
         + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
@@ -68,12 +68,12 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_back(ifindex: int, *, egress: bool) -> bytes:
-    """Return the BPF program at a pair's half: it marks each frame and puts it back at ``ifindex``."""
+    """Return the BPF program for a veth pair: it marks each frame and puts the frame back at ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 
 class Relay:
-    """The mechanism that delays frames at links' ends. Raise OSError or MachineError. ``close`` ends it."""
+    """Delays frames at the ends of links until ``close``. Raise OSError or MachineError if this fails."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress
@@ -107,7 +107,7 @@ class Relay:
         return program
 
     def _lay_pair(self, number: int, end: WireEnd) -> None:
-        """Make the veth pair of an end: one half in the end's namespace, the other half in our namespace."""
+        """Make the veth pair of an end: one half in the end's namespace, the other in this process's."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
@@ -174,7 +174,7 @@ class Relay:
             for fd in numbers:
                 ready.register(fd, select.EPOLLIN)
             while True:
-                # select() can wait for less than a millisecond. epoll cannot, but takes many descriptors.
+                # epoll takes many descriptors but waits whole milliseconds. So select() waits for epoll.
                 readable, _, _ = select.select([until, ready.fileno()], [], [], self._timeout_s())
                 if until in readable:
                     return

@@ -32,7 +32,7 @@ from mrclab.topologies import Fabric
 from mrclab.topologies.routed import Router, Timers, expected_routes, plan
 
 CONVERGENCE_S = 60.0
-_LOOK_AGAIN_S = 1.0  # the routes are read at least this often
+_LOOK_AGAIN_S = 1.0  # the longest time, s, between two reads of the routes
 _SYSCTL = Path("/proc/sys/net")
 
 
@@ -41,9 +41,10 @@ class NotConvergedError(SwitchError):
 
 
 class FrrFabric:
-    """The cables and hosts of a `Lab`, with routers as switches. Leaving the ``with`` takes everything down.
+    """A running fabric with the cables and hosts of a `Lab`, but with routers in place of P4 switches.
 
-    `FrrFabric.up` creates it. Every T0 has kernel routes to its hosts and announces these routes by BGP.
+    `FrrFabric.up` creates it. Leaving the ``with`` takes everything down. Every T0 has kernel routes to its
+    hosts and announces these routes by BGP.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class FrrFabric:
         self.down()
 
     def down(self) -> None:
-        """Take everything down. A second call has no effect. Signals are delayed until this is done."""
+        """Take everything down. A second call has no effect. Signals wait until this call ends."""
         with signals.deferred():
             self._held.close()
 
@@ -202,12 +203,12 @@ def _route_changes() -> Iterator[Callable[[float], bool]]:
 
 
 def _make_router(namespace: str, router: Router) -> None:
-    """Make a namespace's kernel forward, use ECMP, and have routes to the hosts of the router."""
+    """Let the kernel forward packets in a router's namespace, with ECMP and routes to the router's hosts."""
 
     def work() -> None:
         namespaces.enter(namespace)
         (_SYSCTL / "ipv6/conf/all/forwarding").write_text("1")
-        (_SYSCTL / "ipv6/fib_multipath_hash_policy").write_text("1")  # hash ports too, like the switches
+        (_SYSCTL / "ipv6/fib_multipath_hash_policy").write_text("1")  # also hash UDP and TCP ports
         kernel_ip.speak(["lo", *(host.ifname for host in router.hosts)])
         kernel_ip.speak([neighbour.ifname for neighbour in router.neighbours], link_local=True)
         with rtnetlink.opened() as route, rtnetlink.refusals(f"cannot set routes of {router.name}"):

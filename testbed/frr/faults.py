@@ -4,8 +4,9 @@ A BPF filter drops frames at ingress. A fault replaces the filter, with one netl
 Faults that need mrclab's switch program (corruption, rate) are refused, and so are faults that come and go.
 
 The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
-buffer. A real cable does not carry this hash. With the hash, the next router would choose the path by it. TCP
-changes the hash after every timeout, so a flow could leave a dead link before a router notices the fault.
+buffer. A real cable does not carry this hash. If it was not cleared, the next router would use the hash to
+choose the path. TCP changes the hash after every timeout, so a flow could leave a dead link before a router
+notices the fault.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Take an interface down or up: a link's end away from the hosts, or a NIC's port for "port-down"."""
+        """Take an interface down or up: the end farther from hosts or, for "port-down", the NIC's port."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")

@@ -27,12 +27,12 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 180.0
-"""A start takes much less time than this, even if programs poll on every CPU."""
+"""The time limit, s, of a start. A start takes much less, even if programs poll on every CPU."""
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
-"""MRC's options, also for `mrclab perf`. The window is fixed, so only software limits the rate. A dead peer
-is reported after 4 s. So neither a busy machine nor a second without a path breaks a queue pair."""
+"""MRC's options, also for `mrclab perf`. The window is fixed, so only the software's speed limits the rate. A
+dead peer is reported only after 4 s, so a busy machine or a second without a path breaks no queue pair."""
 BMV2_OPTIONS: Mapping[str, Any] = {
     **OPTIONS,
     **SLOW_LINKS_TIMES,
@@ -42,7 +42,7 @@ BMV2_OPTIONS: Mapping[str, Any] = {
     "endpoint_timeout_ns": 250_000_000,
     "exponential_retries": 5,
 }
-"""Options for BMv2. In its switches, a frame waits for a CPU for a millisecond or much longer. A small window
+"""Options for BMv2. In BMv2, a frame waits for a CPU for a millisecond or much longer. A small window
 keeps this wait short. The reordering window is longer than the wait, so that no working path is retired. A
 dead peer is reported after the same time as with `OPTIONS`."""
 
@@ -156,7 +156,7 @@ def recorded(path: Path, fd: int) -> Iterator[None]:
 
 @contextmanager
 def _asked(path: Path, name: str, number: int = 0, fds: tuple[int, ...] = ()) -> Iterator[socket.socket]:
-    """Send a request to a service. Yield the connection after the answer. Raise OSError if it fails."""
+    """Send a request to a service. Yield the connection after the answer. Raise OSError on failure."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(START_S)
         connection.connect(str(path))

@@ -36,7 +36,7 @@ BACKEND = "mrclab"
 HOST_VARIABLE = "MRCLAB_HOST"
 TRANSPORT_VARIABLE = "MRCLAB_TRANSPORT"
 OPTIONS = {"mrc": {"exponential_retries": 8}}
-"""The options of each transport. With these, a dead peer is reported after some seconds."""
+"""The options of each transport. With these options, a dead peer is reported after some seconds."""
 LEAVE = timedelta(seconds=5)
 SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16)
 """Types that the ring can sum. Tensors of other types are gathered and reduced locally."""
@@ -66,8 +66,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Return the name of the backend."""
         return BACKEND
 
-    # PyTorch 2 stores a group's names in its C++ backend. This group has no such backend and stores them
-    # itself.
+    # PyTorch 2 stores a group's names in its C++ backend. This group has no such backend, so this class
+    # stores the names.
 
     @property
     def group_name(self) -> str:
@@ -156,7 +156,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy all tensors of each rank to all ranks. An output has all ranks' copies of one input."""
+        """Copy all tensors of each rank to all ranks. Output n has input n of every rank."""
         return [self._allgather_base(*pair) for pair in zip(outputs, inputs, strict=True)][-1]
 
     def gather(
@@ -220,7 +220,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Copy one tensor to each rank. Sizes may differ, but all take as long as the largest."""
+        """Copy one tensor to each rank. Sizes may differ, but each copy takes as long as the largest one."""
         sizes = torch.zeros(self.size(), dtype=torch.int64)
         sizes[self.rank()] = sum(_size(tensor) for tensor in inputs)
         self.allreduce([sizes]).wait()
@@ -258,7 +258,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return _work(self._group.send(dst, _bytes(tensor), tag), lambda: None, list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        """Receive the next tensor with this tag from a rank. It must have the size of the given tensor."""
+        """Receive the next tensor with this tag from a rank into the given tensor of the same size."""
         return self._receive(tensors, src, tag)[0]
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
@@ -274,7 +274,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Close the NIC after all ranks have called this: another rank may still need an answer from the NIC.
 
-        Wait at most `LEAVE` for the others. Do not wait if the program ends with an exception.
+        Wait at most `LEAVE` for the other ranks. Do not wait if the program ends with an exception.
         """
         atexit.unregister(self.shutdown)
         with suppress(RuntimeError):  # the other ranks, and the store with them, have ended

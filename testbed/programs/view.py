@@ -1,10 +1,10 @@
 """What a program sees on a host: the management network, /etc/hosts, its NIC device, mrclab's libraries.
 
 The management network is an Ethernet between all hosts. Programs use it to find each other by TCP. It does
-not belong to the fabric: it is a bridge in a separate namespace. The first program that needs it makes it,
-and it is removed with the testbed. `mrclab.hosts.service.addresses` has its addresses.
+not belong to the fabric: it is a bridge in a separate namespace. The network is made when a program first
+needs it, and removed with the testbed. `mrclab.hosts.service.addresses` has the network's addresses.
 
-The program runs in a new mount namespace. Its files are in memory and disappear when the program ends.
+The program runs in a new mount namespace. mrclab's files there are in memory and disappear with the program.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _lay(names: Names, fabric: Fabric) -> None:
 def hosts_file(fabric: Fabric, host: str) -> str:
     """Return /etc/hosts for programs on a host: the content of this machine's file, and names for all hosts.
 
-    ``h0`` has the IPv4 address of h0, and ``h0-ipv6`` its IPv6 address.
+    The name ``h0`` stands for the IPv4 address of host h0 in the management network, ``h0-ipv6`` for the
+    IPv6 address.
     """
     try:
         own = Path("/etc/hosts").read_text(encoding="utf-8")
@@ -120,7 +121,7 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 
 def enter(names: Names, fabric: Fabric, host: str, folder: Path, libraries: list[Path]) -> Path:
-    """Move this process into a host's namespace, with the host's view. Return the directory of the libraries.
+    """Move this process into a host's namespace, and mount the host's files. Return the libraries' directory.
 
     ``folder`` must exist and be empty. Only this process and its children see the mounts in it. Raise
     MachineError if the system does not permit the mounts.

@@ -1,4 +1,4 @@
-/* The page: takes frames from its source and shows them; passes on what the viewer does. */
+/* The page: it shows the frames (page updates) of its source, and sends the viewer's requests to the source. */
 "use strict";
 
 M.app = {
@@ -10,7 +10,7 @@ M.app = {
     root.dataset.theme = stored || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     M.by("theme-button").onclick = () => {
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a file may have no storage */ }
+      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a page opened from a file may have no storage */ }
       this.redraw();
     };
     addEventListener("resize", () => this.redraw());
@@ -75,11 +75,11 @@ M.app = {
     return flow ? `${flow[0]}>${flow[1]}` : null;
   },
 
-  /* The server tells the paths of a pair of hosts when one asks; a recording has those that were shown. */
+  /* Ask the server for the paths of a pair of hosts. A recording only has the paths that a viewer looked at. */
   async learn(pair) {
     if (this.evs.has(pair) || window.RECORDING) return;
     this.evs.set(pair, new Map());
-    try { this.know(pair, (await this.source.ask(`evs/${pair.replace(">", "/")}`)).evs); } catch { /* the EVs then stand for themselves */ }
+    try { this.know(pair, (await this.source.ask(`evs/${pair.replace(">", "/")}`)).evs); } catch { /* the page then shows EVs without the names of paths */ }
   },
 
   know(pair, list) { this.evs.set(pair, new Map(list.map(([ev, plane, t1, links]) => [ev, { plane, t1, links }]))); },
@@ -97,7 +97,7 @@ M.app = {
     if (document.activeElement !== select) select.value = this.frame.shown || 0;
   },
 
-  /* Say that this is a simulation, and how much slower than real it is shown. */
+  /* Show that this is a simulation, and how much slower than real time it is. */
   tell() {
     M.by("sim").hidden = false;
     M.text(M.by("slower"), `simulated, ${M.slower(this.pace)}${this.about.owner ? "" : `: ${M.pace(this.pace)}`}`);
@@ -161,7 +161,7 @@ M.app = {
     this.fabric.update(frame);
     this.flowChoice();
     this.turn = (this.turn || 0) + 1;
-    if (window.RECORDING || this.turn % 2) this.strips();  // much to draw: five times a second
+    if (window.RECORDING || this.turn % 2) this.strips();  // drawing takes long: only five times a second
     M.by("beside").hidden = !frame.beside || Boolean(window.RECORDING);
     M.by("mapper").hidden = Boolean(window.RECORDING || about.sim) && !frame.mapper;
     const mapper = JSON.stringify([frame.mapper, frame.faults]);
@@ -178,7 +178,7 @@ M.app = {
     M.by("cards").replaceChildren(...(cards.length ? cards : [M.el("p", { class: "legend" }, window.RECORDING ? "What a fault did to each transport appears here." : "Click a link of the fabric and cut it: what it did to each transport appears here.")]));
   },
 
-  /* Draw again what is seen, which may be a still picture: time can be stopped. */
+  /* Draw the present frame again, because no new frame may arrive: the viewer can stop the time. */
   redraw() {
     if (!this.frame || this.redrawing) return;
     this.redrawing = true;
@@ -213,7 +213,7 @@ M.app = {
     if (first) first.focus({ preventScroll: true });
   },
 
-  /* Close the menu; the keyboard is then where it was before. */
+  /* Close the menu, and return the keyboard focus to the element that had it before. */
   closeMenu() {
     M.by("menu").hidden = true;
     if (this.chosen && this.chosen.from && this.chosen.from.isConnected) this.chosen.from.focus({ preventScroll: true });
@@ -222,7 +222,7 @@ M.app = {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    if (document.querySelector("dialog[open]")) return;  // its own keys: Escape closes it, and the tour stays
+    if (document.querySelector("dialog[open]")) return;  // the dialog has its own keys: Escape closes only the dialog, not the tour
     if (event.key === "Escape") { this.closeMenu(); for (const id of ["tour", "traffic"]) M.by(id).hidden = true; return; }
     const open = this.chosen && !M.by("menu").hidden;
     if (!open && M.presenterKey(event, this)) { event.preventDefault(); return; }
@@ -250,7 +250,7 @@ M.app = {
     const first = Math.min(...data.rows.map((row) => row[0]));
     const draw = (until) => M.drawPackets(canvas, data, until);
     const slow = M.el("button", { onclick: () => {
-      const begun = performance.now(), every = M.still() ? 1000 : 0;  // who wants little motion sees six pictures
+      const begun = performance.now(), every = M.still() ? 1000 : 0;  // for reduced motion, only six pictures
       let drawn = -Infinity;
       const step = (now) => { const share = (now - begun) / 6000; if (share >= 1 || now - drawn >= every) { drawn = now; draw(first + (last - first) * share); } if (share < 1 && dialog.open) requestAnimationFrame(step); };
       requestAnimationFrame(step);

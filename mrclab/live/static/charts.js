@@ -1,11 +1,11 @@
 /* Charts on canvases: delivered rates, paths of a queue pair, and a recovery packet by packet. */
 "use strict";
 
-/* What the charts show, in ms of the frames: 20 s, and 10 s of paths, or as many of a viewer's seconds of a simulation. */
+/* The time spans of the charts in ms of the frames' time: 20 s, for paths 10 s. In a simulation, they are the viewer's seconds. */
 M.span = (rate) => { M.SHOWN_MS = 20000 * rate; M.STRIP_MS = 10000 * rate; M.GAP_MS = 1500 * rate; };
 M.span(1);
 
-/* How transports look, by name: the colour as a property of the page, and the dashes. */
+/* The looks of the transports, by name: the colour (a CSS property of the page) and the dashes. */
 M.LOOKS = {};
 M.takeLooks = (looks) => {
   M.LOOKS = looks;
@@ -13,7 +13,7 @@ M.takeLooks = (looks) => {
 };
 M.dash = (name) => (M.LOOKS[name] ? M.LOOKS[name].dash : []);
 
-/* Round values from 0 on, four at most besides 0: the last one is not less than the largest value. */
+/* The marks of an axis: 0 and at most four round values. The last mark is not less than the largest value. */
 M.ticks = (largest) => {
   const power = 10 ** Math.floor(Math.log10(largest / 4));
   const step = power * [1, 2, 2.5, 5, 10].find((one) => one * power * 4 >= largest);
@@ -52,7 +52,7 @@ M.drawRates = (canvas, history, labels) => {
     c.beginPath();
     let drawing = false, before = 0;
     for (const h of history) {
-      if (h.t_ms > before + M.GAP_MS) drawing = false;  // nothing was seen meanwhile: traffic began anew
+      if (h.t_ms > before + M.GAP_MS) drawing = false;  // no frames came in this gap: begin a new line
       before = h.t_ms;
       if (!(name in h.rates) || h.t_ms < begin) { drawing = false; continue; }
       if (drawing) c.lineTo(x(h.t_ms), y(h.rates[name])); else c.moveTo(x(h.t_ms), y(h.rates[name]));
@@ -63,7 +63,7 @@ M.drawRates = (canvas, history, labels) => {
   }
 };
 
-/* How long each step of an all-reduce took, and whose rank ended last. ``steps``: by transport, rows of
+/* The duration of each step of an all-reduce, and the host whose rank ended last. ``steps`` has for each transport rows of
    [time of the frame, number, us, host]. */
 M.drawSteps = (canvas, words, steps, end, labels) => {
   const [c, width, height] = M.canvas(canvas);
@@ -92,7 +92,7 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
   }));
 };
 
-/* The height of a path's row: all rows fit the page's part for them, if that leaves them readable. */
+/* The height of a path's row. All rows fit on the screen if the rows are then still readable. */
 M.rowHeight = (canvas, rows) => {
   const root = canvas.closest("#strips"), all = root ? root.querySelectorAll("canvas").length : 1;
   const stacked = root && all * 16.5 * M.size() > root.clientWidth;
@@ -102,8 +102,8 @@ M.rowHeight = (canvas, rows) => {
 M.onStage = () => matchMedia("(min-width: 901px) and (min-height: 560px)").matches;
 M.size = () => parseFloat(getComputedStyle(document.body).fontSize);
 
-/* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV.
-   ``names``: rows of [EV, name, plane]. Of many paths those without news are left out, and only planes are named. */
+/* One row for each path: the packets sent in each tenth of a second, coloured by the state of the path's EV.
+   ``names``: rows of [EV, name, plane]. If there are many paths, omit idle paths in good state, and show only the names of planes. */
 M.drawStrips = (canvas, history, names) => {
   const end = history.length ? history[history.length - 1].t_ms : 0;
   const shown = history.filter((h) => h.t_ms > end - M.STRIP_MS);
@@ -143,7 +143,7 @@ M.drawStrips = (canvas, history, names) => {
   });
 };
 
-/* Time across, path down; a lost packet is a cross, one sent again a ring. Times in us after the fault. */
+/* The x axis is time (us after the fault), the y axis the path. A lost packet is a cross, a packet sent again a ring. */
 M.drawPackets = (canvas, data, until) => {
   const rows = data.paths.length, big = Math.max(1, M.size() / 16);
   const [c, width, height] = M.canvas(canvas, big * Math.min(560, Math.max(180, rows * 16 + 40)));

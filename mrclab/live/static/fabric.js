@@ -33,7 +33,7 @@ M.Fabric = class {
     this.choices();
   }
 
-  /* The list of all places, for those who do not click on a drawing. */
+  /* The list of all places, for viewers who do not click on the drawing. */
   choices() {
     const select = M.by("place"), { fabric } = this;
     const option = (place, where, index) => M.el("option", { value: `${place} ${where}`, "data-index": index }, M.words(where));
@@ -63,7 +63,7 @@ M.Fabric = class {
     node.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); open(); } });
   }
 
-  /* A plane is one stop of the Tab key; arrows go from place to place. */
+  /* The Tab key goes from plane to plane, and arrow keys go from place to place. */
   arrows(svg) {
     const all = () => [...svg.querySelectorAll("[role=button]")];
     if (all().length) all()[0].setAttribute("tabindex", 0);

@@ -1,8 +1,8 @@
-/* Numbers, colours and elements as all parts of the page write them. */
+/* Functions for numbers, colours and elements, which all parts of the page use. */
 "use strict";
 const M = {};
 
-/* A colour of the present theme. Asking the browser costs it a look at all styles, so it is asked once. */
+/* A colour of the present theme. The browser is slow to compute a style, so each colour is stored. */
 M.colours = { theme: null, known: new Map() };
 M.colour = (name) => {
   const { theme } = document.documentElement.dataset;
@@ -12,7 +12,7 @@ M.colour = (name) => {
   return known.get(name);
 };
 
-/* Change what an element shows only where it shows something else: what does not change costs nothing. */
+/* Set the text of an element only if the text differs, because each change of the page takes time. */
 M.text = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 M.rate = (bps) =>
@@ -33,7 +33,7 @@ M.count = (n) => Math.round(n).toLocaleString("en-US");
 
 M.times = (n) => (n === 1 ? "once" : n === 2 ? "twice" : `${n} times`);
 
-/* el("p", {class: "soft"}, "text", child): an element; text is never taken for HTML. */
+/* el("p", {class: "soft"}, "text", child) returns a new element. Text is never parsed as HTML. */
 M.el = (tag, attributes = {}, ...children) => {
   const svg = ["svg", "path", "line", "circle", "rect", "text", "g", "title"].includes(tag) && attributes.svg !== false;
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -47,12 +47,12 @@ M.el = (tag, attributes = {}, ...children) => {
   return node;
 };
 
-/* A font of a canvas: as large on a large screen as the text around it. */
+/* A font for a canvas. Its size grows with the screen, like the size of the page's text. */
 M.font = (px) => `${Math.round(px * Math.max(1, parseFloat(getComputedStyle(document.body).fontSize) / 16))}px system-ui`;
 
 M.by = (id) => document.getElementById(id);
 
-/* A canvas in the resolution of the screen; returns its context, and width and height in CSS pixels. */
+/* Give a canvas the resolution of the screen. Return its context, width and height in CSS pixels. */
 M.canvas = (canvas, height) => {
   const scale = window.devicePixelRatio || 1;
   const width = canvas.clientWidth || 600;

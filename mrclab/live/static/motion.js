@@ -1,4 +1,4 @@
-/* Frames on the drawing of the fabric: a dot for each, moving along its link; a cross where one was lost. */
+/* Frames on the drawing of the fabric: a dot moves along a link for each frame, and a cross marks a lost frame. */
 "use strict";
 
 M.KINDS = ["data", "sent again", "acknowledgement", "probe"];
@@ -14,7 +14,7 @@ M.Motion = class {
     this.marks = [];
   }
 
-  /* ``sim`` of a frame: moves and ends of each transport since the frame before; times in ns. */
+  /* ``sim`` of a page update: moves and ends of each transport's frames since the last update; times in ns. */
   take(sim) {
     this.pace = sim.pace;
     this.target = sim.t_ns;
@@ -24,7 +24,7 @@ M.Motion = class {
     if (!this.running) { this.running = true; this.before = performance.now(); requestAnimationFrame((now) => this.step(now)); }
   }
 
-  /* Show what a recording of packets has, once, within so many seconds. */
+  /* Show recorded packets once, within ``seconds``. */
   play(batch, begin, end, seconds) {
     this.batches = [batch];
     [this.at, this.target, this.pace] = [begin, end, (end - begin) / seconds];
@@ -37,7 +37,7 @@ M.Motion = class {
 
   canvases() { return this.fabric.root.querySelectorAll("canvas.motion"); }
 
-  /* The drawing's clock follows the newest frame a moment behind it, so that it runs evenly. */
+  /* The drawing shows a time shortly before the newest page update, so that the dots move evenly. */
   step(now) {
     const passed = Math.min(100, now - this.before) * this.pace / 1000;
     const still = M.still();
@@ -88,7 +88,7 @@ M.Motion = class {
   }
 };
 
-/* A canvas over a drawing of ``width`` by ``height``, fitted into it as the drawing is; cleared, in its units. */
+/* Clear a canvas that lies over a drawing of ``width`` by ``height``. Return its context in the drawing's units. */
 M.board = (canvas, width, height) => {
   const [c, w, h] = M.canvas(canvas);
   const scale = Math.min(w / width, h / height);
@@ -116,7 +116,7 @@ M.cross = (c, line, up, colour, share) => {
 
 M.still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/* The packets around a fault as moves on the drawing: hops of equal length, and the end of a lost one where the fault is. */
+/* The packets around a fault as moves on the drawing. All hops take equal times, and a lost packet ends at the fault. */
 M.movesOf = (data, where, name, links) => {
   const index = new Map(links.map(([link], n) => [link, n]));
   const whole = data.rows.filter((row) => row[5] !== null).map((row) => row[5] - row[0]);

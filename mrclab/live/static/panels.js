@@ -1,4 +1,4 @@
-/* The parts of the page that are text: numbers, cards of faults, the menu of a place, the traffic form. */
+/* The parts of the page with text: numbers, cards of faults, the menu of a place, the traffic form. */
 "use strict";
 
 M.numbers = (root, frame) => {
@@ -18,7 +18,7 @@ M.numbers = (root, frame) => {
   }
 };
 
-/* What Clustermapper says of the links, set against the faults that are there. */
+/* Clustermapper's verdicts on the links, compared with the present faults. */
 M.mapper = (root, mapper, faults, turn) => {
   const parts = [M.el("b", {}, "Clustermapper "), mapper ? (mapper.starting ? "starts" : mapper.ours ? "probes every link" : "probes every link, from another terminal") : "is off"];
   if (turn && (!mapper || mapper.ours)) parts.push(" ", M.el("button", { id: "mapper-button", onclick: () => turn(!mapper), title: mapper ? "end it" : "probe every link of the fabric, and say which are bad" }, mapper ? "Switch off" : "Switch on"));
@@ -64,7 +64,7 @@ M.card = (card, labels, packets) => {
     words && M.el("p", { class: "legend" }, words));
 };
 
-/* What can be done at a place, and what is counted there. */
+/* The menu of a place: buttons for faults, and the values that were measured there. */
 M.menu = (root, chosen, frame, owner, actions) => {
   const faulty = frame.faults[chosen.where];
   const parts = [M.el("button", { class: "close", onclick: () => actions.close(), "aria-label": "close" }, "✕"), M.el("h3", {}, M.words(chosen.where), " ", M.el("small", { class: "exact" }, chosen.where))];

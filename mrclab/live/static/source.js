@@ -1,4 +1,4 @@
-/* Where frames come from: the running testbed, or a recording inside this file. Both have the same interface. */
+/* The sources of frames (page updates): the running testbed, or a recording in this file. Both have the same interface. */
 "use strict";
 
 M.Live = class {
@@ -13,7 +13,7 @@ M.Live = class {
       take = (frame) => this.timeline.push(frame);
     }
     const listen = () => {
-      const stream = new EventSource("events?changes");  // after the first, what is not that of the frame before
+      const stream = new EventSource("events?changes");  // after the first frame, only the parts that changed
       let whole = {};
       stream.onmessage = (event) => {
         whole = { ...whole, ...JSON.parse(event.data) };
@@ -26,12 +26,12 @@ M.Live = class {
     return this.about;
   }
 
-  /* What was seen before this page was opened, or loaded again: the charts begin with it. */
+  /* Load the frames from before this page was opened, so that the charts are full at the start. */
   async before(take) {
     try {
       let whole = {};
       for (const part of (await (await fetch("recent")).json()).frames) take((whole = { ...whole, ...part }));
-    } catch { /* then they begin now */ }
+    } catch { /* the charts then begin now */ }
   }
 
   async ask(path, body) {
@@ -68,7 +68,7 @@ M.Replay = class {
   }
 };
 
-/* Ask for a title and notes, then have the server make the file: that takes a while. */
+/* Ask for a title and notes. Then the server makes the file, which takes some time. */
 M.saveReplay = (dialog) => {
   const title = M.el("input", { name: "title", "aria-label": "title", placeholder: "title" });
   const notes = M.el("textarea", { name: "notes", rows: 4, "aria-label": "notes", placeholder: "notes: what one sees here" });

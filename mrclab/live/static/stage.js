@@ -1,7 +1,7 @@
-/* What a hall needs: one sentence on what just happened, a counter of silence, and keys for a presenter. */
+/* Help for a talk: one sentence on the last event, the time without traffic, and keys for the presenter. */
 "use strict";
 
-/* Follows which transports are silent while something is broken, and says it in a sentence. */
+/* Says in a sentence which transports deliver nothing (are silent) during a fault. */
 M.Story = class {
   constructor(labels) { this.labels = labels; this.forget(); }
 
@@ -21,7 +21,7 @@ M.Story = class {
     if (newest && newest.number !== this.number) { this.number = newest.number; if (!newest.undone) this.was = {}; }
   }
 
-  /* Parts of the sentence: [words, the transport they are about or null, whether they count on]. */
+  /* Parts of the sentence: [words, their transport or null, true if the words have a time that still grows]. */
   parts(frame) {
     const card = frame.cards[frame.cards.length - 1], broken = Object.keys(frame.faults).length;
     const silent = (name) => name in this.silent;
@@ -51,14 +51,14 @@ M.Story = class {
       const key = parts.map(([words]) => words).join("");
       if (root.dataset.key !== key) { root.dataset.key = key; root.replaceChildren(...parts.map(([words, name, counts]) => M.el(counts ? "strong" : "span", name ? { style: `color: var(--${name})` } : {}, words))); }
     }
-    // A screen reader hears what has changed, and no counting.
+    // A screen reader gets only changes, not the growing times.
     const said = parts.map(([words, name, counts]) => (counts ? `${this.name(name)} is silent` : words)).join("");
     if (said !== this.told && said) { this.told = said; announce.textContent = said; }
   }
 };
 
-/* The keys of a presenter, and of a remote control: PageDown does the next step of the tour, PageUp goes back,
-   F fills the screen, X cuts a link of RoCEv2's path; in a replay N and Shift-N go to the next and the last fault. */
+/* The keys of a presenter or a remote control: PageDown does the next step of the tour, PageUp goes one step back, F is full
+   screen, X cuts a link of RoCEv2's path. In a replay, N goes to the next fault and Shift-N to the previous fault. */
 M.presenterKey = (event, app) => {
   const { key } = event;
   const timeline = app.source && app.source.timeline;
@@ -88,7 +88,7 @@ M.cutUsed = async (actions) => {
 /* The transport whose path is cut: RoCEv2, or MRC if there is no RoCEv2. */
 M.hit = (actions) => (actions.sends("rocev2") ? "rocev2" : "mrc");
 
-/* What ``found`` returns once it is something; null if it is nothing for too long. */
+/* Call ``found`` until it returns a value, and return this value. After ``seconds``, return null. */
 M.until = async (found, seconds) => {
   for (let turn = 0; turn < 10 * seconds; turn += 1) {
     const one = await found();
@@ -98,11 +98,11 @@ M.until = async (found, seconds) => {
   return null;
 };
 
-/* A link that the transport uses; after a change of the traffic it takes a moment until there is one. */
+/* A link that the transport uses. After a change of the traffic, wait until the transport uses a link. */
 M.used = (actions) => M.until(() => actions.used(M.hit(actions)), 6);
 
-/* Undo all, and return a link that the transport uses once it delivers again: until its next try it sends nothing,
-   and a fault would not be felt. */
+/* Undo all faults, wait until the transport delivers again, and return a link that it uses. Without this wait, the
+   transport could still be silent, and a new fault would have no effect. */
 M.mended = async (actions) => {
   await actions.undo(null);
   await actions.usualTraffic();

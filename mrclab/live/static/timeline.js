@@ -1,19 +1,19 @@
-/* The frames that were seen, and the bar to go back and forth in them. A recording has all of them at once;
-   a simulation adds one after the other, and the page follows the newest unless one has gone back. */
+/* The frames (page updates) so far, and the bar to move in them. A recording has all frames at the start. A simulation
+   adds frames, and the page shows the newest frame unless the viewer has gone back. */
 "use strict";
 
 M.Timeline = class {
-  /* ``take`` shows a frame, ``forget`` drops what was shown before; ``hold`` stops and starts a simulation. */
+  /* ``take`` shows a frame, ``forget`` clears the charts, ``hold`` stops and starts a simulation. */
   constructor(take, forget, { frames = [], hold = null, most = 4000 } = {}) {
     Object.assign(this, { take, forget, frames, hold, most, at: 0, speed: 1, playing: true });
     this.follows = Boolean(hold);
     this.due = frames.length ? frames[0].t_ms : 0;
   }
 
-  /* Virtual or recorded ms that pass in a ms of the viewer. */
+  /* The virtual or recorded time, ms, that passes in 1 ms of the viewer's time. */
   get rate() { const frame = this.frames[this.at]; return frame && frame.sim ? frame.sim.pace / 1e9 : 1; }
 
-  /* A recording plays by itself, unless the viewer wants little motion. */
+  /* A recording starts to play, unless the browser asks for reduced motion. */
   open() {
     M.by("replay-bar").hidden = false;
     if (!this.hold && M.still()) this.playing = false;
@@ -30,14 +30,14 @@ M.Timeline = class {
 
   push(frame) {
     const newest = this.frames[this.frames.length - 1];
-    if (newest && frame.t_ms < newest.t_ms) { this.frames = []; this.at = 0; this.follows = true; this.forget(); }  // begun again
+    if (newest && frame.t_ms < newest.t_ms) { this.frames = []; this.at = 0; this.follows = true; this.forget(); }  // the simulation began again
     this.frames.push(frame);
     if (this.frames.length > this.most) { this.frames.splice(0, this.most / 8); this.at = Math.max(0, this.at - this.most / 8); }
     if (this.follows) { this.at = this.frames.length - 1; this.take(frame); }
     this.show();
   }
 
-  /* Go to a frame; what was seen shortly before it is shown again, so that the charts are full. */
+  /* Go to a frame. Show the frames shortly before it again, so that the charts are full. */
   seek(to) {
     const at = Math.max(0, Math.min(this.frames.length - 1, to));
     this.follows = Boolean(this.hold) && at === this.frames.length - 1;
@@ -105,7 +105,7 @@ M.Timeline = class {
       const here = this.frames[this.at];
       this.due = Math.max(this.due, here.t_ms) + Math.min(passed, 500) * this.speed * this.rate;
       const next = this.frames[this.at + 1];
-      if (next && next.t_ms - here.t_ms > 3000 * this.rate) this.due = next.t_ms;  // nothing was recorded meanwhile
+      if (next && next.t_ms - here.t_ms > 3000 * this.rate) this.due = next.t_ms;  // skip a time without frames
       while (this.at + 1 < this.frames.length && this.frames[this.at + 1].t_ms <= this.due) this.take(this.frames[++this.at]);
       if (this.at + 1 >= this.frames.length) {
         if (this.hold) this.toEnd();

@@ -1,4 +1,4 @@
-/* The guided tour: six steps, each a button that does it and a sentence on what to look at. */
+/* The guided tour has six steps. Each step has a button that carries it out, and a sentence that says what to watch. */
 "use strict";
 
 M.TOUR = [

@@ -1,4 +1,4 @@
-/* The page of a training that runs: it shows the files that the run writes, as they grow. */
+/* The page of a training run. While the run writes its files, the page shows the new data. */
 "use strict";
 
 M.training = {
@@ -10,7 +10,7 @@ M.training = {
     root.dataset.theme = stored || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     M.by("theme-button").onclick = () => {
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* the choice is then for this view */ }
+      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* without storage, the choice is lost when the page closes */ }
       this.soon();
     };
     addEventListener("resize", () => this.soon());
@@ -24,7 +24,7 @@ M.training = {
     stream.onerror = () => { M.text(M.by("notice"), "no answer: trying again"); M.by("notice").hidden = false; };
   },
 
-  /* A run that is over, from its beginning on: the whole of it in 20 s, or as the viewer moves the slider. */
+  /* Replay a finished run from its beginning: in 20 s, or as the viewer moves the slider. */
   replay(recording) {
     const reps = Object.values(recording).filter((one) => one.end_us), last = Math.max(...reps.map((one) => one.end_us[one.end_us.length - 1]));
     const seek = M.by("seek"), button = M.by("play");
@@ -52,7 +52,7 @@ M.training = {
     requestAnimationFrame(step);
   },
 
-  /* A repetition as it was at a moment; what is counted over all steps is known at its end. */
+  /* A repetition's data at a moment of the run. Values that need all steps are null until the end. */
   until(one, us) {
     const done = one.end_us.filter((end) => end <= us).length, over = done === one.end_us.length;
     const faults = one.faults.filter((fault) => fault.at_us <= us).map((fault) => ({ ...fault, until_us: fault.until_us !== null && fault.until_us <= us ? fault.until_us : null }));
@@ -158,7 +158,7 @@ M.training = {
       const x = (us) => left + (us / end) * (width - left - 8);
       const y = (us) => bottom - (Math.log(us / low) / Math.log(high / low)) * (bottom - 4);
       c.fillStyle = M.colour("bad"); c.globalAlpha = 0.13;
-      const now = Math.max(one.end_us[one.end_us.length - 1] || 0, ...one.faults.map((fault) => fault.at_us + 3e5));  // of one that lasts, what is known
+      const now = Math.max(one.end_us[one.end_us.length - 1] || 0, ...one.faults.map((fault) => fault.at_us + 3e5));  // draw a fault without an end up to this time
       for (const fault of one.faults) c.fillRect(x(fault.at_us), 0, x(fault.until_us === null ? now : fault.until_us) - x(fault.at_us), bottom);
       c.globalAlpha = 1; c.font = "12px system-ui"; c.textAlign = "right";
       for (let us = 10 ** Math.ceil(Math.log10(low)); us <= high; us *= 10) {

@@ -16,6 +16,6 @@ M.words = (where) => {
   return `${of === undefined ? "" : `plane ${of}, `}${a.name} to ${b.name}`;
 };
 
-/* How much slower than real a page shows a simulation: "50,000 times slower". */
+/* How much slower than real time a simulation is: "50,000 times slower". */
 M.slower = (pace) => `${M.count(1e9 / pace)} times slower than real`;
 M.pace = (pace) => `${M.time(pace / 1000)} a second`;

@@ -1,7 +1,7 @@
 /* Checks and runs a student's files: Python in WebAssembly, with the labs' own checks. */
 import { startPython } from "./start.js";
 
-/* Python starts from the snapshot of the other page, as it does there, and then takes the labs' modules instead. */
+/* Python starts from the snapshot of the simulation's page. Then the labs' modules replace that page's modules. */
 const python = (async () => {
   const here = (name) => new URL(name, import.meta.url).href;
   const py = await startPython();

@@ -1,4 +1,4 @@
-/* The labs in the page: the files of a skeleton in an editor; a worker checks and runs them. */
+/* The page of the labs: an editor for the files of a skeleton, and a worker that checks and runs these files. */
 "use strict";
 
 M.desk = {
@@ -24,9 +24,9 @@ M.desk = {
   },
 
   kept(name) { try { return localStorage.getItem(name); } catch { return null; } },
-  keep(name, text) { try { if (text === null) localStorage.removeItem(name); else localStorage.setItem(name, text); } catch { /* then it lasts as long as the page */ } },
+  keep(name, text) { try { if (text === null) localStorage.removeItem(name); else localStorage.setItem(name, text); } catch { /* without storage, the text is lost when the page closes */ } },
 
-  /* A worker, which a student's endless loop may have to end. */
+  /* Start a worker. End the earlier worker, in which a student's code may loop forever. */
   begin() {
     if (this.worker) this.worker.terminate();
     this.waiting.clear();
@@ -56,7 +56,7 @@ M.desk = {
     M.by("page").innerHTML = this.lab.page;
     M.by("page").scrollTop = 0;
     this.texts = { ...this.lab.files };
-    try { Object.assign(this.texts, JSON.parse(this.kept(this.lab.name) || "{}")); } catch { /* another version's */ }
+    try { Object.assign(this.texts, JSON.parse(this.kept(this.lab.name) || "{}")); } catch { /* stored by another version of the page */ }
     const tabs = Object.keys(this.texts).map((name) => M.el("button", { role: "tab", "data-file": name, onclick: () => this.choose(name) }, name));
     M.by("files").replaceChildren(...tabs);
     this.choose(Object.keys(this.texts)[0]);

@@ -1,4 +1,4 @@
-/* Where frames come from in a page of `make site`: a worker that simulates. The interface is that of M.Live. */
+/* The source of frames in a page of `make site`: a worker that simulates. It has the same interface as M.Live. */
 "use strict";
 
 M.Play = class {
@@ -37,7 +37,7 @@ M.Play = class {
     addEventListener("hashchange", () => { if (!this.ours) location.reload(); this.ours = false; });
   }
 
-  /* Put the scene and all that was done into the address. */
+  /* Put the scene and the viewer's faults and restores into the page's address. */
   async remember() {
     const wish = await this.send("link");
     history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(wish))}`);

@@ -1,7 +1,7 @@
 /* Starts Python in a worker. */
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
-/* Python with the page imported, as the build left it in a snapshot of its memory: three seconds instead of many.
+/* Return Python with `Page` already imported, from a memory snapshot that the build made. This takes only three seconds.
    A browser that cannot use the snapshot starts Python from the beginning. */
 export async function startPython() {
   const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());

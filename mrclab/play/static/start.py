@@ -1,4 +1,4 @@
-"""The first Python code that runs in the browser. It imports `Page` from the archive and creates one."""
+"""The first Python code that runs in the browser. It imports `Page` from core.zip and creates a page."""
 
 import gc
 import json

@@ -1,8 +1,8 @@
-/* Runs the simulation: Python in WebAssembly, with the core of mrclab as it is on any machine. */
+/* Runs the simulation: Python in WebAssembly, with the same core of mrclab as on any machine. */
 import { startPython } from "./start.js";
 
 const FRAME_MS = 1000 / 15;
-const SHARE = 0.75;  // of the time between two frames that Python may take
+const SHARE = 0.75;  // the share of the time between two page updates that Python may use
 
 let page = null, paused = false, before = 0;
 
