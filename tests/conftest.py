@@ -1,4 +1,4 @@
-"""Hypothesis's settings, the two parts of the suite, and the tests that this machine cannot run."""
+"""Settings of Hypothesis, the selection and order of tests, and skips if this machine cannot run a test."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ LIVE = Path(__file__).parent / "end_to_end" / "live"
 KERNEL_MARKS = ("root", "bmv2", "docker")
 """Tests with one of these marks change the machine's kernel state, so they run one after another.
 
-A test of our own target that is also marked `parallel` uses separate namespaces and processes.
+A test that is also marked `parallel` uses separate namespaces and processes, so it can run next to others.
 """
 
-# A deadline would make a test fail on a busy machine. The printed blob repeats a random seed's failure.
+# A deadline would make a test fail on a busy machine. With the printed blob, a failure can be repeated.
 settings.register_profile("mrclab", deadline=None, print_blob=True)
 settings.load_profile("mrclab")
 

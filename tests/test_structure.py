@@ -1,6 +1,6 @@
 """The rules for imports between packages, for cores without input or output, and for sizes of modules.
 
-`lint-imports` (pyproject.toml) also checks the order of packages, and that modules import in no circle.
+`lint-imports` (pyproject.toml) also checks the order of packages, and that no imports form a circle.
 
 The rules are checked on the project's sources. Each rule is also given a small project that breaks it.
 """

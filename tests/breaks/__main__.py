@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 
 
 def main() -> int:
-    """Entry point."""
+    """Print the table of results and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.breaks", description=__doc__.split("\n")[0])
     parser.add_argument("--row", default="", help="only rows that begin with this text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="breaks at a time")

@@ -1,7 +1,7 @@
 """A pytest plugin that records how each test ended, and which exception ended it.
 
-A failure counts as an assertion only if the test itself raised it. An import error, or an exception from the
-core, shows that the core is broken, but not that the test checks for the error.
+A test finds a break only if code of the tests raised the exception. An import error, or an exception from the
+core, shows that the core is broken, but not that the test checks for this error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_sessionfinish() -> None:
-    """Write the report. For each test it has `passed`, `found`, or the exception that was no assertion."""
+    """Write the report. For each test it has `passed`, `found`, or the name of another exception."""
     core = sys.modules.get(CORE)
     outcomes = {**dict.fromkeys(sorted(_passed), "passed"), **_failures}
     report = {"core": getattr(core, "__file__", None), "tests": outcomes}

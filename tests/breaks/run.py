@@ -41,13 +41,12 @@ class Verdict:
 
 
 class Tree:
-    """A copy of the project, in which errors are made and undone again."""
+    """A copy of the project, in which breaks are made and undone."""
 
     def __init__(self, source: Path, root: Path) -> None:
         shutil.copytree(source, root, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
         self.root = root
-        # A file may change twice within a second. By its hash, Python notices that although the time is
-        # equal.
+        # A file may change twice within a second, so its time does not show each change. Its hash does.
         for package in root.iterdir():
             compileall.compile_dir(package, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 

@@ -19,7 +19,7 @@ class Break(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     row: str
-    """The beginning of the row in docs/mrc-conformance.md."""
+    """The beginning of the text of a row in docs/mrc-conformance.md."""
     what: str
     """A description of the error."""
     file: str
@@ -27,7 +27,7 @@ class Break(BaseModel):
     old: str
     """The text to replace. It occurs exactly once in the file."""
     new: str
-    """The text that replaces it."""
+    """The text that replaces `old`."""
     tests: Annotated[tuple[str, ...], Field(min_length=1)]
     """The names of the tests that must find the error."""
 

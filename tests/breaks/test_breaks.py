@@ -1,6 +1,6 @@
 """The breaks fit the sources and the conformance table, and the program that makes them reports correctly.
 
-`python -m tests.breaks` makes all breaks. These tests make a few; with MRC_BREAKS=all they make all.
+`python -m tests.breaks` makes all breaks. These tests make a few breaks, or all if MRC_BREAKS=all is set.
 """
 
 import os
@@ -20,7 +20,7 @@ EVERY = os.environ.get("MRC_BREAKS") == "all"
 
 
 def test_every_break_fits_the_sources():
-    """The text to replace occurs once. This test is quick, so it shows at once which breaks need a change."""
+    """The text to replace occurs once. This quick test shows which breaks a change of the sources affects."""
     unfit = []
     for broken in ALL:
         try:

@@ -1,4 +1,4 @@
-"""When a dead link is detected: delays computed by hand, for fixed and for random moments."""
+"""The times at which a dead link is detected, compared with times computed by hand."""
 
 import random
 
@@ -93,7 +93,7 @@ def test_a_hello_between_two_cuts_begins_the_hold_time_anew() -> None:
     watch.mended(LINK, 1020 * MS)
     watch.cut(LINK, 1060 * MS)
     assert watch.due(9000 * MS) == [Change(1200 * MS, LINK, False)]
-    # Without that hello, the cut is not detected.
+    # Now the second cut is before the hello at 1050 ms, so the hold time is not begun anew.
     watch = schedule()
     watch.cut(LINK, 1001 * MS)
     watch.mended(LINK, 1020 * MS)

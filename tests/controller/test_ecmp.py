@@ -82,7 +82,7 @@ def test_a_t1_routes_down_alike_with_structured_evs() -> None:
 @pytest.mark.root
 def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
     fabric = build_fabric("name: two\nplanes: 1\nt0: 2\nt1: 2\nhosts: 2\n", "two.yaml")
-    cut = ("p0-t0-1", "p0-t1-0")  # the far end of the link: this switch must not use that T1 for rack 1
+    cut = ("p0-t0-1", "p0-t1-0")  # p0-t0-0 must no longer use p0-t1-0 for rack 1
 
     async def story(port: int) -> None:
         running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
@@ -101,7 +101,7 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
             lonely = await read_routing(switch)
             assert lonely == routes.wanted("p0-t0-0")
             assert lonely.groups == ()
-            assert len(lonely.routes) == 1  # the route to its own host
+            assert len(lonely.routes) == 1  # the route to the switch's own host
             await routes.restore("p0-t0-0", "p0-t1-1")
             await routes.restore(*cut)
             assert await read_routing(switch) == held

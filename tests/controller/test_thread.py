@@ -1,4 +1,4 @@
-"""No method of the controller waits for a switch whose process has ended."""
+"""If a switch's process has ended, no method of the controller waits for this switch."""
 
 from __future__ import annotations
 

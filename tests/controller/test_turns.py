@@ -1,4 +1,4 @@
-"""A large fabric is programmed a few switches at a time, as each call has a deadline from its start."""
+"""A large fabric is programmed a few switches at a time. Otherwise, calls to switches would time out."""
 
 import asyncio
 from typing import Any

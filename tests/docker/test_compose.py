@@ -1,6 +1,6 @@
 """The container of docker-compose.yml: an experiment on each target, and what the container leaves behind.
 
-Skipped without a Docker daemon or without the image (`make docker-build`). Nothing is built or pulled here.
+If there is no Docker daemon or no image (`make docker-build`), the tests are skipped. They build no image.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_an_experiment_in_the_container(compose: list[str], checkout: Path, targ
     result = json.loads(found.read_text())
     jsonschema.validate(result, result_schema())
     assert result["target"] == target
-    # If the machine does not keep up, trials are repeated, and all of them are in the result.
+    # If the machine does not keep up, trials are repeated. The result contains all trials.
     assert len(result["trials"]) >= 2
     assert {trial["integrity"] for trial in result["trials"]} == {"ok"}
     owner = checkout.stat()

@@ -1,4 +1,4 @@
-"""Every baseline on a running fabric: the data is right, faults are felt, and routes change."""
+"""Every baseline on a running fabric: the data is right, faults cause losses, and routes change."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-# With 16 queue pairs between two racks, both T1s carry traffic, so the death of either link is felt.
+# With 16 queue pairs between two racks, both T1s carry traffic. So a cut of either link causes losses.
 STREAM = """\
 name: cut
 description: a link dies under a stream

@@ -1,4 +1,4 @@
-"""Two hosts write to a third: how far NSCC and a fixed window fill the last queue on the way."""
+"""Two hosts write to a third host. The test compares how NSCC and a fixed window fill the last queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAN = StreamPlan(32768, 1_000_000_000, seed=3)
 def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
     """Let both senders write as fast as they may. Return how many trimmed packets the receiver saw.
 
-    Go on until each sender had ``MESSAGES`` messages acknowledged, and until ``trims`` packets were trimmed.
+    Continue until ``MESSAGES`` messages of each sender are acknowledged, and ``trims`` packets were trimmed.
     """
     with incast(network, ("h0", "h1"), "h2", config, PLAN) as both:
         both.calibrate()
@@ -28,7 +28,7 @@ def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
             agent.call("start")
         left, seen = set(both.senders), 0
         while left or seen < trims:
-            # On a busy machine a status arrives late, but no check here depends on its time.
+            # On a busy machine a status arrives late. No check here depends on the time of its arrival.
             for host, agent in both.senders.items():
                 status = agent.call("status")
                 assert status["failed"] is None

@@ -1,4 +1,4 @@
-"""A disk that is full before or during a run: the run ends with one line and leaves nothing up."""
+"""A disk that is full before or during a run: the run ends with one line and leaves no testbed up."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from tests.support.command import Mrclab
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 WORDS = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "2")
 LEFT_BYTES = 1_000_000
-"""Less than the captures of a tenth of a second."""
+"""The free space that is left on a full disk. The captures of 100 ms need more."""
 PATIENCE_S = 60
 
 
@@ -47,7 +47,7 @@ def test_a_full_disk_ends_a_run_with_one_line(mrclab: Mrclab, small: Path, machi
 def test_a_disk_that_others_fill_meanwhile_ends_a_run_with_one_line(
     mrclab: Mrclab, small: Path, machine: None
 ) -> None:
-    """After this there is enough room to start, but not for the captures."""
+    """The run has enough room to start. Then another file takes the room for the captures."""
     out, pipe = small / "out", subprocess.PIPE
     with subprocess.Popen(
         mrclab.command(*WORDS, "--out", str(out)), env=mrclab.environment, stdout=pipe, stderr=pipe, text=True
@@ -68,6 +68,6 @@ def test_a_disk_that_others_fill_meanwhile_ends_a_run_with_one_line(
     assert "disk is full" in wrong or os.strerror(errno.ENOSPC) in wrong
     assert "Traceback" not in said
     assert (out / "mrc-0" / "captures").is_dir(), "it ended before its captures began"
-    for file in out.rglob("*.json"):  # no file is only half written
+    for file in out.rglob("*.json"):  # each file is written completely
         json.loads(file.read_text())
     assert not (out / "result.json").exists(), "nothing was measured"

@@ -67,7 +67,7 @@ def test_status_counts_ports_and_sids_and_watches(tiny: Up) -> None:
 
     before = hits()
     tiny.mrclab.ok("probe", "h0", "h2", "--path", "p0-t1-0", "-n", "7")
-    assert hits() - before == 14  # on the way there and back
+    assert hits() - before == 14  # 7 probes on the way there, 7 on the way back
     assert "p0-t0-0-eth1" in tiny.mrclab.ok("status", "--ports")
     assert str(TINY.sid(TINY.switch("p0-t1-0").usid)) in tiny.mrclab.ok("status", "--sids")
     command = tiny.mrclab.command("status", "--watch", "50 ms")

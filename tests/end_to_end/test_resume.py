@@ -1,4 +1,4 @@
-"""A killed run: its finished parts can be read, and another attempt continues after them."""
+"""A killed run: its finished parts can be read, and another attempt continues after these parts."""
 
 import json
 import signal

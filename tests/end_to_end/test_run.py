@@ -122,7 +122,7 @@ def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
 
 
 def select_nothing(timeout_s: float) -> None:
-    """Wait before the next look at a file that another process writes."""
+    """Wait a moment before the test reads a file again."""
     signal.sigtimedwait([], timeout_s)
 
 
@@ -143,7 +143,7 @@ def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path:
     assert "nothing to clean" in mrclab.ok("clean")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # test_network.py has all three
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # test_network.py tests SIGTERM too
 def test_a_signal_ends_an_experiment_tidily(
     mrclab: Mrclab, tmp_path: Path, machine: None, number: signal.Signals
 ) -> None:
@@ -247,7 +247,7 @@ def test_a_fault_is_refused_where_there_is_no_such_link(tiny: Up) -> None:
 
 
 def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab, machine: None) -> None:
-    """A reader of a pipe from `mrclab up` must see its end."""
+    """A reader of a pipe from `mrclab up` must see the end of the pipe."""
     read_fd, write_fd = os.pipe()
     subprocess.run(
         mrclab.command("up", "--topology", "tiny", "--target", "ebpf"),
@@ -267,7 +267,7 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
     try:
         for plane in range(2):
             tiny.mrclab.ok("fault", "blackhole", f"h1:p{plane}-t0-0")
-        with ThreadPoolExecutor() as pool:  # each test waits until its transport fails
+        with ThreadPoolExecutor() as pool:  # run both at once, because a transport fails late
             tests = ("write_bw", "h1", "h3"), ("write_lat", "h3", "h1")
             for done in pool.map(
                 lambda t: tiny.mrclab("perf", t[0], "--from", t[1], "--to", t[2], "-n", "10"), tests

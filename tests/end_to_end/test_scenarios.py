@@ -1,4 +1,4 @@
-"""Comparisons on a fabric that they bring up: the runner, the ranks and the result together."""
+"""Whole comparisons of transports on a fabric: the runner, the ranks and the result."""
 
 import json
 import signal
@@ -47,10 +47,10 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any
 
 
 def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    # The links are slow. At a rate that is too high for the machine, rehearsals would look for a lower one,
+    # The links are slow. If the rate were too high for the machine, rehearsals would look for a lower rate,
     # and each rehearsal brings up a fabric for each transport.
     result = run(mrclab, tmp_path, SCENARIO.replace("100 Mbit/s", "10 Mbit/s"))
-    at_us = 20_000 * result["parameters"].get("slower", 1)  # in slow motion if the machine is too slow
+    at_us = 20_000 * result["parameters"].get("slower", 1)  # on a slow machine, the run is in slow motion
     assert list(result["transports"]) == ["mrc", "single-plane"]
     for name, found in result["transports"].items():
         assert found["summary"]["busbw_gbps@64KiB"]["n"] == 40
@@ -95,12 +95,12 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
     mrclab: Mrclab, tmp_path: Path
 ) -> None:
     transports = "transports={mrc: , oblivious: , bfd: {use: ecmp+controller, detection: 60 ms}}"
-    # The cut link is on the way of the single flow, so that all three transports meet the fault.
+    # The cut link carries the only flow, so the fault affects all three transports.
     faults = "faults=[{kind: blackhole, where: busiest, at: 300 ms, duration: 1 s}]"
     overrides = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
     overrides += ["--set", "workload.duration=1500 ms"]
     result = run(mrclab, tmp_path, STREAM, *overrides)
-    # If the machine stands still while the link is dead, no packet is lost, and the run is not valid.
+    # If the machine stalls while the link is dead, no packet is lost, and the run is not valid.
     missed = [trial["first_loss_reason"] for trial in result["trials"] if not trial["felt"]]
     assert not (missed and result["valid"]), missed
     felt = {trial["transport"]: trial for trial in result["trials"] if trial["felt"]}
@@ -122,7 +122,7 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
 
 @pytest.mark.parametrize("kind", ["request-response", "all-to-all"])
 def test_other_workloads_run(mrclab: Mrclab, tmp_path: Path, kind: str) -> None:
-    # One plane is enough, as the spread of the data is not tested. Every machine can fill such slow links.
+    # One plane is enough, because this test does not look at the planes. Every machine can fill slow links.
     sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]", "--set", "topology.planes=1"]
     sets += ["--set", "rehearse=no", "--set", "topology.links.host.rate=10 Mbit/s"]
     if kind == "request-response":
@@ -218,7 +218,7 @@ def test_a_transformer_trained_under_faults_has_the_bits_of_one_process(
     assert training["steps"] == found["summary"]["step_us"]["n"] == 12
     assert training["parameters_sha256"] == training["alone_sha256"] is not None
     assert training["parameters_differ_at"] is None
-    assert {fault["kind"] for fault in found["faults"]} == {"blackhole"}  # the reboot is only for one plane
+    assert {fault["kind"] for fault in found["faults"]} == {"blackhole"}  # the other transport has the reboot
     assert any(trial["felt"] for trial in result["trials"])
     for picture in ("training-loss.svg", "training-steps.svg"):
         assert (tmp_path / "out" / picture).stat().st_size > 0

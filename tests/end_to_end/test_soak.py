@@ -1,4 +1,4 @@
-"""A short soak with real streams and faults, and cases in which its verdict is different."""
+"""A short soak with real streams and faults, and a soak that fails because an agent was killed."""
 
 import json
 import os

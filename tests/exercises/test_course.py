@@ -1,4 +1,4 @@
-"""A made-up course, run as given and solved, with compiled programs and with a fake p4c."""
+"""A made-up course: its exercises run unsolved and solved, with compiled programs and with a fake p4c."""
 
 from __future__ import annotations
 

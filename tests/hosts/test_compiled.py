@@ -73,7 +73,7 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
 
 
 def test_no_compiled_module_has_a_class_variable_with_an_annotation():
-    # mypyc takes it for a field of the dataclass, and the module cannot be imported.
+    # mypyc makes a ClassVar a field of the dataclass, and then the module cannot be imported.
     assert [str(file) for file in compiled.sources() if "ClassVar[" in (ROOT / file).read_text()] == []
 
 

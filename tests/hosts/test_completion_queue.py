@@ -1,4 +1,4 @@
-"""A completion queue without a network: how long it waits."""
+"""The waiting times of a completion queue, without a network."""
 
 from collections.abc import Collection
 from typing import cast
@@ -12,7 +12,7 @@ from mrclab.topologies import load_fabric
 
 
 class QuietDevice:
-    """An idle device with a separate clock. A turn takes half of the remaining time."""
+    """An idle device with a separate clock. Each turn of the device takes half of the remaining time."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000

@@ -1,4 +1,4 @@
-"""The socket of a NIC's profiles, and clients with valid or invalid requests, or that do not read."""
+"""The socket of a NIC's profiles: clients send valid or invalid requests, or do not read the answers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_the_queue_pairs_of_a_connection_follow_one_another_and_never_meet_other
 
 def test_a_number_in_use_is_not_drawn_again() -> None:
     class Taken:
-        """A set in which all numbers but the last eight are taken."""
+        """A set that contains all numbers except the last eight."""
 
         def __contains__(self, number: object) -> bool:
             return not isinstance(number, int) or number <= LAST_QPN - 8

@@ -1,4 +1,4 @@
-"""The scapy layers and our encoder give the same bytes, in both directions."""
+"""The scapy layers and our encoder give the same bytes, and each reads the other's bytes."""
 
 from typing import Any
 
@@ -111,7 +111,7 @@ def test_data_is_built_as_we_build_it(
 
 
 def check_control(opcode: wire.Opcode, extension: bytes, layers: ScapyPacket) -> ScapyPacket:
-    """Build a control packet with both, parse it, and return its first extension header."""
+    """Build a control packet with scapy and our encoder. Parse it and return its first extension header."""
     middle = wire.Bth(opcode, 0x123456, 0xABCDEF).pack() + extension
     ours = frame_of(middle, dscp=DSCP.control)
     bth = BTH(opcode=int(opcode), dest_qpn=0x123456, psn=0xABCDEF)

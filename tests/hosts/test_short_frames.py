@@ -31,7 +31,7 @@ def headers(udp_length: int, dscp: int = 0, *, outer: bool = True) -> bytes:
 @pytest.mark.parametrize("dscp", [0, TRIMMED])
 @pytest.mark.parametrize("kind", ENDS)
 def test_a_frame_that_ends_within_the_bth_is_too_short(kind, dscp):
-    """One frame agrees with its own headers: their UDP length of 11 allows three bytes of the BTH."""
+    """One of the frames has consistent headers. Their UDP length of 11 leaves three bytes for the BTH."""
     end = ENDS[kind]()
     whole = headers(11, dscp) + bytes(16)
     end.receive(0, whole, 0)

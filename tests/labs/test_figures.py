@@ -1,4 +1,4 @@
-"""The figures of the labs are up to date: their script draws the same from the fabric, switches and a run."""
+"""The figures of the labs are up to date: their script draws the same figures again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forged submissions get no points that they did not earn; unusual honest submissions do."""
+"""Forged submissions get no points that they did not earn. Unusual honest submissions get their points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labs on P4: without a compiler they say so at once, and compiled files match their sources."""
+"""The labs on P4: without a compiler, they report this at once. Compiled files match their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Correct solutions that differ from ours pass a lab's checks, and plausible wrong ones do not."""
+"""Correct solutions that differ from the lab's own pass the checks. Plausible wrong solutions do not."""
 
 from __future__ import annotations
 

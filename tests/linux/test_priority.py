@@ -1,4 +1,4 @@
-"""Run before other processes for a while, if this process may do so."""
+"""A process runs before other processes for a while, if it has the right to do so."""
 
 import os
 import threading

@@ -16,9 +16,9 @@ from mrclab.linux import scheduling as schedule
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
-    """Imitate a kernel that has no real-time share for us, as in a container's cgroup. Return the calls.
+    """Imitate a kernel that refuses real-time priority, as in a container's cgroup. Return the calls.
 
-    It does not let us keep CPUs awake either, because pytest's process would then do so for all later tests.
+    The imitation also refuses to keep CPUs awake. Otherwise pytest's process would do so in all later tests.
     """
     monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", tmp_path / "none")
     calls: list[object] = []
@@ -101,7 +101,7 @@ def test_children_go_first_and_their_parent_as_before() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with schedule.ahead_of_ordinary():
         inside = os.getpriority(os.PRIO_PROCESS, 0)
-    assert inside in (schedule.MOST_NICE, before)  # the second value if the change is not allowed
+    assert inside in (schedule.MOST_NICE, before)  # if the change is not allowed, the value stays
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 

@@ -1,4 +1,4 @@
 """Tests of the command line.
 
-More than 16 modules: each command has its own.
+More than 16 modules: each command has a separate module.
 """

@@ -28,7 +28,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def mrclab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line in this process, which saves the time for imports."""
+    """Run the command line in this process, to save the time of the imports."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Done:

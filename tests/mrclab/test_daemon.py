@@ -1,4 +1,4 @@
-"""The daemon's socket: whatever one client sends or does not send, the others are served."""
+"""The daemon's socket: whatever one client sends or does not send, the daemon serves the other clients."""
 
 from __future__ import annotations
 

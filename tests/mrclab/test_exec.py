@@ -1,4 +1,4 @@
-"""Real programs on a real fabric: their view of it, their data while links are cut, and their ends."""
+"""Real programs on a real fabric: what they see of it, their data while links are cut, and their ends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_exit_codes_and_arguments_are_the_program_s(tiny: Up) -> None:
 
 
 def test_a_program_has_no_children_that_it_did_not_start(tiny: Up) -> None:
-    """The NIC service is not its child, so a program may wait for all of its children."""
+    """The NIC service is not the program's child, so the program may wait for all of its children."""
     script = "import os\ntry:\n    os.waitpid(-1, 0)\nexcept ChildProcessError:\n    print('none')"
     assert tiny.mrclab.ok("exec", "h3", "--", sys.executable, "-c", script) == "none\n"
 

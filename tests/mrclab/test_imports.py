@@ -34,7 +34,7 @@ def test_reading_the_input_takes_nothing_heavy(module: str) -> None:
 
 
 def test_scapy_stays_optional() -> None:
-    """scapy's license is GPL-2.0-only: only one module may use it, and no other may use that module."""
+    """scapy's license is GPL-2.0-only, so only one module may import scapy. No module may import this one."""
     users = {
         path.relative_to(ROOT).as_posix()
         for room in ROOT.iterdir()
@@ -65,7 +65,7 @@ LIVE_ONLY = {"grpc", "finsy", "google", "llvmlite", "mininet", "pyroute2"}
 
 
 def test_a_simulated_run_loads_nothing_of_the_testbed(tmp_path: Path) -> None:
-    """Virtual time needs no switches, gRPC or Mininet, and the base installation has none of them."""
+    """Virtual time needs no switches, gRPC or Mininet. The base installation contains none of these."""
     words = ["run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "1", "--out", "out"]
     code = (
         f"import sys; from mrclab.cli import main; sys.argv[1:] = {words}; main(); "

@@ -67,7 +67,7 @@ def test_two_at_a_time_leave_the_same_bytes_as_one_after_another(capture: bool, 
 def test_the_repetitions_of_the_slowest_transport_go_first() -> None:
     waiting = [Part(place, number) for place in (0, 1, 2) for number in (1, 2)]
     assert longest(waiting, {0: 1.0, 1: 3.0, 2: 2.0}) == Part(1, 1)
-    assert longest(waiting, {1: 3.0}) == Part(0, 1)  # it may still become slower
+    assert longest(waiting, {1: 3.0}) == Part(0, 1)  # transports without a time may be slower
     assert longest(waiting[:1], {0: 1.0, 1: 3.0}) == Part(0, 1)
 
 
@@ -87,7 +87,7 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
 
 
 def test_only_in_its_task_a_worker_handles_sigterm() -> None:
-    """While a worker sends a result, the pool catches the handler's exception, and once waited for ever."""
+    """If SIGTERM came while a worker sent a result, the pool used to catch the exception and to hang."""
     with copies(1).pool as pool:
         in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()

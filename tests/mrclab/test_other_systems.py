@@ -1,6 +1,6 @@
-"""What works without Linux, as on Windows and macOS: simulated runs, reports, comparisons and labs.
+"""Features that also work on Windows and macOS: simulated runs, reports, comparisons and labs.
 
-The tests run on Linux: `tests.support.other_systems` removes from Python what the other system lacks.
+The tests run on Linux. `tests.support.other_systems` hides the parts of Python that another system lacks.
 """
 
 from __future__ import annotations

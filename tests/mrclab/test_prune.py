@@ -1,4 +1,4 @@
-"""The space that results take, and their removal: never more than the user asked for."""
+"""The space that results take, and their removal. Only results that the user names are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.output import find_runs
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write three runs of one scenario and one of another. The first was killed."""
+    """Write three runs of one scenario and one run of another. The first run was killed."""
     monkeypatch.chdir(tmp_path)
     for age, name in enumerate(("fig05/1", "link-kill/3", "link-kill/2", "link-kill/1")):
         run = tmp_path / "results" / name
@@ -86,7 +86,7 @@ def test_a_full_disk_is_said_in_one_line(
 def test_an_interrupt_that_a_library_turns_into_an_error_is_one(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NumPy does this if it is interrupted while it writes a file."""
+    """NumPy raises such an error if it is interrupted while it writes a file."""
 
     def interrupted(root: Path) -> None:
         try:

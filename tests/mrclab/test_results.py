@@ -101,7 +101,7 @@ def test_the_notebook_of_two_runs_finds_no_difference_between_equal_ones(
     monkeypatch.setenv("MRCLAB_B", str(run))
     plt.close("all")
     names = execute(NOTEBOOKS / "compare.ipynb")
-    found = {row["b over a"] for row in names["rows"]}  # None if a's median is 0
+    found = {row["b over a"] for row in names["rows"]}  # the value is None if a's median is 0
     assert 1.0 in found
     assert found <= {1.0, None}
     assert len(plt.get_fignums()) == 1

@@ -1,4 +1,4 @@
-"""What a run leaves when it is ended: nothing before it measures, and afterwards all that it recorded."""
+"""An ended run leaves nothing if it did not measure yet. Otherwise it leaves all that it recorded."""
 
 from __future__ import annotations
 

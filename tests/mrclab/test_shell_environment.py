@@ -1,4 +1,4 @@
-"""The environment of p4runtime-shell, when several processes make it at once."""
+"""The Python environment of p4runtime-shell, if several processes create it at once."""
 
 import subprocess
 import threading

@@ -1,4 +1,4 @@
-"""Debian's perftest, unmodified, over two NICs in this process: which options run, and which are refused."""
+"""Debian's unmodified perftest over two NICs in this process: some options run, others are refused."""
 
 from __future__ import annotations
 

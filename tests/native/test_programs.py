@@ -1,4 +1,4 @@
-"""Programs in C that do unusual or forbidden things: each ends as it would on hardware."""
+"""Programs in C that do unusual or forbidden things. Each program ends as it would on hardware."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_clocks_and_rates_have_the_units_of_the_p4_source() -> None:
     shifts = re.findall(r"ingress_global_timestamp << (\d+)", CODE)
     assert len(shifts) == 2
     assert {1 << int(shift) for shift in shifts} == {contract.TICKS_PER_US}
-    # Trimmed frames get half of the rate, so their bytes take twice the time.
+    # Trimmed frames may use half of the link's rate, so the program counts twice the time for their bytes.
     times = re.findall(r"\* \(ticks_t\)byte_time\) >> (\d+)", CODE)
     assert sorted({1 << int(shift) for shift in times}) == [
         contract.BYTE_TIME_ONE // 2,

@@ -2,8 +2,8 @@
 
     a ---- k1 ---- s1 ---- k2 ---- s2 ---- b
 
-a and b are hosts, k1 and k2 routers of the Linux kernel. s1 and s2 are our switches. So each kind of switch
-stands between two of the other kind.
+a and b are hosts, k1 and k2 are routers of the Linux kernel, and s1 and s2 are our switches. So k2 is between
+two of our switches, and s1 is between two kernel routers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ A, B, K1, K2, S1, S2 = (
     "fcbb:bb00:1",
     "fcbb:bb00:2",
 )
-# Below each locator: e0 is End, e1 End with PSP, e2 End with USD, and (ours only) d0 End.X to the right.
+# SIDs of each locator: e0 is End, e1 End with PSP, e2 End with USD, and d0 (only ours) End.X to the right.
 HOST_A, HOST_B = "fd00:a::1", "fd00:b::1"
 MACS = {
     "a-r": 0x0200000000A1, "k1-l": 0x020000001101, "k1-r": 0x020000001102, "s1-l": 0x020000000101,
@@ -60,7 +60,7 @@ PORTS = {"l": 1, "r": 2}
 
 @dataclass
 class Chain:
-    """The namespace of each node of the chain. s1 and s2 share one."""
+    """The namespace of each node of the chain. s1 and s2 share a namespace."""
 
     of: dict[str, Namespace]
 
@@ -89,7 +89,7 @@ class Chain:
             assert (got, sender) == (text, here)
 
     def last_header(self, origin: str, segments: list[str], mode: str = "encap") -> int:
-        """Send as `send` does. Return the type of the header after the outer IPv6 header on arrival."""
+        """Send as `send` does. Return the type of the header that then follows the outer IPv6 header."""
         there, ifname = ("b", "b-l") if origin == "a" else ("a", "a-r")
         with self.of[there].packet_socket(ifname) as ear:
             self.send(origin, segments, mode)
@@ -180,7 +180,7 @@ def program(client: Client, names: Names, node: str) -> None:
 
 
 def missing(ns: Namespace) -> str | None:
-    """Return which part of SRv6 this kernel or its `ip` lacks, or None if it has all."""
+    """Return the part of SRv6 that this kernel or its `ip` lacks, or None if no part is missing."""
     shift = ("flavors", "next-csid", "lblen", "32", "nflen", "16")
     for words in (
         ("fd01::/64", "encap", "seg6", "mode", "encap.red", "segs", "fd00::2"),
@@ -241,7 +241,7 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("mode", ["encap", "encap.red"])
 def test_a_container_visits_kernels_and_ours_in_turn(chain: Chain, mode: str) -> None:
-    """Once without and once with a routing header next to the container."""
+    """The test runs with and without a routing header next to the container."""
     chain.send("a", ["fcbb:bb00:11:1:12:2:b::"], mode)
     chain.send("b", ["fcbb:bb00:2:12:1:11:a::"], mode)
 
@@ -260,13 +260,13 @@ def test_a_classic_list_with_an_end_at_every_node(chain: Chain) -> None:
 
 
 def test_the_last_but_one_takes_the_list_out(chain: Chain) -> None:
-    """PSP at our switch in one direction and at the kernel in the other. Without PSP the header stays."""
+    """Our switch does PSP in one direction, the kernel in the other. Without PSP the header stays."""
     assert chain.last_header("a", [f"{S1}:e0::", f"{S2}:e1::", f"{B}::"]) == 41
     assert chain.last_header("a", [f"{S1}:e1::", f"{S2}:e0::", f"{B}::"]) == 43
     assert chain.last_header("b", [f"{S2}:e0::", f"{K2}:e0::", f"{S1}:e0::", f"{K1}:e1::", f"{A}::"]) == 41
 
 
 def test_ours_unpack_for_a_host_that_knows_no_segments(chain: Chain) -> None:
-    """USD, once with the list still there and once after a kernel removed it."""
+    """Our switch does USD with the segment list in the packet, and after a kernel router removed the list."""
     assert chain.last_header("a", [f"{K1}:e0::", f"{S1}:e0::", f"{K2}:e0::", f"{S2}:e2::"]) == 17
     assert chain.last_header("a", [f"{S1}:e0::", f"{K2}:e1::", f"{S2}:e2::"], "encap.red") == 17

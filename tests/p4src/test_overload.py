@@ -1,4 +1,4 @@
-"""Overload of a link on real interfaces: which frames are trimmed or marked, and which do not wait."""
+"""Overload of a link on real interfaces: which frames are trimmed or marked, and which need not wait."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
     got = receive(merge.h[3], sent, 5)
     cut = [f for f in got if len(f) == TRIMMED_BYTES]
     whole = [f for f in got if len(f) == WHOLE]
-    # No frame is missing: each one that came in also left, whole or trimmed.
+    # No frame is missing: each frame that came in also left, whole or trimmed.
     assert (len(got), merge.count("drops", 7), merge.count("drops", 8)) == (sent, 0, 0)
     assert len(cut) + len(whole) == sent
     assert merge.count("trim.trimmed", 3) == len(cut)
     assert {codepoint(f) for f in cut} == {16 if merge.setting.mark is None else 12}
-    # The model's times are only as exact as the sender's interruptions allow.
+    # Interruptions of the sender make the model's times inexact.
     assert 0.9 * trims - 5 < len(cut) < 1.1 * trims + 5
     marked = sum(f[15] >> 4 & 3 == 3 for f in whole)
     assert merge.count("ecn_mark.marked", 3) == sum(f[15] >> 4 & 3 == 3 for f in got)
@@ -76,7 +76,7 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
 @pytest.mark.parametrize("merge", [False], indirect=True, ids=["fabric"])
 def test_marks_between_the_thresholds_come_as_often_as_configured(merge: Merge) -> None:
     result = marks_between(merge, 600, random.Random(1))
-    # A tenth of the expected marks, plus four standard deviations of a fair draw.
+    # The tolerance is a tenth of the expected marks, plus four standard deviations of a random draw.
     slack = 0.1 * result["expected"] + 4 * result["deviation"]
     assert abs(result["marked"] - result["expected"]) < slack, result
 
@@ -120,7 +120,7 @@ def test_the_switch_map_says_whether_retransmissions_overtake_data(
             came = [codepoint(f) for f in receive(merge.h[3], 11, 5)]
             assert len(came) == 11
             if took_ns < 4 * FRAME_NS:
-                break  # otherwise others had the CPU, and most of the data may have left
+                break  # the frames were sent fast enough to fill the queue
         else:
             pytest.skip("this machine is too busy to fill a queue")
     # Some data is always ahead: the link has begun to send it, or the token bucket has let it through.

@@ -1,6 +1,7 @@
-"""The queue in front of a port, marks and trimming: interpreter and compiled program, frame by frame.
+"""The queue in front of a port, marks and trimming, in the interpreter and the compiled program.
 
-The tests write into a register when a port will be idle. That sets its queue, so nothing depends on the time.
+The tests write the time at which a port will be idle into a register. This sets the length of the port's
+queue, so the results do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def bench() -> Iterator[Bench]:
 
 
 def set_wait(bench: Bench, name: str, port: int, idle_at: int) -> None:
-    """Set a register of the queue in both: the time in ticks at which a port will be idle."""
+    """Set the time (ticks) at which a port will be idle, in the registers of interpreter and program."""
     layout = bench.path.compiled.plan.registers[f"{QUEUE}.{name}"]
     cells = bytearray(bench.path.maps[layout.map].lookup(bytes(4)) or b"")
     struct.pack_into("<Q", cells, port * layout.cell_size, idle_at)
@@ -122,7 +123,7 @@ def test_a_full_queue_and_an_empty_one(
 @pytest.mark.root
 @pytest.mark.parametrize("length", [54, 60, 93, 95, 101, 102, 113])
 def test_frames_that_end_inside_a_header_are_not_trimmed(bench: Bench, length: int) -> None:
-    """The outer header is enough to forward the frame, even if most of the inner headers is missing."""
+    """The outer header is enough to forward a frame, even if the inner headers are incomplete."""
     whole = mrc_frame(sid(1, 2), 64, dscp=TRIMMABLE)
     for queued in (0, FAR):
         set_wait(bench, "idle_at", 2, queued)
@@ -175,7 +176,7 @@ class Link:
 
     def _draw(self, low: int, high: int) -> int:
         self.draws += 1
-        return self.draws * 4099 % (high + 1)  # numbers of the whole range, each once
+        return self.draws * 4099 % (high + 1)  # evenly distributed numbers
 
     def send(self, size: int, dscp: int = 0, ecn: int = 0) -> bytes | None:
         out = self.model.run(1, mrc_frame(sid(1, 2), size - 138, dscp=dscp, ecn=ecn))
@@ -213,7 +214,7 @@ def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays
             assert len(out) in (4200, 134)
             if turn >= 50:  # the first frames filled the queue
                 whole, trimmed = whole + (len(out) == 4200), trimmed + (len(out) == 134)
-            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # a frame, and a round's trimmed ones
+            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # plus a frame and a round's trimmed frames
         link.us += 34
     assert whole + trimmed == 1000
     # The trimmed frames take some 28 % of the link, and whole frames get the rest.

@@ -1,4 +1,4 @@
-"""Segment lists of RFC 8986 and RFC 9800: the program, compared with a copy of their pseudocode.
+"""Segment lists of RFC 8986 and RFC 9800: the program is compared with a copy of the RFCs' pseudocode.
 
 The interpreter and the compiled program process the same frames, so both are tested.
 """
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.parallel
 
 CONTROL = "MrcIngress.micro_segment"
 LIST_ENDED, SRH_UNREAD, SRH_WRONG, HOP_LIMIT, NOT_OURS, NO_ROUTE = 9, 10, 11, 2, 3, 4
-UN, UN_FLAVORED, END, END_X = 1, 0x10, 0xE0, 0xD0  # the two low bits of each are its flavours
+UN, UN_FLAVORED, END, END_X = 1, 0x10, 0xE0, 0xD0  # the two low bits of a SID are its flavours
 BLOCK_BITS = BLOCK << 96
 HOST = 0xFD00 << 112 | 5  # the destination of unpacked frames
 NEIGHBOURS = {sid(2): (48, 2), sid(3): (48, 3), HOST: (128, 2)}
@@ -52,7 +52,7 @@ def bench() -> Iterator[Bench]:
 
 @dataclass
 class Expected:
-    """What RFC 8986 does with a packet: port and packet without Ethernet, or the reason for a drop."""
+    """The result of RFC 8986 for a packet: port and packet without Ethernet, or the reason for a drop."""
 
     port: int = 0
     packet: bytes = b""
@@ -60,7 +60,7 @@ class Expected:
 
 
 def route(packet: bytes, port: int = 0) -> Expected:
-    """Section 4.1 S14/S15: check the hop limit, and forward by the destination."""
+    """Check the hop limit, and forward by the destination (RFC 8986, section 4.1, S14 and S15)."""
     if packet[7] <= 1:
         return Expected(drop=HOP_LIMIT)
     destination = int.from_bytes(packet[24:40], "big")
@@ -100,7 +100,7 @@ def expect(packet: bytes) -> Expected:
 
 
 def end(packet: bytes, psp: bool, usd: bool, port: int) -> Expected:
-    """Return the result of section 4.1 with the flavours of 4.16."""
+    """Return the result of RFC 8986, section 4.1, with the flavours of section 4.16."""
     header, carried, next_hdr = b"", packet[40:], packet[6]
     if next_hdr == 43:
         size = 8 + 8 * packet[41]

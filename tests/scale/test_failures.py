@@ -27,7 +27,7 @@ def within(found: float, expected: float, deviation: float) -> None:
 
 
 def test_as_many_fail_as_the_rate_says_and_as_many_are_out_as_poisson_says() -> None:
-    kind = Kind("link", 1000, 100.0, 0.5)  # 10 fail in an hour, and 5 are down at a time
+    kind = Kind("link", 1000, 100.0, 0.5)  # 10 parts fail in an hour, and 5 are down at a time
     hours = 4000.0
     outages = draw(kind, hours, rng())
     events = int((outages.start >= 0).sum())
@@ -43,7 +43,7 @@ def test_as_many_fail_as_the_rate_says_and_as_many_are_out_as_poisson_says() -> 
 
 
 def test_a_life_starts_with_what_failed_before_it() -> None:
-    kind = Kind("switch", 1000, 1000.0, 12.0)  # 12 are down at a time
+    kind = Kind("switch", 1000, 1000.0, 12.0)  # 12 parts are down at a time
     out = [len(out_at(draw(kind, 1.0, rng(seed)), np.array([0.0]))[0]) for seed in range(300)]
     within(float(np.mean(out)), 12.0, sqrt(12.0 / 300))
 
@@ -51,7 +51,7 @@ def test_a_life_starts_with_what_failed_before_it() -> None:
 def test_intervals_are_counted_once() -> None:
     start = np.array([-1.0, 0.5, 0.75, 3.0, 9.5])
     assert covered_hours(start, np.array([2.0, 0.1, 1.0, 1.0, 4.0]), 10.0) == pytest.approx(1.75 + 1.0 + 0.5)
-    many = np.sort(rng().uniform(-1, 1000, 2002))  # two in an hour, each for half an hour
+    many = np.sort(rng().uniform(-1, 1000, 2002))  # two failures in an hour, each of half an hour
     share = covered_hours(many, 0.5, 1000.0) / 1000
     assert share == pytest.approx(1 - exp(-2 * 0.5), abs=0.05)
 
@@ -78,7 +78,7 @@ def test_work_that_lasts_is_as_daly_has_it(per_hour: float) -> None:
 
 def test_work_between_crashes_is_counted_in_checkpoints() -> None:
     job = parse_parts("job: {checkpoint_every: 1 h, restart: 1 h, timeout: 0 s}", "t").job
-    # 2 of the 2.5 h of work count; an hour's restart, again after 0.5 h; 6 h to the end.
+    # At first 2 of 2.5 h of work count. A crash interrupts the restart of 1 h after 0.5 h. Then 6 h count.
     assert useful_share(np.array([2.5, 3.0]), 10.0, job) == pytest.approx((2 + 6) / 10)
     assert useful_share(np.array([]), 10.0, job) == 1
     assert useful_share(np.array([11.0]), 10.0, job) == 1

@@ -56,7 +56,7 @@ TABLES = {
 
 
 class FixedDraw(random.Random):
-    """Gives both the same draw: 16 bits for the program, and a fraction for the simulator."""
+    """Gives program and simulator the same draw: 16 bits for the program, a fraction for the simulator."""
 
     draw = 0
 
@@ -101,7 +101,7 @@ def _address(prefix: str) -> int:
 
 
 class Bench:
-    """One switch twice: in the simulator, and in the interpreter."""
+    """The same switch in the simulator and in the interpreter."""
 
     def __init__(self, fabric: Fabric, switch: Switch, structured: bool) -> None:
         self.draw = FixedDraw()

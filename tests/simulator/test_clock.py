@@ -1,4 +1,4 @@
-"""The clock of the simulator: the order within a moment, near and far events, and stopping."""
+"""The clock of the simulator: the order of events at equal times, near and far events, and stopping."""
 
 import random
 

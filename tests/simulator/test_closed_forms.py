@@ -18,7 +18,7 @@ from tests.simulator.test_port import NS, Line, packet
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAME = 1000
-"""The size in bytes, and the time on a link in ns."""
+"""The size of a frame in bytes, which is also its time on a link in ns."""
 LONG = {"spraying at a part of the load", "recovery from a silent cut", "permutation over full links"}
 
 

@@ -1,4 +1,4 @@
-"""Several faults at one place at the same time."""
+"""Several faults are at one place of a simulated fabric at the same time."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_headroom_is_what_the_standard_adds_up() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, 100, 1500, 20_000])
 def test_headroom_is_enough_and_hardly_more(delay_ns: int) -> None:
-    """Nothing leaves the node, and a frame has just begun to leave when the threshold is passed."""
+    """The worst case: a frame has just begun on the way back when the buffer passes its threshold."""
     lossless = Lossless("pfc", 10 * FRAME)
     wire = Wire(lossless, delay_ns)
     in_the_way = Packet(b"", FRAME, Hop(b"", 0, None, 0, True), DATA, 0, False)
@@ -128,7 +128,7 @@ def test_a_slower_link_behind_is_kept_full_and_nothing_is_lost(mode: Mode) -> No
     wire.clock.run(3000 * US)
     arrived = [at for at, _ in wire.sink.seen]
     assert len(arrived) == 400
-    # Each frame takes 4 us. The first one needed 1 us and the delay to arrive.
+    # Each frame takes 4 us. The first frame also needed 1 us and the delay of 1 us to arrive.
     assert arrived[-1] == 1000 + 1000 + 400 * 4 * 1000
     assert wire.inlet.most_bytes <= wire.inlet.capacity_bytes
     assert wire.there.stops > 0
@@ -136,7 +136,7 @@ def test_a_slower_link_behind_is_kept_full_and_nothing_is_lost(mode: Mode) -> No
 
 @pytest.mark.parametrize("frames", [4, 5, 7, 30])
 def test_credits_below_the_product_of_bandwidth_and_delay_limit_the_rate(frames: int) -> None:
-    """A buffer's frames go in each round: the wire there, a frame's own time, and the credit's way back."""
+    """In each round trip, as many frames are sent as the buffer holds."""
     delay_ns, size = 10_000, 15 * BLOCK_BYTES
     wire = Wire(Lossless("credit", frames * size), delay_ns)
     count = 40 * frames
@@ -144,7 +144,7 @@ def test_credits_below_the_product_of_bandwidth_and_delay_limit_the_rate(frames:
     wire.clock.run(10**6 * US)
     arrived = [at for at, _ in wire.middle.seen]
     assert len(arrived) == count
-    # A frame arrives and is sent on, which takes its own time again, and its credit goes back.
+    # A round is a frame's arrival, its time on the next link, and the way back of its credit.
     loop_ns = size + delay_ns + size + UPDATE_BYTES + delay_ns
     rounds = [arrived[i + frames] - arrived[i] for i in range(0, count - 2 * frames, frames)]
     assert set(rounds) == {max(loop_ns, frames * size)}
@@ -246,10 +246,10 @@ def test_an_incast_runs_at_line_rate_without_drops(mode: Mode, senders: int) -> 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("locals_", [1, 2, 3])
 def test_a_victim_gets_what_the_hot_flow_gets_that_it_shares_a_link_with(mode: Mode, locals_: int) -> None:
-    """n flows into one port have 1/n each. One of them shares a link with a flow to an idle port.
+    """Each of n flows into one port gets 1/n. One of these flows shares a link with a flow to an idle port.
 
-    The shared link stands still while the hot port is full, and its queue alternates between the two flows.
-    So the other flow also gets 1/n, although 1 - 1/n of the link would be left for it.
+    The shared link is stopped while the hot port is full, and its queue alternates between the two flows.
+    So the flow to the idle port also gets only 1/n, although it could have 1 - 1/n of the link.
     """
     flows = Flows(fabric_of(hosts=12), mode)
     hot = flows.add("h0", "h6", 400)

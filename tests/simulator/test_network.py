@@ -108,7 +108,7 @@ class World:
 
 
 def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
-    """A NIC has a turn for each frame. Its program is called only for events and at times it asked for."""
+    """A NIC runs for each frame. Its program is called only for events and at times that it asked for."""
     world = World(fast_fabric(), objects=True)
     called: list[int] = []
     due = [3_000, 5_000]
@@ -129,7 +129,7 @@ def test_a_program_is_called_for_events_and_when_it_asks_to_be() -> None:
 
 
 def test_a_network_with_packets_under_way_is_garbage_once_nobody_needs_it() -> None:
-    """A run has many repetitions, so packets on their way must not keep the memory of an ended one."""
+    """A run has many repetitions. Packets on their way must not keep the memory of an ended repetition."""
 
     def endpoints() -> int:
         gc.collect()
@@ -315,7 +315,7 @@ def test_objects_may_bring_their_payload() -> None:
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:
-    """In each process the hashes of strings and bytes differ, which would show the use of a set's order."""
+    """The hash seeds of the processes differ, so the runs would differ if they used a set's order."""
     program = "from tests.simulator.test_network import fingerprint as f; print(f(5), f(6))"
 
     run = partial(output_of, "-c", program)

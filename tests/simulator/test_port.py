@@ -1,4 +1,4 @@
-"""Ports: when each frame leaves, classes, marks, trims and drops, and faults."""
+"""Ports: the times at which frames leave, classes, marks, trims, drops and faults."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_marks_trims_and_drops_by_depth() -> None:
     line = Line(DEPTHS)
     cuttable = [line.put_at(0, packet(trim=20)) for _ in range(9)]
     line.run()
-    # Six wait at most 500 ns. The seventh to ninth are trimmed, and each takes 40 ns of the link.
+    # Six frames wait at most 500 ns. The other three are trimmed, and each takes 40 ns of the link.
     assert [p.size_bytes for p in cuttable] == [100] * 6 + [20] * 3
     assert [p.cut_dscp for p in cuttable] == [-1] * 6 + [12] * 3
     assert [p for _, p in line.sink.seen][1:4] == cuttable[6:9]
@@ -168,7 +168,7 @@ def test_cut_frames_beyond_their_half_are_dropped() -> None:
     for _ in range(12):
         line.put_at(0, packet(trim=20))
     line.run()
-    # A trimmed frame takes 40 ns, and at most 90 ns may be ahead of it, so three pass.
+    # A trimmed frame takes 40 ns. It is dropped if more than 90 ns of frames are ahead, so three pass.
     assert (line.port.trimmed, line.port.dropped) == (3, 3)
 
 
@@ -215,7 +215,7 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
     late = host.put_at(10, packet(20, CONTROL))
     free = []
     host.clock.call_at(60 * NS, lambda: free.append(host.port.busy_until_ps()))
-    # There are tokens for 250 bytes. The third frame waits for 50 more, and no frame overtakes it.
+    # The bucket has tokens for 250 bytes. The third frame waits for 50 tokens, and no frame overtakes it.
     assert host.run() == [(50, sent[0]), (50, sent[1]), (100, sent[2]), (200, sent[3]), (220, late)]
     assert free == [(420 - 350) * NS]
     switch = Line(bucket=Bucket(150, owes=True))
@@ -231,7 +231,7 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
 def test_a_port_with_a_bucket_is_one_that_counts_tokens(
     arrivals: list[tuple[int, int, bool]], burst: int, owes: bool
 ) -> None:
-    """As the kernel's buckets: sch_htb with two strict classes (`owes`), or sch_tbf in order of arrival."""
+    """The model acts as a bucket of the kernel: sch_htb with two strict classes (`owes`), or sch_tbf."""
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line(bucket=Bucket(burst, owes=owes, classes=owes))
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]

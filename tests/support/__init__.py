@@ -1,4 +1,4 @@
 """Helpers that tests and benchmarks share.
 
-More than 16 modules: each serves other tests, and has one idea.
+More than 16 modules: each module has one idea and serves different tests.
 """

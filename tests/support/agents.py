@@ -1,4 +1,4 @@
-"""Agents on some hosts of a running testbed, which write to one host, driven as in experiments."""
+"""Agents that write from some hosts of a running testbed to one host, controlled as in experiments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Incast:
     sink: RemoteAgent
 
     def calibrate(self) -> int:
-        """Measure the base RTT of all senders. Return the largest, in ns."""
+        """Measure the base RTT of each sender. Return the largest base RTT, in ns."""
         return max(int(agent.call("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
 
     def stop(self, timeout_s: float) -> list[dict[str, Any]]:

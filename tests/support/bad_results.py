@@ -24,7 +24,7 @@ def ours(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def felt(result: Result) -> list[dict[str, Any]]:
-    """Return the faults of MRC to which packets were lost."""
+    """Return the faults of MRC transports that caused losses of packets."""
     mrc = {name for name, part in result["transports"].items() if part["kind"].startswith("mrc")}
     return [trial for trial in result["trials"] if trial["felt"] and trial["transport"] in mrc]
 

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# Links of two hosts' T0s cross each other in their middles, so clicks go near the lower end of a link.
+# Links cross each other in the middle, so clicks go near the lower end of a link.
 NEAR_LOWER_END = """link => {
   const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
   const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
@@ -25,7 +25,7 @@ NEAR_LOWER_END = """link => {
 
 @contextmanager
 def chromium() -> Iterator["Browser"]:
-    """Start a browser. If there is none, skip the test, except in CI."""
+    """Start a browser. If no browser is installed, fail in CI, and skip the test elsewhere."""
     path = shutil.which("chromium")
     if path is None and not os.environ.get("CI"):
         pytest.skip("no chromium (apt install chromium)")

@@ -15,7 +15,7 @@ def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
 
 
 def choose_links(links: Sequence[str], trials: int, seed: int) -> tuple[str, ...]:
-    """Return the link that each trial breaks: all links in random order, again and again.
+    """Return the link that each trial breaks. Every link is drawn once before any link is drawn again.
 
     Raise ValueError if there is no link to choose from.
     """

@@ -65,7 +65,7 @@ class Up:
 
 @contextmanager
 def up(topology: str, target: str) -> Iterator[Up]:
-    """Bring up a topology on a target under a separate prefix. Remove all that is left of it at the end."""
+    """Bring up a topology on a target under a separate prefix. At the end, remove everything."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         runner.ok("up", "--topology", topology, "--target", target)
@@ -76,7 +76,7 @@ def up(topology: str, target: str) -> Iterator[Up]:
 
 
 def snapshot(names: Names) -> dict[str, object]:
-    """Return all that this testbed has on the machine. Other testbeds may be under test at the same time."""
+    """Return what this testbed has on the machine. Other testbeds may run at the same time."""
 
     def lines(*command: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ FOLDERS = [ROOT / "tests" / folder for folder in ("hosts/mrc", "p4src", "topolog
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table."""
+    """A row of a table in docs/mrc-conformance.md."""
 
     item: str
     where: str
@@ -21,12 +21,12 @@ class Row:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The names of the tests that the row names."""
+        """The names of the tests in `tested_by`."""
         return tuple(re.findall(r"`(test_\w+)`", self.tested_by))
 
 
 def rows() -> list[Row]:
-    """Return the rows of both tables, in order."""
+    """Return all rows of the tables in docs/mrc-conformance.md, in order."""
     text = TABLE.read_text(encoding="utf-8")
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -37,7 +37,7 @@ def rows() -> list[Row]:
 
 
 def nodes() -> dict[str, str]:
-    """Return the tests of the endpoint and of the switch program: paths in pytest's notation, by name."""
+    """Map the name of each test of the endpoint and the switch program to its path in pytest's notation."""
     return {
         name: f"{path.relative_to(ROOT).as_posix()}::{name}"
         for folder in FOLDERS

@@ -1,7 +1,7 @@
-"""Random schedules that destroy queue pairs, restart ends, and change profiles, on either side.
+"""Random schedules that destroy queue pairs, restart endpoints, and change profiles, on either side.
 
-If both ends of a queue pair live, it must not be affected. If its peer is gone, it must end by itself and
-give back its share of the window. While a profile denies an EV, its queue pairs send no data on this EV.
+A queue pair whose peer still exists must not be affected. A queue pair whose peer is gone must fail and give
+back its share of the window. While a profile denies an EV, queue pairs with this profile send no data on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LENGTHS = (0, 1, 100, 4097, 20_000, 70_001, 300_000)
 
 @dataclass(frozen=True)
 class End:
-    """A queue pair is destroyed, or with `restart` its whole end is replaced by a new one."""
+    """Destroys a queue pair. With `restart`, replaces its whole endpoint by a new endpoint."""
 
     at_ns: int
     connection: int
@@ -41,7 +41,7 @@ class End:
 
 @dataclass(frozen=True)
 class Change:
-    """A controller denies EVs of an end's profile for a while: a whole plane, or one path of it."""
+    """Lets a controller deny EVs of an endpoint's profile for a while: of a plane, or of one path in it."""
 
     at_ns: int
     lasts_ns: int
@@ -58,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True)
 class EndedSchedule:
-    """Everything that happens in a run."""
+    """All events of a run."""
 
     seed: int
     connections: int
@@ -145,7 +145,7 @@ class _Run:
         self.posted: dict[tuple[int, int], int] = {}
         """The number of posted messages, by side and queue pair."""
         self.endless = self.config.ack_times()[2] == ENDLESS_RETRIES
-        """True if a queue pair never stops to retry when its peer is gone."""
+        """True if a queue pair retries without end after its peer is gone."""
         self.gone: set[int] = set()
         """The connections of which an end was destroyed."""
         self._regions = [end.register_memory(bytearray(1 << 20)) for end in sim.ends]

@@ -1,9 +1,9 @@
 """End commands at a random moment, and check what they leave (namespaces, links, BPF programs, files ...).
 
 ``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends COUNT commands and prints a line for each.
-HOW is ``signals`` (by a signal), ``ends`` (by SIGINT, SIGTERM or SIGKILL of the command itself) or ``kills``
-(by kill -9 of one of its processes). The commands are numbered from FIRST on. The number is the seed: equal
-numbers end a command at the same moment. REPORT is a file for the results as JSON lines.
+HOW is ``signals`` (send a signal), ``ends`` (send SIGINT, SIGTERM or SIGKILL to the command itself) or
+``kills`` (kill -9 one of its processes). The commands have the numbers FIRST, FIRST + 1, and so on. The
+number of a command is the seed for the moment of its end. REPORT is a file for the results as JSON lines.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ SIGNALS = {
     "ends": (signal.SIGINT, signal.SIGTERM, signal.SIGKILL),
 }
 LATEST_S = 15.0
-"""The latest moment of an ending, counted from the start of the command. The moment is random."""
+"""A command is ended at a random moment, at most this many seconds after its start."""
 DOWN_S = 2.0
 HANG_S = 120.0
 NEEDED_S = 12.0
 """If a command runs for this long after one of its processes was killed, it is ended by SIGTERM."""
 SETTLE_S = 30.0
-"""The time after the command's end in which all that it left has to disappear."""
+"""The time after a command's end, in s, within which everything that it left must disappear."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The result of one command. ``left`` stayed for ``SETTLE_S``, ``for_good`` even after clean."""
+    """The result of a command: what it ``left``, and what stayed ``for_good``, even after `mrclab clean`."""
 
     number: int
     command: str
@@ -71,7 +71,7 @@ class Ending:
     code: int | None
     said: str
     lines: int
-    """The number of lines that it wrote to its standard error."""
+    """The number of lines that the command wrote to its standard error."""
     traceback: bool
     left: tuple[str, ...]
     cleaned: str
@@ -79,13 +79,13 @@ class Ending:
 
     @property
     def good(self) -> bool:
-        """True if it ended with at most one line, and `mrclab clean` listed and removed all that it left."""
+        """True if the command ended with at most one line, and `mrclab clean` removed the rest."""
         one_line = self.lines <= 1 or self.how in ("SIGHUP", "SIGKILL") or self.how.startswith("kill")
         return self.code is not None and one_line and not self.traceback and not self.for_good
 
 
 def processes_of(environment: Mapping[str, str]) -> dict[int, str]:
-    """Return the command lines of the processes that were started with our prefix, by pid."""
+    """Return the command lines of the processes that have this testbed's prefix, by pid."""
     ours = f"{PREFIX_VARIABLE}={environment[PREFIX_VARIABLE]}".encode()
     found = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -236,7 +236,7 @@ def _end(
     running = processes_of(environment)
     if how in SIGNALS:
         number = drawn.choice(SIGNALS[how])
-        # If `up` has ended, its daemon still runs; then the daemon gets the signal.
+        # If `up` has ended, its daemon still runs. In this case the signal goes to the daemon.
         pid = process.pid if process.poll() is None else min(running, default=None)
         if pid is not None:
             for _ in range(drawn.choice((1, 1, 2, 3)) if how == "signals" else 1):
@@ -251,7 +251,7 @@ def _end(
 
 def main(how: str, first: int, count: int, report: Path | None = None) -> int:
     """End several commands. Return 1 if one of them had a bad result."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT
     bad = 0
     for number in range(first, first + count):
         ending = end_one(how, number)

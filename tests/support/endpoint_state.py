@@ -10,12 +10,12 @@ from mrclab.hosts.mrc.wire import NackReason
 
 
 def set_refusal(end: Endpoint, qpn: int, reason: NackReason | None) -> None:
-    """Refuse new packets with this reason from now on, or accept them again if it is None."""
+    """Refuse new packets with this reason from now on. If the reason is None, accept new packets again."""
     end.qps[qpn].responder.refusal = reason
 
 
 def set_receiver_penalty(end: Endpoint, qpn: int, penalty: int, *, restore: bool = False) -> None:
-    """Ask the sender to narrow its window by penalty/128 per RTT, or to undo that [SPEC CC_STATE]."""
+    """Ask the sender to narrow its window by penalty/128 per RTT, or to undo this penalty [SPEC CC_STATE]."""
     end.qps[qpn].responder.set_penalty(penalty, restore=restore)
 
 

@@ -1,7 +1,7 @@
 """Random schedules of writes and faults for the NICs of a simulated fabric, and the checks after each run.
 
-A `Schedule` is a value from which the whole run follows. If one fails, Hypothesis prints the smallest that
-fails, which can be pasted into a test.
+A `Schedule` determines a whole run. If a run fails, Hypothesis searches for the smallest schedule that fails,
+and prints it. The printed text can be pasted into a test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mrclab.topologies import Fabric, build_fabric
 from tests.support.random_writes import Overlaps, Writes
 
 SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 40, 4))
-"""Planes, T0s, T1s and hosts of each fabric. Between racks they have 4, 16, 8, 32 and 160 paths."""
+"""Planes, T0s, T1s and hosts of each fabric. The numbers of paths between racks are 4, 16, 8, 32 and 160."""
 REACTION_NS: Final = 200
 PATIENCE_NS: Final = 20 * 10**9
 """The longest simulated time of a run: some 60,000 times the first interval of the ACK timer."""
@@ -38,7 +38,7 @@ STEP_NS: Final = 10**6
 
 @dataclass(frozen=True)
 class Burst:
-    """Messages that are posted at once from one host to another: lengths, and which have an immediate."""
+    """Messages that a host posts to another at once: their lengths, and which have immediate data."""
 
     at_ns: int
     src: int
@@ -48,7 +48,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that breaks for a while. `where` chooses one of the places that can break so."""
+    """A fault that lasts for a while. `where` selects one of the places that can have such a fault."""
 
     kind: str
     at_ns: int
@@ -60,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything that happens in a run."""
+    """All events of a run."""
 
     seed: int
     shape: int
@@ -153,7 +153,7 @@ class World:
         self.network.clock.call_at(at_ns * PS_PER_NS, function)
 
     def _break(self, faults: tuple[Fault, ...]) -> None:
-        """Schedule the faults. If two of one kind overlap, the place is broken until the later one ends."""
+        """Schedule the faults. If equal faults overlap, the place is broken until the last of them ends."""
         overlaps = Overlaps()
         for fault in faults:
             place, change = self._fault(fault)

@@ -40,7 +40,7 @@ class ProbedFabric:
                 self.loss[link] = loss
 
     def run(self, duration_ms: int, interval_ms: int = 1) -> list[MapperEvent]:
-        """Simulate this time and return the mapper's events in it."""
+        """Simulate this duration and return the mapper's new events."""
         start = len(self.events)
         for _ in range(duration_ms // interval_ms):
             routes = self.plan.round(self._number, self.mapper.suspects(self.now))

@@ -1,7 +1,7 @@
 """Random schedules of traffic and faults for two endpoints in memory, and the checks after each run.
 
-A `Schedule` is a value from which the whole run follows. If one fails, Hypothesis prints the smallest that
-fails, which can be pasted into a test.
+A `Schedule` determines a whole run. If a run fails, Hypothesis searches for the smallest schedule that fails,
+and prints it. The printed text can be pasted into a test.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class NearWrap(random.Random):
         return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        # The base class would draw numbers of queue pairs by `getrandbits(24)`, which returns a PSN here.
+        # The base class would draw a queue pair's number by `getrandbits(24)`, but here that returns a PSN.
         first, last = (0, start) if stop is None else (start, stop)
         return first + step * int(self.random() * -(-(last - first) // step))
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Messages that one end of a connection posts at once: lengths, and which have an immediate."""
+    """Messages that one end of a connection posts at once: their lengths, and which have immediate data."""
 
     at_ns: int
     connection: int
@@ -64,7 +64,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything that happens in a run."""
+    """All events of a run."""
 
     seed: int
     connections: int
@@ -155,7 +155,7 @@ ACTIONS = (
 
 
 def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
-    """Schedule the actions. If two equal ones overlap, the action lasts until the later one ends."""
+    """Schedule the actions. If two equal actions overlap, their effect lasts until the later action ends."""
     overlaps = Overlaps()
     start = sim.now_ns
     for action in actions:
@@ -188,7 +188,7 @@ class Transfer:
             sim.at(sim.now_ns + at_ns, post)
 
     def done(self) -> bool:
-        """Return whether every message has completed. It looks only at the events since the last call."""
+        """Return whether every message has completed. Read only the events since the last call."""
         events = self._sim.events[self._source]
         for at in range(self._looked_at, len(events)):
             event = events[at]
@@ -202,7 +202,7 @@ class Transfer:
 
 
 def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
-    """Check the rules for EVs: replacements keep the plane, retransmissions change the EV, planes equal."""
+    """Check that replacements keep the plane, retransmissions change the EV, and planes have equal shares."""
     for event in (e for e in sim.of(end, Retransmitted) if e.qpn == qpn):
         assert may_repeat or event.old_ev != event.new_ev
     for event in (e for e in sim.of(end, EvReplaced) if e.qpn == qpn):

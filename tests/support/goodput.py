@@ -1,4 +1,4 @@
-"""The goodput of a result, and of its captures, which do not depend on the endpoints' counts."""
+"""The goodput in a result, and the goodput computed from its captures without the endpoints' counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mrclab.experiments.measure.recording import load_recording
 
 
 def goodputs_mbps(out: Path, result: Mapping[str, Any], receiver: str) -> tuple[float, float]:
-    """Return the goodput of the first repetition of ``mrc`` and of the receiver's capture, Mbit/s."""
+    """Return the goodput of ``mrc``'s first repetition: from the result, and from a capture, Mbit/s."""
     sample = result["transports"]["mrc"]["samples"][0]
     begin_ns, end_ns = sample["measure_ns"], sample["end_ns"]
     folder = out / "mrc-0"

@@ -98,8 +98,8 @@ def program(
 ) -> str:
     """Return a program whose ingress is one action.
 
-    `varbits` has the largest size in bytes for types of headers with a variable length. A type whose name
-    begins with `meta` is a type of metadata.
+    `varbits` maps each header type of variable length to its largest size in bytes. A type whose name begins
+    with `meta` is a type of metadata.
     """
     all_types = {"standard_metadata": _STANDARD, **types}
     all_headers = {"standard_metadata": "standard_metadata", **headers}

@@ -18,14 +18,14 @@ SIZE = "16384"
 
 @dataclass(frozen=True)
 class Attack:
-    """The outcome of an attack, for the hostile program, the correct ones and the NIC service."""
+    """The outcome of an attack, for the hostile program, the correct programs and the NIC service."""
 
     sessions: int
     ended: int
     queue_pairs: int
     entries: int
     sound_runs: int
-    """The number of pairs of correct programs that ended during the attack, with every byte right."""
+    """The number of pairs of correct programs that ended during the attack with correct data."""
     descriptors: tuple[int, int]
     """The service's number of file descriptors before and after the attack."""
     resident_bytes: tuple[int, int]
@@ -34,7 +34,7 @@ class Attack:
 def attack(up: Up, pair: Path, entries: int, seed: int, messages: int) -> Attack:
     """Attack a host's NIC service while correct programs write ``messages`` messages again and again.
 
-    Raise AssertionError if one of them fails, or if the service's process has changed afterwards.
+    Raise AssertionError if a correct program fails, or if the service runs in another process afterwards.
     """
     work(up, pair, 8)  # this starts the services
     pid = service(up, HOST)

@@ -28,7 +28,7 @@ def taint() -> int | None:
 
 
 class KernelLog:
-    """Reads the kernel's log from now on. If it cannot, `readable` is false, and there are no alarms."""
+    """Reads new lines of the kernel's log. If the log cannot be opened, `readable` is false."""
 
     def __init__(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Find processes that a killed program may have left, and wait for their end."""
+"""Find processes that a killed program may have left behind, and wait until they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 def processes_with(name: str, value: str) -> list[int]:
-    """Return the processes whose environment has this value of a variable, except Python's own trackers."""
+    """Return the pids of processes with this environment variable, except Python's own resource trackers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from mrclab.testbed.names import Names
 
 
 def leftovers(names: Names) -> list[str]:
-    """Return everything on this machine that has these names."""
+    """Return everything on this machine that has one of these names."""
     try:
         spaces = [name for name in os.listdir(namespaces.NETNS_DIR) if name.startswith(names.prefix)]
     except FileNotFoundError:

@@ -57,7 +57,7 @@ class LivePage:
             frame: dict[str, Any] | None = self.ask("state")["frame"]
             if frame is not None and holds(frame):
                 return frame
-            time.sleep(0.1)  # there are ten frames a second
+            time.sleep(0.1)  # the page gets ten frames a second
         raise AssertionError(f"no frame like that in {PATIENCE_S} s: {frame}")
 
     def end(self, number: int = signal.SIGTERM) -> str:

@@ -1,4 +1,4 @@
-"""Random clicks on the live page, drawn from a seed, as a curious class might click."""
+"""Random clicks on the live page, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.5
 NOTE_EVERY_S = 30.0
-# What can be clicked, with weights. If the page has nothing of the drawn kind, another kind is drawn.
+# Selectors of things to click, with weights. If the page has nothing of a drawn kind, another is drawn.
 KINDS = {
     ".hit": 6,
     "#menu:not([hidden]) .row button": 8,
@@ -52,11 +52,11 @@ class Clicked:
     refusals: set[str] = field(default_factory=set)
     """The errors on the page's red line, for instance for a second fault at one place."""
     rss_bytes: list[int] = field(default_factory=list)
-    """The memory of the page's process, every half minute and at the end."""
+    """The memory of the page server's process, every half minute and at the end."""
     hosts_bytes: list[int] = field(default_factory=list)
-    """The memory of all hosts' processes and switches together, at the same times."""
+    """The memory of all hosts' processes and switches, every half minute and at the end."""
     heap_bytes: list[int] = field(default_factory=list)
-    """The memory of the scripts in the browser, at the same times."""
+    """The memory of the scripts in the browser, every half minute and at the end."""
 
 
 def click_at_random(page: Page, pid: int, duration_s: float, seed: int) -> Clicked:
@@ -86,7 +86,7 @@ def _note(found: Clicked, page: Page, pid: int) -> None:
     found.rss_bytes.append(server.memory_info().rss)
     hosts = 0
     for process in server.children(recursive=True):
-        with suppress(psutil.Error):  # the traffic may be replaced at this moment
+        with suppress(psutil.Error):  # a process may end now, when the traffic is replaced
             hosts += process.memory_info().rss
     found.hosts_bytes.append(hosts)
     found.heap_bytes.append(int(page.evaluate("performance.memory.usedJSHeapSize")))

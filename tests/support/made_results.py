@@ -12,9 +12,9 @@ OTHERS = ("bfd", "bgp-hold", "frr", "default", "aggressive", "most-aggressive")
 STEADY = (0.999, 0.9995, 0.9998, 1.0002, 1.0005, 1.001)
 """Factors by which the repetitions of a usual run differ."""
 EVEN = (0.9999, 0.99995, 0.99998, 1.00002, 1.00005, 1.0001)
-"""Factors of repetitions that differ by less than the margin of any limit."""
+"""Factors whose differences are smaller than the margin of any limit."""
 WIDE = (0.5, 0.6, 0.95, 1.05, 1.4, 1.5)
-"""Factors of repetitions so different that almost every limit is inside their interval."""
+"""Factors that differ so much that almost every limit is inside the repetitions' confidence interval."""
 
 
 def like_thin(rate: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def no_loss(t: float) -> float:
 
 
 def series(rate: Rate, seconds: float, lost: Rate = no_loss, repetition: int = 0) -> dict[str, Any]:
-    """Return a repetition's series, from 100 ms before: Mbit/s and losses as functions of the time in s."""
+    """Return a repetition's series from -0.1 s on. ``rate`` (Mbit/s) and ``lost`` are functions of s."""
     bins = round((seconds + 0.1) * 1e6 / BIN_US)
     times = [i * BIN_US / 1e6 - 0.1 for i in range(bins)]
     return {
@@ -59,7 +59,7 @@ def over_time(
     faults: Iterable[tuple[str, float, float | None]] = (),
     spread: Sequence[float] = STEADY,
 ) -> dict[str, Any]:
-    """Return a transport whose repetitions differ by the factors of ``spread``. Faults are places, times."""
+    """Return a transport. The rate of each repetition is ``rate`` times a factor of ``spread``."""
     made = list(faults)
     return {
         "samples": [sample(number, {}) for number in range(len(spread))],
@@ -87,7 +87,7 @@ def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> di
 
 
 def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
-    """Return a transport with these metrics. Its repetitions differ by the factors of ``spread``."""
+    """Return a transport. Each repetition has these metrics times a factor of ``spread``."""
     rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
     factors = enumerate(spread)
     return {"samples": [sample(i, {n: [f * v for v in row] for n, row in rows.items()}) for i, f in factors]}
@@ -106,7 +106,7 @@ def events(repetitions: int = len(STEADY), left_out: int = 0, **rows: list[list[
 
 
 def trial(transport: str, repetition: int = 0, **times: Any) -> dict[str, Any]:
-    """Return a fault with its times. By default packets were lost to it."""
+    """Return a fault with its times. By default, the fault caused losses of packets."""
     empty = dict.fromkeys(("first_loss_us", "detected_us", "rerouted_us", "recovered_us"))
     sound = {"felt": True, "rtt_us": None, "integrity": "ok", "checks": []}
     return {"transport": transport, "repetition": repetition, **sound, **empty, **times}

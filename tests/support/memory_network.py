@@ -29,8 +29,8 @@ class Put:
 class MemoryNetwork:
     """Holds puts and delivers them one at a time, in an order drawn by the seed.
 
-    Bytes are read from the sender's memory on delivery, so an algorithm that changes them too early gives
-    wrong data. Puts to a rank in ``dead`` fail.
+    The bytes of a put are read from the sender's memory when the put is delivered. So the data is wrong if an
+    algorithm changes the bytes too early. Puts to a rank in ``dead`` fail.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -41,7 +41,7 @@ class MemoryNetwork:
         self.dead: set[int] = set()
 
     def move(self) -> bool:
-        """Deliver a put, or report it to its sender as done. Return False if there are no puts."""
+        """Deliver a put, or report a delivered put to its sender. Return False if there are no puts."""
         if not self.puts:
             return False
         put = self.rng.choice(self.puts)

@@ -96,7 +96,7 @@ class Merge:
         self.h = {}
         for i in (1, 2, 3):
             self.h[i] = ns.packet_socket(f"h{i}")
-            # Waiting frames fill the sender's buffer. With a large buffer, the sender need not wait.
+            # Frames that wait in the switch occupy the sender's buffer. A large buffer lets the sender go on.
             self.h[i].setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 16 << 20)
             self.stack.callback(self.h[i].close)
 
@@ -126,7 +126,7 @@ class PortModel:
     idle_at: float = 0.0
 
     def send(self, now: float, length: int) -> tuple[float, bool]:
-        """Return how long a frame has to wait, and whether it is trimmed."""
+        """Return how long a frame has to wait (ns), and whether it is trimmed."""
         self.idle_at = max(self.idle_at, now)
         wait = self.idle_at - now
         trimmed = wait > ticks_ns(self.setting.trim_from)
@@ -135,7 +135,7 @@ class PortModel:
         return wait, trimmed
 
     def mark_chance(self, wait: float) -> float:
-        """Return the probability that a frame with this wait is marked."""
+        """Return the probability that a frame which waits for ``wait`` ns is marked."""
         if self.setting.mark is None:
             return 0.0
         start, span = map(ticks_ns, self.setting.mark)
@@ -143,12 +143,12 @@ class PortModel:
 
 
 def ticks_ns(ticks: int) -> float:
-    """Return the time in nanoseconds."""
+    """Convert ticks of the switch program's clock to nanoseconds."""
     return ticks * 1e3 / TICKS_PER_US
 
 
 def marks_between(merge: Merge, frames: int, draw: random.Random) -> dict[str, float]:
-    """Send frames that find the queue at random depths between the thresholds of the marks.
+    """Send frames that meet a queue of random depth between the thresholds for marking.
 
     Return how many frames were ``sent`` and ``marked``, how many marks are ``expected``, and the
     ``deviation`` (one standard deviation of the expected number).

@@ -96,7 +96,7 @@ def data_packet(
 ) -> Packet:
     """Return a data packet. With `trimmed` (a DSCP), a switch has cut its payload off.
 
-    A trimmed packet ends with the RETH. Its headers keep the old lengths, or with `mended` get the new ones.
+    A trimmed packet ends with the RETH. Its headers have the old lengths, or with `mended` the new lengths.
     """
     pad = -length & 3
     bth = wire.Bth(

@@ -39,7 +39,7 @@ class Pair:
 
 
 def body(frame):
-    """Return what follows the UDP header, without the ICRC, in hexadecimal."""
+    """Return the bytes between the UDP header and the ICRC, in hexadecimal."""
     return frame[BTH_OFFSET:-4].hex()
 
 

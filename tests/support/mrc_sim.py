@@ -59,7 +59,7 @@ def remote_paths(src: int, dst: int, planes: int, paths: int) -> RemotePaths:
 
 
 def bth_offset(frame: bytes) -> int:
-    """Return where the BTH starts. RoCEv2 frames may have no outer header."""
+    """Return the offset of the BTH. RoCEv2 frames may have no outer header."""
     return BTH_OFFSET if frame[20] == NEXT_IPV6 else BTH_OFFSET - IPV6_LEN
 
 
@@ -103,7 +103,7 @@ class Network:
 
     delay_ns: int = 20_000
     jitter_ns: int = 5_000
-    """The largest extra delay, uniformly distributed. It reorders packets, even those of one path."""
+    """The largest random extra delay of a packet. The delays reorder packets, even those of one path."""
     path_delay_ns: dict[int, int] = field(default_factory=dict)
     """The additional delay of an EV."""
     port_rate_bps: int = 0
@@ -174,7 +174,7 @@ class Sim:
         self.unpredictable: Callable[[int, int, bytes], bool] | None = None
         """An additional rule for losses: (source, port, frame) -> whether to drop the frame."""
         self.paused_until = [0, 0]
-        """Until when an end's process is not scheduled: its frames and timers wait."""
+        """For each end: the time until which its process is not scheduled. Its frames and timers wait."""
         self._busy_until: dict[tuple[int, str, int], int] = {}
         self._heap: list[tuple[int, int, int, int, bytes]] = []
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
@@ -312,7 +312,7 @@ class Sim:
 
 
 def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -> tuple[bytes, MemoryRegion]:
-    """Post messages of these lengths from one end. Return (data, region)."""
+    """Post messages of these lengths from one end. Return the data and the region to which it is written."""
     data = sim.rng.randbytes(sum(lengths))
     region = sim.ends[1 - source].register_memory(bytearray(len(data)))
     at = 0
@@ -330,6 +330,6 @@ def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -
 
 
 def finish(sim: Sim, count: int, *, source: int = 0, duration_ns: int = 60_000_000_000) -> None:
-    """Run until one end has completed this many messages, and 50 ms more."""
+    """Run until one end has completed ``count`` messages, and then for 50 ms more."""
     sim.run(duration_ns, until=lambda: sim.completed[source] >= count)
     sim.run(50_000_000)

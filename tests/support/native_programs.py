@@ -32,7 +32,7 @@ needs_compiler = pytest.mark.skipif(
 
 @contextmanager
 def built(**programs: str) -> Iterator[dict[str, Path]]:
-    """Build programs from sources in `SOURCES`; yield their paths by name. ``mrc`` uses lib_mrc.so."""
+    """Build programs from sources in `SOURCES`; yield their paths by name. Only ``mrc`` uses lib_mrc.so."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # other users also run the programs
@@ -53,7 +53,7 @@ def running(
     environment: Mapping[str, str] | None = None,
     limits: Sequence[str] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a program on a host. ``words`` are options of `exec`, ``--``, the program and its arguments.
+    """Run a program on a host. ``words`` are options of `mrclab exec`, ``--``, the program and its arguments.
 
     ``limits`` is a command that starts `mrclab` with fewer rights.
     """
@@ -80,7 +80,7 @@ def cut_at_half(
 ) -> int:
     """Cut a link when the client has sent half of its messages, and return the time of the cut.
 
-    The client was started with ``pause``. Both programs must end with this report before the link is
+    The client was started with ``pause``. Both programs must print ``report`` and end before the link is
     restored.
     """
     assert client.stdin is not None

@@ -1,7 +1,8 @@
 """A process that brings a testbed up for a test: PREFIX STATE_DIR [HOW].
 
-Without HOW, the process stays and owns the testbed. With ``detach`` it ends, with ``daemon`` it stays; both
-leave the testbed running. With ``hurry`` it prints a line, brings a testbed up and takes it down at once.
+Without HOW, the process stays and owns the testbed. With ``detach``, the process ends and the testbed stays.
+With ``daemon``, the process and the testbed stay. With ``hurry``, the process prints a line, brings a testbed
+up and takes it down at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(prefix: str, state_dir: str, *how: str) -> None:
         network.detach()
     server = network.spawn_in_fabric(["sleep", "1000"])
     shell = network.spawn("h3", ["sh", "-c", "sleep 1000 & echo; wait"], stdout=subprocess.PIPE)
-    shell.stdout.readline()  # then both of its processes run
+    shell.stdout.readline()  # now both processes of the shell run
     network.record_process(server.pid, "switches")
     if "detach" in how:
         network.detach()

@@ -1,4 +1,4 @@
-"""A test that acts as a program on a NIC service, and two hosts' NICs with frames carried by the test."""
+"""A client with which a test uses a NIC service as a program does, and two hosts' NICs in one process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Client:
             os.close(fds[2])
 
     def _served(self) -> None:
-        """Carry out a sent request, in a subclass. Here another process is the service and does that."""
+        """Do nothing: the service is another process. A subclass handles the request in this process."""
 
     def call(
         self, name: str, *args: int, gid: bytes = b"", fds: list[int] | None = None

@@ -177,10 +177,10 @@ class NsccModel:
                 self.adjust_start = now
 
     def _quick_adapt(self, now: float, loss: bool, marked: bool, delay: float, inflight: int) -> bool:
-        """Set the window to the bytes that really arrived. Return True if it acted or swallowed."""
+        """Set the window to the bytes that arrived. Return True if it was set, or if the ACK is swallowed."""
         if self.disable_qa:
             return False
-        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # such an ACK is swallowed
+        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # True: the ACK is swallowed
         if not acted and now >= self.qa_end:
             reason = self.trigger or loss or delay > self.qa_threshold
             if self.qa_end != 0 and reason and self.achieved < int(self.max_wnd) >> self.qa_gate:
@@ -206,4 +206,4 @@ class NsccModel:
             self._set(self.cwnd - lost_bytes)
 
     def on_other_nack(self, lost_bytes: int) -> None:
-        """Process a NACK with any other reason. Only the inflight count changes, which the caller keeps."""
+        """Process a NACK with any other reason. It changes only the inflight count, kept by the caller."""

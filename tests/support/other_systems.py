@@ -1,7 +1,7 @@
 """Run mrclab as if on Windows or macOS, as far as Linux can imitate them, in separate processes.
 
-`become` imitates another system for the modules of this repository only. Python's modules and names that the
-system does not have are missing (typeshed lists them). Also missing are packages only for Linux, files under
+`become` imitates another system for the modules of this repository only. Modules and names of Python that the
+system lacks according to typeshed are missing. Also missing are packages only for Linux, files under
 /proc, /sys and /run, libraries of C, and all programs except Python. On Windows, text has that system's line
 ends and encoding unless the code chooses them, and a file cannot be renamed to a name in use.
 """
@@ -34,7 +34,7 @@ become(os.environ[CHOSEN_BY])
 """
 _NOT_IN_NAMES = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$')
 _OF_PYTHON = frozenset({"pathlib", "shutil", "subprocess", "tempfile", "contextlib", "importlib", "ctypes"})
-"""Modules of Python through which our modules open files and start programs."""
+"""Python's modules with which modules of this repository open files and start programs."""
 
 
 def environment(system: str, folder: Path) -> dict[str, str]:
@@ -77,7 +77,7 @@ def become(system: str) -> None:
 
 
 class _Seen(ModuleType):
-    """A module of Python as another system has it."""
+    """A module of Python with only the names that another system has."""
 
     def __init__(self, module: ModuleType, lacking: frozenset[str], different: dict[str, Any]) -> None:
         super().__init__(module.__name__)
@@ -121,7 +121,7 @@ def missing(module: str, system: str) -> frozenset[str] | None:
 
 
 def _stub(module: str) -> Path | None:
-    """Return mypy's typeshed file of a module, or None if there is none."""
+    """Return the path of a module's stub in mypy's typeshed, or None if the module has no stub."""
     import mypy
 
     stubs = Path(mypy.__path__[0]) / "typeshed" / "stdlib"
@@ -146,7 +146,7 @@ def _names(body: Sequence[ast.stmt], system: str) -> Iterator[str]:
 
 
 def _ours(of: dict[str, Any]) -> bool:
-    """Return whether a module with these globals belongs to this repository. Its tests do not count."""
+    """Return whether a module with these globals belongs to this repository, and is not one of the tests."""
     file = str(of.get("__file__") or "")
     return file.startswith(f"{ROOT}{os.sep}") and not file.startswith((f"{ROOT}/tests/", f"{ROOT}/."))
 
@@ -163,7 +163,7 @@ def _asked_by_us() -> bool:
 
 
 def _refuse(event: str, of: tuple[Any, ...]) -> None:
-    """Raise the error of another system for files or programs that only Linux has."""
+    """Raise the error that another system raises for files or programs that exist only on Linux."""
     if event in ("open", "os.listdir", "os.scandir"):
         if str(of[0]).startswith(KERNEL_FOLDERS) and _asked_by_us():
             raise FileNotFoundError(2, "No such file or directory", of[0])
@@ -174,7 +174,7 @@ def _refuse(event: str, of: tuple[Any, ...]) -> None:
 
 
 def _refuse_as_windows(event: str, of: tuple[Any, ...]) -> None:
-    """Raise the error of Windows for a new file's name that is invalid or in use."""
+    """Raise the error that Windows raises if a new file's name is invalid or in use."""
     if event == "os.mkdir" or (event == "open" and of[2] & os.O_CREAT):
         made = of[0]
     elif event == "os.rename":
@@ -188,7 +188,7 @@ def _refuse_as_windows(event: str, of: tuple[Any, ...]) -> None:
 
 
 def _act_as_windows() -> None:
-    """Make our modules write text and rename files by the rules of Windows."""
+    """Make this repository's modules write text and rename files by the rules of Windows."""
     sys.addaudithook(_refuse_as_windows)
     opened, renamed = builtins.open, os.rename
 

@@ -1,6 +1,7 @@
-"""The command ``mrclab`` for blocks of pages. A test ends commands that run until Ctrl-C.
+"""The command ``mrclab`` as the code blocks of documentation pages call it in tests.
 
-With PAGES_FABRIC set, one fabric is up for all blocks, so ``up`` and ``down`` do nothing.
+If a command runs until Ctrl-C, this module ends it. If PAGES_FABRIC is set, one fabric is up for all blocks,
+so ``up`` and ``down`` do nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main(words: list[str]) -> int:
         os.execv(command[0], command)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        child.stdout.read(1)  # its first output shows that it works
+        child.stdout.read(1)  # the command's first output shows that it works
         child.send_signal(signal.SIGINT)
         child.stdout.read()
     return 0 if child.returncode in INTERRUPTED else 1

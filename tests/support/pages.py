@@ -1,4 +1,4 @@
-"""The code blocks of README and docs, and the comment above each, which says how a test runs the block.
+"""The code blocks of README and docs. A comment above each block says how a test runs the block.
 
 The line above a block of commands or Python has one of these comments:
 
@@ -93,7 +93,7 @@ def named_in_text() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def indented_commands() -> tuple[str, ...]:
-    """Return commands outside of fenced blocks. No test would run them."""
+    """Return commands outside of fenced blocks. They are errors, because no test would run them."""
     found = []
     for path in PAGES:
         outside = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)

@@ -1,6 +1,6 @@
-"""Run a command as a user who is not root, wherever the files are."""
+"""Run a command as a user who is not root, but who can read every file."""
 
-# The user nobody, whose only privilege is to read every file, even in a checkout below /root.
+# The user nobody, with one privilege: to read every file. So the checkout may be below /root.
 AS_NOBODY = (
     "setpriv",
     "--reuid=65534",

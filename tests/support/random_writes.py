@@ -1,4 +1,4 @@
-"""Common parts of all random schedules: written messages, overlapping faults, and the check at the end."""
+"""Common parts of all random schedules: messages to write, overlapping faults, and the check at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrclab.hosts.rdma.memory import MemoryRegion
 
 
 class PostedAtOnce(Protocol):
-    """Messages that are posted together: the length of each, and whether it has an immediate."""
+    """Messages that are posted together: the length of each message, and whether it has immediate data."""
 
     @property
     def at_ns(self) -> int: ...
@@ -87,7 +87,7 @@ class Writes:
 
 
 class Overlaps:
-    """Faults that overlap in time. At each place, the first begin breaks it, and the last end mends it."""
+    """Faults that overlap in time. A place is mended when the last of its overlapping faults ends."""
 
     def __init__(self) -> None:
         self._held: Counter[tuple[object, ...]] = Counter()
@@ -95,7 +95,7 @@ class Overlaps:
     def of(
         self, place: tuple[object, ...], breaks: Callable[[], object], mends: Callable[[], object]
     ) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return two functions: one to call when a fault begins, and one when it ends."""
+        """Return the functions to call when a fault at ``place`` begins and when it ends."""
 
         def begin() -> None:
             self._held[place] += 1

@@ -12,7 +12,7 @@ SEND, READ = "MrcIngress.ecmp.send_to", "MrcIngress.ecmp.read_ev"
 
 
 def routed_rules(routing: Routing) -> dict[str, list[Rule]]:
-    """Return the rules of the two tables of routes."""
+    """Return the rules of the two tables that contain routes."""
     routes = []
     for route in routing.routes:
         net = IPv6Network(route.prefix)

@@ -1,4 +1,4 @@
-"""The lines that tests type into p4runtime-shell, natively and in Docker."""
+"""The lines that tests type into p4runtime-shell, on this machine and in Docker."""
 
 SCRIPT = """\
 tables

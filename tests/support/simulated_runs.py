@@ -1,4 +1,4 @@
-"""Short simulated runs with everything that a fabric does to packets. Two runs can be compared by a hash."""
+"""Short simulated runs with everything that a fabric does to packets, and a hash to compare two runs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "drain": {"transports": ["mrc"], **DRAIN},
     "two-ranks": {"transports": ["mrc"], "workload": ALL_REDUCE},
 }
-"""The runs: an incast on a small fabric with a warm-up, and others."""
+"""The options of each run, by name."""
 
 
 def carry_out(name: str, out: Path, seed: int = 1, *, capture: bool = True) -> Evidence:
-    """Carry out one of the runs. It leaves its files in `out`."""
+    """Carry out one of the runs. Write its files into `out`."""
     asked = {
         "name": name,
         "topology": {"name": name, **TOPOLOGY},

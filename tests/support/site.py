@@ -30,7 +30,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Serve the site and yield the address of its simulating pages. Skip the test if there are none."""
+    """Serve the site and yield the address of its pages that simulate. Skip the test if they are missing."""
     if not (SITE / "play" / "lab.html").exists():
         pytest.skip("'make site' was not run, or could not reach npm's registry or PyPI")
     handler = functools.partial(_Quiet, directory=str(SITE))
@@ -49,7 +49,7 @@ def view(
 ) -> Iterator[Page]:
     """Open a page. Fail if it prints to the console or sends a request to another server.
 
-    ``before`` is a script that runs before the page's scripts. A failure shows the text of the console.
+    ``before`` is a script that runs before the page's scripts. A failure message shows the console's text.
     """
     page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion=reduced_motion)
     page.set_default_timeout(WAIT_MS)
@@ -73,7 +73,7 @@ def view(
 
 
 def pictures(page: Page, name: str) -> None:
-    """Check that nothing is wider than the screen at each size. Save pictures if MRCLAB_PICTURES is set."""
+    """Check for each screen size that nothing is wider. Save pictures if MRCLAB_PICTURES is set."""
     directory = os.environ.get("MRCLAB_PICTURES")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})

@@ -13,16 +13,16 @@ T1_USID = slice(46, 48)
 
 @dataclass
 class Switch:
-    """A switch's input queue: for each frame, the NIC and the port to which it goes."""
+    """A switch's input queue. For each frame, it has the NIC and the port that will receive the frame."""
 
     frames: deque[tuple[Nic, int, bytes]] = field(default_factory=deque)
 
 
 class SlowWire(Wire):
-    """Two hosts' NICs with one CPU between them. It serves each switch for ``turn_ns`` at a time.
+    """Two hosts' NICs, and one CPU that runs all switches between them, each for ``turn_ns`` at a time.
 
-    The CPU needs ``cost_ns`` for a full frame and a third of that for a control frame. Frames through the T1
-    ``dead`` (plane, and the two bytes of its uSID) are lost.
+    The CPU needs ``cost_ns`` for a full frame and a third of ``cost_ns`` for a control frame. ``dead`` names
+    a T1 that drops all frames: its plane and the two bytes of its uSID.
     """
 
     def __init__(self, target: str, cost_ns: int, turn_ns: int) -> None:

@@ -1,9 +1,10 @@
-"""All possible runs of two NICs with two paths and two queue pairs that share a window, up to a length.
+"""Explore all possible short runs of two NICs with two paths and two queue pairs that share a window.
 
-The NICs run the real core. A schedule is a list of steps of an adversary. It chooses which frame in flight
-arrives or is lost next. It can also fire timers, mark frames, fail ports and act as an operator. `explore`
-tries all schedules up to a length. If several schedules lead to the same state (compared by a hash), only one
-of them is continued. After each schedule all frames arrive and timers fire; then the properties must hold.
+The NICs run the real core. A schedule is a list of steps of an adversary. The adversary chooses which frame
+in flight arrives or is lost next. It can also fire timers, mark frames, fail ports and act as an operator.
+`explore` tries all schedules up to a length. If several schedules lead to the same state (compared by a
+hash), it continues only one of them. After each schedule, all frames arrive and timers fire. Then the
+properties that `World.broken` checks must hold.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tests.support.mrc_sim import is_data, mark_ce, port_addresses, remote_paths
 Step = tuple[str, int]
 PLANES, MTU = 2, 64
 MESSAGES = ((2 * MTU + 5, 9), (MTU,))
-"""The message lengths of each queue pair. In packets: 3 and 1 for the first, and 1 for the second."""
+"""The message lengths of each queue pair: 3 packets and 1 packet for the first, and 1 for the second."""
 NEAR = 2
-"""The number of frames in flight, the oldest ones, that may arrive or be lost next."""
+"""How many of the oldest frames in flight may arrive or be lost next."""
 FAIR_STEPS = 4000
 
 
@@ -123,7 +124,7 @@ class World:
             getattr(end, do)([c.ev for c in end.ev_counters(pair[0])], self.now_ns, pair[0])
 
     def finish(self) -> str | None:
-        """Let all frames arrive and timers fire. Return the first property that does not hold."""
+        """Let all frames arrive and timers fire. Return the first property that does not hold, or None."""
         self._set_all("allow")
         self.ends[1].set_port_state(1, True, self.now_ns)
         self._drain()

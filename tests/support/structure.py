@@ -32,7 +32,7 @@ ROOMS = (
 )
 """The packages in their order. Each package imports only from itself and from earlier packages.
 
-All but the last are top-level folders to which a link in mrclab leads: ``hosts`` is ``mrclab.hosts``.
+All packages except the last are top-level folders, with links in mrclab: ``hosts`` is ``mrclab.hosts``.
 """
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -40,14 +40,14 @@ PURE = tuple(
     f"mrclab.{name}"
     for name in ("topologies", "faults", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 )
-"""Packages without I/O. They get time and randomness as arguments."""
+"""Packages without I/O. Their functions get time and randomness as arguments."""
 VALUES = (
     "mrclab.linux.errors",
     "mrclab.p4src",
     "mrclab.controller.queues",
     "mrclab.experiments.measure.life",
 )
-"""Modules of other packages that pure packages may import: values and arithmetic."""
+"""Modules with only values and arithmetic. Pure packages may import them from other packages."""
 IO_MODULES = frozenset(
     [
         "asyncio",
@@ -93,14 +93,14 @@ def module_name(path: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """Return the package of a module of ours (``hosts`` of ``mrclab.hosts.agent``) or its first name."""
+    """Return the package of a module of mrclab (``hosts`` of ``mrclab.hosts.agent``), or its first name."""
     top, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     return room if top == "mrclab" and room in RANK else top
 
 
 def is_in(module: str, packages: str | Iterable[str]) -> bool:
-    """Return True if a module is one of these packages or is inside one."""
+    """Return True if a module is one of these packages or is inside one of them."""
     names = [packages] if isinstance(packages, str) else packages
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
@@ -163,9 +163,9 @@ def second_names(sources: Sources) -> list[str]:
 
 
 def impurities(sources: Sources) -> list[str]:
-    """Find forbidden imports of pure packages: modules for I/O, the clock, unseeded randomness, files.
+    """Find forbidden imports in pure packages: modules for I/O, clocks, unseeded randomness, or files.
 
-    Of mrclab's modules, a pure package may import only pure ones and `VALUES`.
+    Among mrclab's modules, a pure package may import only pure packages and `VALUES`.
     """
     found = set()
     for path, source in sources.items():

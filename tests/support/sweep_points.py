@@ -1,4 +1,4 @@
-"""Functions that workers of sweeps under test call for a point. Any process can import this module."""
+"""Functions that compute a sweep's points in tests. Any worker process can import this module."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mrclab.sweep.task import Outcome, Task
 
 
 def count(task: Task) -> Outcome:
-    """Compute a point that takes no time."""
+    """Compute a point at once."""
     return Outcome(task, {"x": float(task.seed)}, 0.0, "here")
 
 
 def die_once(task: Task) -> Outcome:
-    """Kill this process at seed 3, but only the first time. A file in ``params['folder']`` records that."""
+    """Kill this process at seed 3, but only once. A file in ``params['folder']`` records the kill."""
     mark = Path(str(task.params["folder"])) / "died"
     if task.seed == 3 and not mark.exists():
         mark.touch()

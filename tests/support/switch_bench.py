@@ -53,7 +53,7 @@ class Bench:
         self.shared.close()
 
     def add(self, table: str, rule: Rule) -> None:
-        """Put a rule into both. If the table has the rule already, do nothing."""
+        """Add a rule to the program and the model. If the table has the rule already, do nothing."""
         state = self.tables[table]
         match = []
         for slot, m in zip(state.layout.key, rule.key, strict=True):
@@ -89,13 +89,13 @@ class Bench:
     def compare(
         self, frame: bytes, view: Callable[[bytes], bytes] = lambda out: out
     ) -> list[tuple[int, bytes]]:
-        """Run a frame through both and compare. Return the frames that came out of the model.
+        """Run a frame through the program and the model, and compare. Return the model's output frames.
 
-        `view` removes from a frame what may differ, such as the time of a clock.
+        `view` removes the parts of a frame that may differ, such as timestamps.
         """
         expected = self.model.run(1, frame)
         code, out, _ = self.ns.run(lambda: bpf.run_once(self.path.fd, frame, self.index))
-        if expected and expected[0][0] in self.path.ifindexes:  # otherwise the frame has no port to leave by
+        if expected and expected[0][0] in self.path.ifindexes:  # else the frame is dropped
             assert code == REDIRECT
             assert view(out).hex() == view(expected[0][1]).hex()
         else:

@@ -47,7 +47,7 @@ class Namespace:
         n = self.name
         ip("-n", n, "link", "add", a, "mtu", str(mtu), "type", "veth", "peer", "name", b, "mtu", str(mtu))
         for end in (a, b):
-            # Without IPv6 there is no neighbour discovery, so every frame on the wire is the test's.
+            # Without IPv6 there is no neighbour discovery, so only the test sends frames.
             flag = f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6"
             subprocess.run(["ip", "netns", "exec", n, "sh", "-c", f"echo 1 > {flag}"], check=False)
             ip("-n", n, "link", "set", end, "up")
@@ -176,7 +176,7 @@ class Client:
         self.stub.SetForwardingPipelineConfig(request)
 
     def write(self, *updates: p4r.Update) -> tuple[int, int]:
-        """Write the updates. Return the two times of mrclab's extension, (0, 0) if there is none."""
+        """Write the updates. Return the two times of mrclab's extension, or (0, 0) without this extension."""
         request = p4r.WriteRequest(device_id=self.device_id, updates=updates)
         request.election_id.low = self.election
         _, call = self.stub.Write.with_call(request)
@@ -196,7 +196,7 @@ class Client:
 def three_ports(
     choice: str, namespace: Namespace, log_dir: Path, cpu_port: int | None = None
 ) -> Iterator[Client]:
-    """Yield a client of a switch on the target `choice`. The client is not primary, and there is no program.
+    """Yield a client of a switch on the target `choice`. The client is not primary, and no program is loaded.
 
     Its device_id is 4. Ports 1 to 3 lead to the interfaces h1 to h3 of the namespace.
     """
@@ -388,9 +388,9 @@ _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 
 
 def receive(s: socket.socket, count: int, timeout: float = 5.0) -> list[bytes]:
-    """Return the frames that a packet socket receives, at most `count`, until the timeout.
+    """Return the frames that a packet socket receives until the timeout, at most `count` frames.
 
-    Frames that the socket sent do not count. If the kernel removed a VLAN tag, it is put back.
+    Frames that the socket sent are left out. If the kernel removed a VLAN tag, this function puts it back.
     """
     out: list[bytes] = []
     deadline = time.monotonic() + timeout
@@ -420,10 +420,10 @@ def compare_frames(
 ) -> None:
     """Send frames into h1 one by one and check that the frames from the ports are those of the model.
 
-    `view` removes from a frame what may differ, such as the time of a clock.
+    `view` removes the parts of a frame that may differ, such as timestamps.
     """
     sockets = {i: ns.packet_socket(f"h{i}") for i in ports}
-    # BMv2 captures into a ring of some thirty frames, so many frames without an answer would be lost there.
+    # BMv2 captures into a ring of some thirty frames. A long series of unanswered frames would overflow it.
     silent, answered = 0, None
     for frame in frames:
         if silent == 8 and answered is not None:

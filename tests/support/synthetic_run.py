@@ -15,10 +15,10 @@ from mrclab.experiments.measure.recording import OffsetSample
 from mrclab.hosts import eventlog
 from mrclab.topologies import Fabric, Path
 
-# realtime - monotonic of the made-up machine. Its odd digits would reveal any rounding.
+# The made-up machine's realtime clock minus its monotonic clock. All digits differ, to reveal rounding.
 OFFSET_NS = 1_793_000_000_123_456_789
 ONE_WAY_NS = 40_000
-SACK_NS = 1_000  # from a packet's arrival to its SACK
+SACK_NS = 1_000  # the time from a packet's arrival to its SACK
 RTT_NS = 2 * ONE_WAY_NS + SACK_NS
 PAYLOAD = 1000
 QP = 0x11
@@ -146,7 +146,7 @@ class Wire:
         ev: int | None = None,
         flipped: int = 0,
     ) -> None:
-        """Send data; by default it arrives one way later. None loses it. Links flip ``flipped`` bits."""
+        """Send data. ``arrives_ns`` is -1 for ``t_ns + ONE_WAY_NS``, or None if the packet is lost."""
         src, dst = ends(self.fabric, path)
         ev = path.ev if ev is None else ev
         packet = Mrc(
@@ -176,7 +176,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Answer:
-    """The values that the analysis must find for one fault, in ns from the middle of its interval."""
+    """The values that the analysis must find for one fault. Times are in ns since the fault."""
 
     detect: int
     switch: int
@@ -185,7 +185,7 @@ class Answer:
 
 
 def log_text(events: Iterable[Event], reference_ns: int = 1_000) -> str:
-    """Return an event log as agents write it. Event names outside the protocol have the category ``new``."""
+    """Return an event log as agents write it. All events have the category ``new``."""
     lines = [eventlog.header("test", "h0", reference_ns)]
     for event in events:
         words = "".join(f"_{c.lower()}" if c.isupper() else c for c in event.name).lstrip("_")
@@ -233,7 +233,7 @@ def tell(
     first_psn: int = (1 << 24) - 500,
     seed: int = 7,
 ) -> Story:
-    """Return a paced spray between the first and the last rack. Each link is cut and healed, one by one.
+    """Return a run of paced packets from the first to the last rack. Each link is cut and restored in turn.
 
     The sender notices a loss ``reaction_ns`` after the first lost packet, and retires the EV. It sends the
     lost packets again at once on other paths, 2 us apart. A probe restores the EV 30 ms after the repair.

@@ -22,8 +22,8 @@ needs_jax = pytest.mark.skipif(
 class Patient(Accelerator):
     """An accelerator whose caller waits for each step, as for a replica in the caller's own process.
 
-    A process with threads must not fork, as other tests do. JAX starts threads, so it runs in another
-    process.
+    JAX runs in another process, because it starts threads. The tests' process must have no threads when a
+    test forks it.
     """
 
     def __init__(self, settings: Settings, rank: int) -> None:
@@ -32,7 +32,7 @@ class Patient(Accelerator):
         self._ready = False
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled, the first time."""
+        """Wait until everything is compiled. A later call returns at once."""
         if not self._ready:
             super().warm_up()
         self._ready = True
@@ -45,6 +45,6 @@ class Patient(Accelerator):
 
 @contextmanager
 def replicas(settings: Settings) -> Iterator[list[Patient]]:
-    """Yield a replica for each rank, all started. They can be used again, because step 0 resets them."""
+    """Yield a started replica for each rank. Several tests can use them, because step 0 resets them."""
     with ExitStack() as stack:
         yield [stack.enter_context(closing(Patient(settings, rank))) for rank in range(settings.ranks)]

@@ -17,7 +17,7 @@ BEGIN_NS = 5_000 * MS
 
 
 def begin_run(directory: Path, scenario: str = "training") -> Run:
-    """Write run.json, as `mrclab run` does first."""
+    """Write run.json, as `mrclab run` does at its start."""
     asked = load_scenario(scenario)
     run = Run(
         scenario=asked.name,
@@ -92,7 +92,7 @@ def step(place: Path, number: int, took_ms: int = 150) -> None:
 
 
 def fault(place: Path, at_ms: int, *, undone: bool) -> None:
-    """Add a fault, or its end."""
+    """Add a fault, or with ``undone`` its end."""
     line = {"kind": "flap", "place": "p1-t0-0:p1-t1-0", "t_ns": BEGIN_NS + at_ms * MS, "undone": undone}
     _add(place / COURSE, line)
 

@@ -18,14 +18,14 @@ from tests.support.paths import ROOT
 SCRIPT = ROOT / "tools" / "wireshark" / "mrc.lua"
 SEPARATOR, AGGREGATOR = "\t", ","
 END = b"mrclab: the capture ends here"
-"""The payload of a packet of a protocol that mrclab does not use."""
+"""The payload of the last packet of a capture. Its protocol is one that mrclab does not use."""
 TIMEOUT_S = 280.0
-"""Less than the limit of a test. A dissector in Lua reads a thousand packets a second on an idle machine."""
+"""Less than a test's time limit. On an idle machine, the dissector reads a thousand packets a second."""
 _NO_NEXT_HEADER = 59
 
 
 def require_tshark() -> str:
-    """Return the path of tshark. Skip the test if there is none, or in CI, which installs it, fail."""
+    """Return the path of tshark. If it is missing, fail in CI, and skip the test elsewhere."""
     found = shutil.which("tshark")
     if found is None:
         if os.environ.get("CI"):
@@ -72,8 +72,8 @@ def registered_fields(protocol: str) -> set[str]:
 def end_capture(tcpdump: subprocess.Popen[str], capture: Path, namespace: str, ifname: str) -> None:
     """End a capture of IPv6 when all packets of an interface so far are in the file.
 
-    tcpdump gets packets from the kernel in blocks, late. When a last packet is in the file, the others are,
-    too.
+    tcpdump gets packets from the kernel late, in blocks. When the packet with the payload `END` is in the
+    file, the earlier packets are in it too.
     """
     ipv6 = bytes((0x60, 0, 0, 0)) + len(END).to_bytes(2, "big") + bytes((_NO_NEXT_HEADER, 1))
     addresses = socket.inet_pton(socket.AF_INET6, "fe80::1") + socket.inet_pton(socket.AF_INET6, "ff02::1")

@@ -1,6 +1,7 @@
 """Both targets, compared with the interpreter on random frames and entries over real interfaces.
 
-The comparison with `bmv2` shows that the interpreter is right, and that with `ebpf` that the target is right.
+The comparison with `bmv2` shows that the interpreter is right. The comparison with `ebpf` shows that our
+target is right.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
 
 
 def queue_frames(rng: random.Random) -> list[bytes]:
-    """Return frames of all classes. The first ones keep both ports busy for 3.4 s, the limit of the test.
+    """Return frames of all classes. The first frames keep both ports busy for 3.4 s, the limit of the test.
 
     A wait of more than 4.3 s does not fit the entry's limit, so frames that are not trimmed must be short.
     """
@@ -275,12 +276,12 @@ PROGRAMS: dict[str, tuple[Path, Path, Any, Any]] = {
     "lists": (JSON, P4INFO, list_rules, list_frames),
     "probe": (JSON, P4INFO, probe_rules, probe_frames),
 }
-# Functions that remove what may differ between a target and the interpreter: the times in a probe.
+# Functions that remove allowed differences between a target and the interpreter: the times in a probe.
 VIEWS: dict[str, Callable[[bytes], bytes]] = {"probe": without_times}
 
 
 def as_match(m: Exact | Prefix | Masked | Between, kind: int) -> Any:
-    """Return a key element for `Names.entry`, or None if P4Runtime wants it left out."""
+    """Return a key element for `Names.entry`, or None if P4Runtime requires to leave the field out."""
     match m:
         case Exact(value):
             return value

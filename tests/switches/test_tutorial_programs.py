@@ -1,4 +1,4 @@
-"""Programs as in a course on P4. The expected frames are computed here from the text of each exercise.
+"""Programs as in a course on P4. The tests compute the expected frames from the text of each exercise.
 
 Each program runs on real ports over P4Runtime, also on BMv2 if it is installed.
 """
@@ -99,7 +99,7 @@ def test_a_router_counts_the_ttl_down_and_keeps_the_checksum_right(
         for dst, port in ((HOST_B + 1, 2), (HOST_B, 3)):
             sent = ethernet(B, A, 0x800, ipv4(HOST_A, dst, data))
             s.expect(1, sent, (port, ethernet(NEXT, B, 0x800, ipv4(HOST_A, dst, data, ttl=63))))
-        # No route, a TTL that ends here, a wrong checksum, and a packet that is not IPv4.
+        # The switch drops packets without a route, with a TTL of 1, with a wrong checksum, or without IPv4.
         s.expect(1, ethernet(B, A, 0x800, ipv4(HOST_A, 0x0B000001, data)))
         s.expect(1, ethernet(B, A, 0x800, ipv4(HOST_A, HOST_B, data, ttl=1)))
         wrong = bytearray(ethernet(B, A, 0x800, ipv4(HOST_A, HOST_B, data)))

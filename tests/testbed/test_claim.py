@@ -1,4 +1,4 @@
-"""An experiment's names stay reserved between two of its fabrics, and are free once it has ended."""
+"""An experiment's names stay reserved between two of its fabrics, and are free after the experiment."""
 
 import os
 import subprocess

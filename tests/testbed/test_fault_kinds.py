@@ -32,7 +32,7 @@ Body = Callable[[Callable[["Bench"], None]], None]
 
 
 class Wire:
-    """Frames of the test from one host to another, over one path or over the other plane's path."""
+    """Sends frames from one host to another over a given path, and receives them."""
 
     def __init__(self, lab: Lab, src: str, dst: str) -> None:
         self._lab = lab
@@ -60,7 +60,7 @@ class Wire:
         return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + payload
 
     def received(self, plane: int = 0, t1: int = 0, frames: int = FRAMES) -> list[bytes]:
-        """Send frames over a path. Return those that arrive, when all have arrived or none comes any more."""
+        """Send frames over a path. Return the frames that arrive before a pause without further frames."""
         receiver = self._sockets[self._dst.name, plane]
         while _take(receiver):
             pass
@@ -117,7 +117,7 @@ class Bench:
         return interfaces, self.lab.controller.verify(), self.lab.faults.active, self.fault_entries()
 
     def assert_soon(self, condition: object) -> None:
-        """Wait until a condition is reached, because the process behind a delay ends a moment later."""
+        """Wait until `condition` returns this value, because the process that delays frames may end late."""
         end = time.monotonic() + PATIENCE_S
         while self.condition() != condition and time.monotonic() < end:
             continue
@@ -248,7 +248,7 @@ def _corrupts_and_goes_dark(bench: Bench) -> None:
     while time.monotonic() < end and not (dark and corrupt):
         frames = bench.wire.received()
         dark = dark or not frames
-        corrupt = corrupt or len({frame[22:38] for frame in frames}) > 1  # a flipped bit of a source
+        corrupt = corrupt or len({frame[22:38] for frame in frames}) > 1  # a bit of an address was flipped
     assert dark
     assert corrupt
 
@@ -390,7 +390,7 @@ def test_a_wire_that_cannot_be_made_longer_is_refused_in_one_line(bench_call: Bo
 
 @pytest.mark.root
 def test_what_is_prepared_and_never_made_leaves_nothing(bench_call: Body) -> None:
-    """Two delays of one link can be prepared at the same time."""
+    """Two delays of one link can be prepared at the same time, and removed without having been made."""
 
     def body(bench: Bench) -> None:
         faults, before = bench.lab.faults, bench.condition()
@@ -458,7 +458,7 @@ def test_a_switch_comes_back_empty_and_counts_from_zero(
         was = bench.lab.controller.programmings[SPINE]
         assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) > 0
         bench.lab.faults.apply(Fault("switch-death", SPINE))
-        with pytest.raises(grpc.RpcError):  # the switch does not answer either
+        with pytest.raises(grpc.RpcError):  # the undo fails, because the switch does not answer
             bench.lab.fault_tables._write(SPINE, [])
         bench.lab.faults.undo(SPINE)
         assert bench.lab.controller.programmings[SPINE] == was + 1

@@ -1,4 +1,4 @@
-"""Which faults a fabric accepts, and the error messages for the others. No network is needed."""
+"""The faults that a fabric accepts, and the error messages for other faults. No network is needed."""
 
 import pytest
 

@@ -68,7 +68,7 @@ def hops(fabric: FrrFabric, router: str) -> dict[IPv6Address, int]:
 
 
 def until_hops(fabric: FrrFabric, router: str, count: int) -> None:
-    """Wait until a router has this many next hops to each host of other racks, or the test's timeout."""
+    """Wait until a router has ``count`` next hops to each host of other racks, or the test times out."""
     while set(hops(fabric, router).values()) != {count}:
         pass
 

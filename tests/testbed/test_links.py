@@ -127,7 +127,7 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
         ):
             count = 300
             share = 0.0
-            # If this process has to wait, a link seems slower, but never faster.
+            # If this process has to wait, a link seems slower, so the fastest attempt counts.
             for _ in range(ATTEMPTS):
                 started = time.monotonic()
                 for _ in range(count):

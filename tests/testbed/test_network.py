@@ -1,4 +1,4 @@
-"""A whole testbed in real namespaces: up, down, and what is left if one of its processes is killed."""
+"""A whole testbed in real namespaces: its start, its end, and the remains after a kill of a process."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_detached_testbed_whose_processes_died_is_dead(tiny: Fabric, names: Na
 
 
 def test_what_is_not_ours_stays(tiny: Fabric, names: Names) -> None:
-    foreign = f"{names.prefix}-h0"  # even if it has a name that we would use
+    foreign = f"{names.prefix}-h0"  # even if it has a name that mrclab would use
     subprocess.run(["ip", "netns", "add", foreign], check=True)
     try:
         argv = ["ip", "netns", "exec", foreign, "sleep", "1000"]
@@ -228,7 +228,7 @@ def test_clean_mends_every_step_of_making_a_namespace(names: Names) -> None:
     namespaces.create(names.fabric, markers)
     for name in (bare, unmade):
         markers.write(name, namespaces.Identity(0, 0))
-    (namespaces.NETNS_DIR / bare).touch()  # as if killed between making the file and mounting on it
+    (namespaces.NETNS_DIR / bare).touch()  # as if mrclab was killed before it mounted on the file
     removed = clean(names)
     assert set(removed.namespaces) == {bare, names.fabric}
     assert leftovers(names) == []
@@ -313,7 +313,7 @@ def test_what_a_detached_testbed_lives_by_may_take_it_down_itself(names: Names) 
     with _runner(names, "daemon") as runner:
         removed = clean(names)
         assert runner.pid in [process.pid for process in removed.processes]
-        assert runner.wait(10) == 128 + signal.SIGTERM  # it was not killed while it waited for our lock
+        assert runner.wait(10) == 128 + signal.SIGTERM  # it ended by SIGTERM; nobody had to kill it
     assert leftovers(names) == []
 
 

@@ -20,7 +20,7 @@ SLOW = "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(1000)"
 
 
 class Network:
-    """A fake fabric on which the services of hosts are a program of the test."""
+    """A fake fabric. On its hosts, a program of the test runs instead of the NIC service."""
 
     def __init__(self, program: str, held: int) -> None:
         self.fabric = load_fabric("tiny")

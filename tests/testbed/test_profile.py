@@ -15,12 +15,12 @@ from tests.support.command import Mrclab, up
 
 PLAN = StreamPlan(8192, 20_000_000, 1)
 MESSAGES = 300
-"""The messages of about a second."""
+"""The number of messages that are sent in about a second."""
 
 
 @pytest.fixture
 def streaming() -> Iterator[tuple[Mrclab, Incast]]:
-    """Start a stream from h0 to h3 of `tiny`, which runs until it is stopped."""
+    """Start a stream from h0 to h3 of `tiny`. It runs until the end of the tests."""
     with up("tiny", "ebpf") as testbed:
         network = FabricNetwork.attached(testbed.mrclab.names)
         with incast(network, ("h0",), "h3", {}, PLAN) as agents:

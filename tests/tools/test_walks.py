@@ -1,4 +1,4 @@
-"""`tools/walks.py`: the functions that it names exist, and a command that calls them shows their files."""
+"""`tools/walks.py`: the functions in it exist, and a command that calls these functions shows their files."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_nothing_is_malformed_and_experts_say_what_happened(tmp_path: Path) -> N
 def test_the_container_is_a_list_of_planes_roles_and_indices(tmp_path: Path) -> None:
     capture = tmp_path / "sids.pcap"
     frame = data_packet(wire.Opcode.WRITE_ONLY, 8).frame
-    # The same frame after its first hop: one uSID less, and the others moved up.
+    # The same frame after its first hop: the first uSID is removed, and the others moved up.
     shifted = frame[:42] + frame[44:54] + b"\0\0" + frame[54:]
     write_pcap(capture, [frame, shifted])
     names = ["mrc_usid.block", "mrc_usid.usid", "mrc_usid.plane", "mrc_usid.role", "mrc_usid.index"]

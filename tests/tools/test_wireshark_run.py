@@ -1,4 +1,4 @@
-"""The dissector on a running testbed's packets: none malformed, every header shown, all ICRCs correct."""
+"""The dissector on a running testbed's packets: it shows every header and finds no malformed packet."""
 
 import subprocess
 from collections import Counter
@@ -92,8 +92,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 for agent in both.senders.values():
                     agent.call("start")
                 until_trimmed(both)
-                # Call the daemon directly: a command takes long to start, and traffic for tshark would pile
-                # up.
+                # Call the daemon directly. A command starts slowly, so tshark would get too much traffic.
                 call(network.names, "fault", fault=asdict(Fault("blackhole", "p0-t0-0:p0-t1-0")))
                 more(both, MESSAGES)
                 call(network.names, "restore", where="p0-t0-0:p0-t1-0")
@@ -110,14 +109,14 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def until_trimmed(both: Incast) -> None:
-    """Wait until the switches have trimmed packets of both senders."""
+    """Wait until switches have trimmed packets of both senders."""
     for qp in range(len(both.senders)):
         while both.sink.call("status", qp=qp)["counters"]["trims_received"] == 0:
             assert all(agent.call("status")["failed"] is None for agent in both.senders.values())
 
 
 def more(both: Incast, messages: int) -> None:
-    """Wait until every sender has had this many more messages acknowledged."""
+    """Wait until ``messages`` more messages of each sender are acknowledged."""
     for agent in both.senders.values():
         goal = agent.call("status")["completed"] + messages
         while (status := agent.call("status"))["completed"] < goal:

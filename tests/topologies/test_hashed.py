@@ -1,4 +1,4 @@
-"""Paths that switches choose by a hash are those of the switch program with the controller's entries."""
+"""Paths computed by a hash are those that the switch program takes with the controller's entries."""
 
 import random
 from collections import Counter

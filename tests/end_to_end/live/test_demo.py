@@ -94,7 +94,7 @@ class Demo:
     def keep(self, what: str) -> None:
         """Check that the page fits each projector. Save pictures if MRCLAB_PICTURES names a directory."""
         directory = os.environ.get("MRCLAB_PICTURES")
-        self.page.evaluate("window.watches = false")  # The page needs some redraws for a new size.
+        self.page.evaluate("window.watches = false")  # Do not count redraws for a new size.
         for width, height in STAGES:
             self.page.set_viewport_size({"width": width, "height": height})
             self.until("([width, height]) => innerWidth === width && window.whole()", [width, height])

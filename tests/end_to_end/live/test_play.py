@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PACE = "100000"
-"""The page's pace of 100 us in a second."""
+"""The page's pace in ns of simulated time per second: 100 us."""
 BPS = "Number(document.querySelector('[data-transport=rocev2]').dataset.bps)"
 CUT = """async () => {
   const actions = M.app.actions();
@@ -47,7 +47,7 @@ def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, 
         assert "times slower than real" in page.inner_text("#slower")
         page.select_option("#pace", PACE)
         page.wait_for_function(f"{BPS} > 1e10")
-        page.wait_for_function("M.app.frame.t_ms > 0.1")  # else there is nothing to go back to
+        page.wait_for_function("M.app.frame.t_ms > 0.1")  # so that there is a past to go back to
         page.evaluate(CUT)
         page.locator(MRC_TIME).wait_for()
         page.wait_for_function(f"{BPS} === 0")
@@ -55,11 +55,11 @@ def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, 
         page.wait_for_function(f"{BPS} > 1e10")
         page.click("#now")
         page.wait_for_function(f"{BPS} === 0")
-        # The times may grow until all losses are known.
+        # The measured times may still grow until all losses are known.
         page.wait_for_function(SETTLED, arg=0.2 + page.evaluate("M.app.frame.t_ms"))
         page.click("#link-button")
         page.wait_for_function("location.hash.includes('blackhole')")
-        page.click("#play")  # The other page needs the CPU more.
+        page.click("#play")  # Pause, because the next page needs the CPU.
         found = page.inner_text(MRC_TIME)
         with view(browser, page.evaluate("location.href")) as shared:
             shared.wait_for_function(SHOWS, arg=found)
@@ -104,7 +104,7 @@ def test_a_plane_killed_right_after_a_switch_meets_a_transport_that_sends(
         for _ in range(4):
             page.click("#tour-next")
         page.click("#tour-go", no_wait_after=True)
-        page.wait_for_function(f"{BPS} === 0")  # go-back-N sends nothing until its next try
+        page.wait_for_function(f"{BPS} === 0")  # go-back-N waits before it sends again
         page.click("#tour-next")
         page.click("#tour-go", no_wait_after=True)
         page.wait_for_function(KILLED)
@@ -122,7 +122,7 @@ STRIP = """() => {
   data.forEach((one, n) => { if (one) columns.add((n >> 2) % width); });
   return [Math.min(...columns) >= left, columns.has(left + 50)];
 }"""
-"""Draw the strip of a path from a frame that came very late. Return whether the names' place stays free."""
+"""Draw the strip of a path from a very late frame. Return whether the column of names stays free."""
 
 
 def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:

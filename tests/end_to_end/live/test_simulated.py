@@ -90,7 +90,7 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
             assert box["y"] > 0
             assert box["y"] + box["height"] < height
         page.keyboard.press("PageDown")  # goes to the third step
-        page.keyboard.press("PageDown")  # carries it out: restores the link
+        page.keyboard.press("PageDown")  # carries the step out: restores the link
         page.locator(".link.faulty").wait_for(state="detached")
         page.wait_for_function("() => document.querySelector('#sentence').innerText.startsWith('Restored')")
 

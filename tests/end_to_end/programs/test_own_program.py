@@ -1,4 +1,4 @@
-"""A user's own switch program on a running fabric: it forwards the packets, or it is refused."""
+"""A user's own switch program on a running fabric: the program forwards packets, or mrclab refuses it."""
 
 from pathlib import Path
 

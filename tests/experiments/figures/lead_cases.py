@@ -20,7 +20,7 @@ from tests.support.made_results import (
 )
 
 SIZES = {"512KiB": 2.0**19 * 0.16, "2MiB": 2.0**21 * 0.016, "4MiB": 2.0**22 * 0.016}
-"""The time of an operation in us at a bus bandwidth of 1 Gbit/s; 10 times as long for the smallest."""
+"""The time of an operation in us at a bus bandwidth of 1 Gbit/s (at 0.1 Gbit/s for the smallest size)."""
 PAPER = {
     "fig16": {"mrc": (375, 339, 151), "rocev2": (223, 193, 32), "rocev2-16qp": (362, 214, 28)},
     "fig17": {"mrc": (361, 331, 234), "rocev2": (327, 323, 126), "rocev2-16qp": (295, 298, 125)},
@@ -95,7 +95,7 @@ def over_pfc(
     blocked: int = 9,
     **values: float,
 ) -> dict[str, Any]:
-    """Return a transport over links with PFC whose flows have these rates, or with these metrics."""
+    """Return a transport over links with PFC. It has flows with these rates, or these metrics."""
     part = thin_flows(*rates, spread=spread) if rates else metrics(spread, **values)
     counters = {"frames_dropped": dropped, "blocked_packets": blocked}
     return part | {
@@ -171,7 +171,7 @@ def lossless() -> Cases:
         drops: str = "",
         free: str = "",
     ) -> Result:
-        """``drops`` names a transport that drops a frame, ``free`` a transport that never has to wait."""
+        """Return a result. The transport ``drops`` drops a frame, the transport ``free`` never waits."""
         victims = {"rocev2-pfc": pfc, "rocev2-credits-ecmp": hashed, "rocev2-credits": apart}
         parts = {"mrc": thin_flows(slowest, 24.1, mrc, spread=EVEN)}
         for name, rate in victims.items():
@@ -380,7 +380,7 @@ def headline() -> Cases:
         trials = [*mrc, *routed("bfd", bfd, n), *routed("bgp-hold", hold, n)]
         return result({"kind": "stream"}, parts, trials=trials)
 
-    # The first loss comes late here. This must not count against any transport.
+    # Here the first loss is long after the fault. This delay must not count against any transport.
     good = [t | {"recovered_us": 9e6, "recovered_since_loss_us": 300.0} for t in bypass(2, 1.5)]
     lost = good[0] | {"recovered_us": None}
     return Cases(

@@ -101,7 +101,7 @@ def fig06() -> Cases:
 
 
 def fig08() -> Cases:
-    """At 30 Mbit/s a minute has 54,932 packets, and 0.0014 % of them are 0.77."""
+    """At 30 Mbit/s a minute has 54,932 packets, and 0.0014 % of these are 0.77 packets."""
 
     def run(
         died: int = 30,

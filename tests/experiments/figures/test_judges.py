@@ -1,4 +1,4 @@
-"""Each judge gets a result that must pass, some that must fail, and some that show nothing."""
+"""Each judge gets a result that must pass, results that must fail, and results that show nothing."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -79,7 +79,7 @@ ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
         "jobs over RoCEv2 that failed or stalled for a second, of 6",
     ),
 }
-"""Checks that a run fulfils the conditions of the claim. If it does not, the claim is not shown."""
+"""Checks of a claim's conditions. If a run does not fulfil a condition, the claim is "not shown"."""
 
 
 @cache

@@ -29,7 +29,7 @@ def test_limits_outside_and_inside_the_interval() -> None:
 
 
 def test_an_open_check_estimates_how_many_more_values_decide_it() -> None:
-    # Half the width is 0.1, and the limit is 0.05 away. Half that width needs four times as many values.
+    # The interval reaches 0.1 to each side, the limit is 0.05 away. Four times the values halve the interval.
     assert at_least("a", HALF, 0.45, "").decided_by == 4.1
     assert at_most("a", HALF, 0.55, "").decided_by == 4.1
     assert within("a", HALF, 0.5, 0.05, "").decided_by == 4.1

@@ -77,7 +77,7 @@ def test_a_scenario_refuses_what_cannot_be_judged_before_anything_runs() -> None
 
 
 def result(*expect: str, mine: list[float], mrc: list[float], valid: bool = True) -> dict[str, Any]:
-    """Return the parts of a result that are judged: the metric `gap_us`, and a time of a fault for each."""
+    """Return the parts of a result that are judged: values of `gap_us`, and equal recovery times."""
     values = {"mine": mine, "mrc": mrc}
     return {
         "valid": valid,

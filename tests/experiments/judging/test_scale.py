@@ -101,7 +101,7 @@ def test_collisions_of_two_flows_over_two_uplinks() -> None:
     parts = {"rocev2": {"one_plane": True}}
     found = result(flow_of("permutation", 3, ranks=4), parts, topology)
     slowed, slowest = expected_collisions(found, fabric_of(found, "rocev2"))
-    # Two flows of each rack choose from two uplinks: they share one with probability 1/2, in either rack with
-    # 3/4.
+    # The two flows of a rack share one of two uplinks with probability 1/2. With probability 3/4, flows share
+    # an uplink in at least one of the two racks.
     assert slowed == pytest.approx(0.5, abs=0.03)
     assert slowest == pytest.approx(1 - 0.75 / 2, abs=0.02)

@@ -15,7 +15,7 @@ SLOW = "the agent on h0: the accelerator is not ready after 50 s"
 
 
 class Bench:
-    """Returns the given repetitions, or raises the given errors."""
+    """A fake that returns given repetitions or raises given errors."""
 
     def __init__(self, outcomes: list[Repetition | StartError], left: int) -> None:
         self._outcomes = iter(outcomes)
@@ -77,6 +77,6 @@ def _timeout_s(name: str) -> float:
 
 
 def test_ranks_are_waited_for_longer_than_their_accelerators() -> None:
-    """The driver gave up after 60 s, while the ranks waited up to 400 s for their accelerators."""
+    """The driver used to give up after 60 s, but ranks wait up to 400 s for their accelerators."""
     assert _timeout_s("training") > LONGEST_START_S
     assert _timeout_s("t1-reboot") == OPEN_TIMEOUT_S

@@ -46,7 +46,7 @@ def namespace() -> Iterator[tuple[str, ...]]:
 
 
 def send(prefix: tuple[str, ...], packets: list[Mrc]) -> list[tuple[int, int]]:
-    """Send packets from mrcA. Return the monotonic time (ns) before and after each."""
+    """Send packets from mrcA. Return the monotonic times (ns) before and after each packet."""
     frames = [(bytes(12) + b"\x86\xdd" + packet.frame()).hex() for packet in packets]
     done = subprocess.run(
         [*prefix, sys.executable, "-c", SENDER, *frames], check=True, capture_output=True, text=True

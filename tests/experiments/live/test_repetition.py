@@ -1,4 +1,4 @@
-"""A repetition in which a switch ends is not valid, however late the switch ends."""
+"""A repetition in which a switch ends is not valid, even if the switch ends late."""
 
 from __future__ import annotations
 

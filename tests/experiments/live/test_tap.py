@@ -43,7 +43,7 @@ def wire() -> Iterator[str]:
 
 
 def send(packets: list[Mrc]) -> list[tuple[int, int]]:
-    """Send packets from mrcA. Return the monotonic time (ns) before and after each."""
+    """Send packets from mrcA. Return the monotonic times (ns) before and after each packet."""
     frames = [(bytes(12) + b"\x86\xdd" + packet.frame()).hex() for packet in packets]
     command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-c", SENDER, *frames]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

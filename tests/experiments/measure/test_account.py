@@ -71,7 +71,7 @@ def test_every_step_is_done_in_the_end_and_time_goes_on(
 
 
 def rank(late_ns: int, digests: list[int], steps: int = 2) -> dict[str, Any]:
-    """Return a rank that leaves the first step's barrier ``late_ns`` after the others."""
+    """Return a rank that leaves the first step's barrier ``late_ns`` after the other ranks."""
     start = np.array([0, 150_000 + late_ns])[:steps] + 1000
     computed = np.array([100_000, 300_000 + late_ns])[:steps] + 1000
     end = np.array([150_000 + late_ns, 400_000 + late_ns])[:steps] + 1000

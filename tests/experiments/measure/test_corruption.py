@@ -33,7 +33,7 @@ def test_a_damaged_number_changes_no_other(bit: int) -> None:
 def test_after_a_damaged_packet_all_arrivals_are_of_their_own_transmissions(lab: Fabric) -> None:
     wire, path = Wire(lab), lab.paths("h0", "h6")[0]
     for i in range(20):
-        late = 2_500 if i == 9 else 0  # behind two packets that were sent later
+        late = 2_500 if i == 9 else 0  # packet 9 arrives after two later packets
         wire.send(
             T + i * 1_000, i, path, arrives_ns=T + i * 1_000 + ONE_WAY_NS + late, flipped=(i == 10) << 23
         )
@@ -77,7 +77,7 @@ def test_what_has_not_been_sent_yet_cannot_have_arrived(lab: Fabric) -> None:
 def test_whatever_bits_are_flipped_exactly_those_packets_are_lost(
     first: int, fates: list[tuple[int, int, int]]
 ) -> None:
-    """Packets are sent 1 us apart and reordered by up to 9 us. In some, one bit is flipped (-1: none)."""
+    """Send packets 1 us apart, reordered by up to 9 us. In some packets, a bit is flipped (-1: no bit)."""
     wire, paths = Wire(LAB), LAB.paths("h0", "h6")
     for i, (which, bit, late) in enumerate(fates):
         at = T + i * 1_000

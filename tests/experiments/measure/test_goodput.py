@@ -1,4 +1,4 @@
-"""Goodput is the rate between two marks, without the warm-up and without times in which no data was due."""
+"""Goodput is measured between two marks: without the warm-up, and without times in which no data was due."""
 
 import pytest
 

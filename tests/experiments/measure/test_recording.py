@@ -1,4 +1,4 @@
-"""A recording.json that is damaged is refused in a line that names it."""
+"""A damaged recording.json is refused with an error of one line that names the file."""
 
 from __future__ import annotations
 

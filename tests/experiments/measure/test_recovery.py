@@ -188,7 +188,7 @@ def test_a_fault_off_all_paths_is_not_felt() -> None:
 
 
 def go_back_n(rerouted_ns: int) -> tuple[Ends, int]:
-    """A packet each ms, all lost after the cut. Every 20 ms the four unacknowledged ones are sent again."""
+    """Send a packet each ms, lost after the cut. Every 20 ms, repeat the four unacknowledged packets."""
     wire = Ends()
     for i in range(20):
         wire.send(T - 20 * MS + i * MS, roce(i))
@@ -219,7 +219,7 @@ def test_a_flow_that_is_repaired_with_the_fault_was_never_rerouted() -> None:
 
 def test_losses_of_another_flow_and_later_losses_are_not_the_faults() -> None:
     wire, last = go_back_n(T + 50 * MS)
-    for i in range(30):  # another queue pair, from which a full queue drops a packet now and then
+    for i in range(30):  # another queue pair, which sometimes loses a packet in a full queue
         wire.send(T - 15 * MS + i * 2 * MS, roce(i, qp=0x99), arrives=i % 9 != 0)
     wire.send(T + 65 * MS, roce(24), arrives=False)
     wire.send(T + 80 * MS, roce(24))
@@ -231,7 +231,7 @@ def test_losses_of_another_flow_and_later_losses_are_not_the_faults() -> None:
 def test_go_back_n_sends_the_same_psn_again_and_each_arrival_is_of_the_latest_copy() -> None:
     wire = Ends()
     wire.send(T, roce(1), arrives=False)
-    wire.send(T + MS, roce(1), late_ns=5 * MS)  # its own copy overtakes it
+    wire.send(T + MS, roce(1), late_ns=5 * MS)  # the packet's own copy overtakes it
     wire.send(T + 2 * MS, roce(1))
     sent = wire.roce().sent
     assert sorted(sent.arrived_ns.tolist())[:2] == [T + 2 * MS + ONE_WAY_NS, T + 6 * MS + ONE_WAY_NS]
@@ -244,7 +244,7 @@ def test_acknowledgements_that_are_lost_alone_are_no_loss_of_data_and_said() -> 
     wire = Ends()
     for i in range(40):
         wire.send(T - 20 * MS + i * MS, tcp(i * SIZE))
-    wire.send(T + 60 * MS, tcp(39 * SIZE))  # it had arrived, but its ACK was lost
+    wire.send(T + 60 * MS, tcp(39 * SIZE))  # the data had arrived, but its ACK was lost
     result = found(wire.tcp())
     assert (result.felt, result.recovered.reason) == (False, TOOK_ANSWERS)
 

@@ -1,4 +1,4 @@
-"""A standstill is a gap in all data frames, five times as long as between bursts, and at least 1 ms."""
+"""A standstill is a gap in all data frames: at least 1 ms, and five times as long as gaps between bursts."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def trace_of(*t_ns: int) -> Trace:
 
 
 def bursts(*, pause_ns: int, count: int = 1000, but: tuple[int, int] = (-1, 0)) -> list[int]:
-    """Return bursts of eight frames. After burst ``but[0]`` nothing is sent for ``but[1]`` ns."""
+    """Return times of frames in bursts of eight. After burst ``but[0]`` there is a gap of ``but[1]`` ns."""
     found, now = [], 0
     for number in range(count):
         found += [now + 2_000 * i for i in range(8)]

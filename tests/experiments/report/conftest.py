@@ -21,7 +21,7 @@ from tests.support.synthetic_run import Story
 
 @pytest.fixture(scope="session")
 def evidence(story: Story, told: Path, lab: Fabric) -> Evidence:
-    """Return a spray from h0 to h6 with a dozen cuts."""
+    """Return the evidence of a run that sprays packets from h0 to h6, with a dozen cuts."""
     end_ns = max(record.t_ns for record in story.wire.receiver)
     return Evidence(
         transport=TRANSPORTS["mrc"],
@@ -67,7 +67,7 @@ def spray(evidence: Evidence) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def both(evidence: Evidence, lab: Fabric) -> dict[str, Any]:
-    """Return the result of two transports: MRC, and TCP without captures but with messages in time."""
+    """Return the result of two transports: MRC with captures, and TCP with only the times of its messages."""
     posted = np.arange(2000, dtype=np.int64) * 2_000_000 + evidence.measure_ns - 100_000_000
     sample = {
         "flow0_posted_ns": posted,

@@ -101,7 +101,7 @@ def test_a_dark_page_has_dark_pictures(browser: Browser, address: str) -> None:
 
 @pytest.mark.parametrize("width", [PHONE, 820])
 def test_nothing_is_wider_than_the_screen(browser: Browser, address: str, width: int) -> None:
-    """A wide part, such as a table, scrolls by itself."""
+    """A wide part, such as a table, has a separate scroll bar."""
     with seen(browser, address, width=width) as view:
         assert view.evaluate("document.documentElement.scrollWidth") <= width
         assert view.evaluate(WIDER, width) == []
@@ -110,7 +110,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, address: str, width:
 
 
 def test_on_a_phone_pictures_stay_as_large_as_their_words_need(browser: Browser, address: str) -> None:
-    """Each picture scrolls in its frame. As narrow as the screen, its marks could not be read."""
+    """Each picture scrolls in its frame. If it were as narrow as the screen, its marks could not be read."""
     widths = "() => [...document.querySelectorAll('figure:not(.drawing) > svg')].map((s) => s.clientWidth)"
     with seen(browser, address, width=PHONE) as view:
         found = view.evaluate(widths)

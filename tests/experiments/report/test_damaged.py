@@ -1,4 +1,4 @@
-"""A damaged result.json is refused in a line that names it, whatever value is missing or has a wrong type."""
+"""A damaged result.json is refused with an error of one line, whatever value is missing or wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def damaged(result: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_damage_is_shown_or_refused_in_a_line(both: dict[str, Any], tmp_path: Path, seed: int) -> None:
-    """Earlier, 77 of 250 damaged files ended in a KeyError, TypeError or AttributeError."""
+    """77 of 250 damaged files used to cause a KeyError, TypeError or AttributeError."""
     path = tmp_path / "result.json"
     path.write_text(json.dumps(damaged(both, random.Random(seed))))
     console, refusal = Console(file=io.StringIO()), f"{path}: shown"

@@ -1,4 +1,4 @@
-"""What many repetitions have in common is shown once; requests and repeated trials are shown, too."""
+"""A report shows common values of repetitions once. It also shows requests and repeated trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markup in a text of a result makes no element on a page, neither in the report nor in the index."""
+"""Markup in a text of a result must not become an element on a page, in the report or in the index."""
 
 from __future__ import annotations
 

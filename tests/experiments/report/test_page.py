@@ -121,7 +121,7 @@ def test_two_transports_share_the_page(both: dict[str, Any], tmp_path: Path) -> 
     words = words_of_page(page)
     assert "a claim" in words
     assert "not shown" in words
-    assert "nothing was captured" in words  # the rule that is used without captures
+    assert "nothing was captured" in words  # the page names the rule for runs without captures
     assert "not felt" in words
 
 

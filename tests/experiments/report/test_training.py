@@ -42,7 +42,7 @@ def trained(stall_us: float, crashes: int, sha256: str = "aa", failed: bool = Fa
 
 @pytest.fixture
 def result(spray: dict[str, Any]) -> dict[str, Any]:
-    """Return a result of two trainings: mrc did not stall, the other transport did."""
+    """Return a result of two trainings. The training with mrc did not stall, the other training stalled."""
     made = deepcopy(spray)
     base = made["transports"].pop("mrc")
     for name, training in {

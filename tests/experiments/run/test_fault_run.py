@@ -1,4 +1,4 @@
-"""Faults one after another, and switches that end unasked: each record has exactly one load."""
+"""Faults one after another, and switches that end unexpectedly. Each recorded fault has one load."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Bench:
     [
         ([QUIET] * 3, "abc"),
         ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abcbc"),
-        ([STOLEN] * 6, "abcabc"),  # as many repeats as there are trials, and no more
+        ([STOLEN] * 6, "abcabc"),  # at most as many repeats as trials
     ],
 )
 def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[Load], places: str) -> None:

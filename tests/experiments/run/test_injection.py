@@ -1,4 +1,4 @@
-"""The injector on a fake fabric: what it does, and what it records."""
+"""The injector on a fake fabric: its calls and its records."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which repetitions are made again because the machine disturbed them, and which figures count."""
+"""A repetition that the machine disturbed is made again, and the second attempt counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
     ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (STOOD, True), (BUSY, False)]
 )
 def test_only_what_came_by_chance_is_worth_another_attempt(load: Load, again: bool) -> None:
-    """Ranks that saturate the CPUs themselves would do so again."""
+    """If the ranks themselves saturate the CPUs, another attempt would have the same result."""
     assert disturbed(repetition(load)) is again
 
 

@@ -1,4 +1,4 @@
-"""Shipped scenarios measure MRC as it is deployed; if a scenario differs, it gives the reason."""
+"""Shipped scenarios measure MRC with the options of deployed NICs, or give a reason for other options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
         "ev_sets": "not judged: what one rotation for all queue pairs to a peer gains",
     },
 }
-"""The options that scenarios set differently, and words of the scenario that give the reason."""
+"""For each scenario, the options that it sets differently, and the words in it that give the reason."""
 
 
 def variants(name: str) -> Iterator[Scenario]:

@@ -139,7 +139,7 @@ def test_link_kill_in_virtual_time_holds_a_cut_for_many_round_trips_of_its_fabri
         for name in ("paper-c", "tiny", "lab", "two-racks", "wide")
     }
     assert holds.pop("paper-c") == 150_000  # a round trip takes 13 us in paper-c
-    assert set(holds.values()) == {5_000_000}  # and 140 us in the others
+    assert set(holds.values()) == {5_000_000}  # in the other topologies it takes 140 us
 
 
 def test_auto_takes_the_part_of_the_target_that_it_finds(

@@ -92,7 +92,7 @@ def test_the_other_kind_of_core_gives_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_bytes_in_any_process_compiled_or_not() -> None:
-    """In each process the hashes of strings and bytes differ, which would show the use of a set's order."""
+    """The hash seeds of the processes differ, so the bytes would differ if they depended on a set's order."""
 
     run = partial(output_of, "-m", "tests.support.simulated_runs")
     first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")

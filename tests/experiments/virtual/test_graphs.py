@@ -66,7 +66,7 @@ def test_a_generated_step_and_its_trace_take_the_same_time(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("pauses", [0, 1.0])
 def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path, pauses: float) -> None:
-    """200 requests in a window of 8. Each is posted when the request eight before it is complete."""
+    """200 requests with a window of 8: a request is posted when the eighth request before it is complete."""
     request = {"qpn": 1, "peer": "h5", "peer_qpn": 2, "imm": 0, "signaled": 1, "status": 0}
     lines = [
         {**request, "posted_ns": 1000 * max(0, k - 7), "completed_ns": 1000 * (k + 1) - 1, "bytes": 65536 + k}
@@ -162,7 +162,7 @@ def test_an_all_reduce_takes_what_its_algorithm_says(tmp_path: Path, algorithm: 
     }
     step_us = metric(run(tmp_path, workload=workload), "step_us")[0]
     # Sixteen ranks on eight NICs of 200 Gbit/s. With ring and hierarchy each NIC sends 2 x 7/8 MiB (73 us).
-    # With halving and doubling it sends twice that, except for the exchange between neighbours.
+    # With halving and doubling each NIC sends nearly twice as much.
     least_us = {"ring": 73, "hierarchical": 73, "halving-doubling": 140}[algorithm]
     assert least_us < step_us < 3 * least_us
 

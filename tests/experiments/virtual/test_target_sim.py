@@ -1,4 +1,4 @@
-"""The target `sim`: scenarios in virtual time, by an ordinary user, with results as of a live run."""
+"""The target `sim`: an ordinary user runs scenarios in virtual time. Results are like those of live runs."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ PR_CAPBSET_DROP = 24
 
 
 def give_up_all_capabilities() -> None:
-    """Take all of root's rights from the program that is executed next."""
+    """Drop all of root's capabilities, so that the next executed program has none of them."""
     prctl = ctypes.CDLL(None).prctl
     for capability in range(64):
         prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -322,7 +322,7 @@ def test_a_control_meets_no_fault(tmp_path: Path) -> None:
 
 
 def test_an_operator_drains_a_plane_in_virtual_time(tmp_path: Path) -> None:
-    """The plane's EVs are denied and allowed again during the spray: the traffic leaves and comes back."""
+    """During the spray, a plane's EVs are denied and allowed again. The traffic leaves and comes back."""
     (found,) = run(
         tmp_path,
         workload={"kind": "spray", "rate": "20 Gbit/s", "message_bytes": 16384, "duration": "600 us"},

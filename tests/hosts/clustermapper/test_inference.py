@@ -118,7 +118,7 @@ def test_a_link_that_loses_one_in_a_hundred_is_found_within_seconds() -> None:
 def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None:
     names = st.sampled_from([link.name for link in LAB.links])
     links = data.draw(st.lists(names, min_size=2, max_size=2, unique=True))
-    # If all NICs of a T0 are cut off, Clustermapper names the T0.
+    # Exclude two cut NICs of one T0: if all NICs of a T0 are cut off, Clustermapper names the T0.
     nics = [link.split(":")[1] for link in links if link.startswith("h")]
     assume(len(nics) == len(set(nics)))
     sim = ProbedFabric(LAB, seed=data.draw(st.integers(0, 99)))
@@ -137,7 +137,7 @@ def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
-    """Round trips vary, and for a while nothing arrives, but nothing is lost."""
+    """Round-trip times vary, and for a while no probe arrives, but no probe is lost."""
     rng = random.Random(seed)
     stalls = sorted((rng.randrange(1_000, 3_000), rng.choice((3, 20, 200))) for _ in range(8))
 
@@ -175,7 +175,7 @@ def test_a_prober_that_hears_nothing_says_so_and_blames_nobody() -> None:
 
 
 def test_what_was_under_way_while_a_cpu_stood_still_gets_its_time_again() -> None:
-    """A switch whose CPU stalls holds all its frames for longer than a probe's timeout."""
+    """If a switch's CPU stalls, the switch holds all frames for longer than a probe's timeout."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p0-t0-0:p0-t1-0"

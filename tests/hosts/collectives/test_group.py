@@ -1,4 +1,4 @@
-"""A group's thread, its futures and its end, over channels that fail or have no peer."""
+"""A group of ranks: its thread, its futures and its end, over channels that fail or have no peer."""
 
 import select
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ PATIENCE_S = 60
 
 
 class Store:
-    """A store for ranks in one thread. It never waits: a missing value is made up."""
+    """A fake store for ranks in one thread. It never waits: it makes up a missing value."""
 
     def set(self, key: str, value: str) -> None:
         pass

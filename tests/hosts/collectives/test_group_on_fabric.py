@@ -1,4 +1,4 @@
-"""A program's own ranks, each a thread with a host's NIC, which sum arrays over a running fabric."""
+"""Ranks of a user's program sum arrays over a running fabric. Each rank is a thread with a host's NIC."""
 
 import threading
 from collections.abc import Callable

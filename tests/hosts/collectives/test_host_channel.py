@@ -68,7 +68,7 @@ def test_what_is_for_a_neighbour_does_not_touch_the_network() -> None:
     network.channels[2].expose(region)
     ticket = a.put(1, 0, 2, memoryview(b"abc"), 7)
     assert not network.puts
-    turn_all(None, ())  # there is an event to deliver, so the NIC must not wait
+    turn_all(None, ())  # an event is to be delivered, so the NIC must not wait
     assert waits == [0]
     assert b.events() == [Arrived(0, 7, 3, pytest.approx(0, abs=1e20))]
     (done,) = a.events()

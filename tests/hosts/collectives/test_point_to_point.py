@@ -38,7 +38,7 @@ class Ranks:
         return done, place
 
     def move(self, most: int = 1_000_000) -> None:
-        """Deliver puts until none are left."""
+        """Deliver puts until no put is left. Fail after ``most`` puts."""
         for _ in range(most):
             if not self.network.move():
                 return

@@ -30,7 +30,7 @@ class Loopback:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Yield a function that makes connected channels. Close them at the end."""
+    """Yield a function that makes connected channels. Close all channels at the end."""
     made: list[TcpChannel] = []
 
     def channels(count: int, region_bytes: int = 1 << 20, **options: Any) -> list[TcpChannel]:

@@ -50,7 +50,7 @@ def test_frame_layout_from_ethernet_to_icrc():
 
 @pytest.mark.parametrize("trimmed", [True, False])
 def test_every_packet_is_in_its_class(trimmed):
-    """By the DSCP and the ECN bits of both IPv6 headers, switches decide what they may drop, mark or trim."""
+    """Switches read the DSCP and ECN bits of IPv6 headers to decide what they may drop, mark or trim."""
     config = MrcConfig(trim=trimmed, transport_ack=True, probe_interval_ns=1_000_000)
     network = Network(loss=0.05, trim=0.05 if trimmed else 0.0)
     sim = Sim(seed=3, config=config, network=network, keep_frames=True)
@@ -134,7 +134,7 @@ def test_queue_pairs_take_turns():
 
 
 def test_a_turn_lasts_over_several_calls():
-    """A caller that asks frame by frame must not get more changes of queue pair than others."""
+    """The endpoint must not change the queue pair more often if a caller asks for one frame at a time."""
     sim = Sim(seed=2, qps=2)
     a, b = sim.ends
     region = b.register_memory(bytearray(1 << 20))
@@ -213,7 +213,7 @@ def test_queue_pairs_to_one_peer_share_the_heads_of_their_paths():
 
 
 def test_queue_pairs_that_come_and_go_leave_bounded_memory():
-    """With ECMP each connection draws its own EVs. Their cached headers must go with the connection."""
+    """With ECMP each connection draws separate EVs. Their cached headers must end with the connection."""
     config = MrcConfig(ev_mode="ecmp", max_active_evs=256)
     end, far = (Endpoint(port_addresses(n, 1), config, random.Random(n)) for n in (0, 1))
     remote = far.local_attributes(far.create_qp())

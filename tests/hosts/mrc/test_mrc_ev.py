@@ -126,7 +126,7 @@ def test_without_spares_other_planes_lay_some_aside():
         evs.on_lost(0, ev, 1, RetireReason.LOSS)
     assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
     assert not [e for e in events if isinstance(e, EvReplaced)]
-    # The next loss is in plane 0, which has laid an EV aside as a backup.
+    # The next loss is in plane 0, which has a backup EV.
     evs.on_lost(0, evs.planes[0].active[0], 1, RetireReason.LOSS)
     assert isinstance(events[-1], EvReplaced)
     assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
@@ -198,7 +198,7 @@ def test_unanswered_probes_back_off_and_break_the_row():
         assert list(evs.due_probes(due, 0)) == [ev]
         ev.probing.unanswered = probe_id
     assert times == [1000, 2000, 4000, 8000, 12000]
-    # An answer, a lost probe and an answer are two answers, but not in a row.
+    # Two answers with a lost probe between them are not two answers in a row.
     for now in (20_000, 40_000, 60_000):
         assert list(evs.due_probes(now, 0)) == [ev]
         ev.probing.unanswered = now
@@ -460,9 +460,9 @@ HAPPENS = {
 @pytest.mark.parametrize("event", list(HAPPENS))
 @pytest.mark.parametrize("state", [U, G, S, B, D])
 def test_each_transition_is_taken_by_a_set_in_use(state, event):
-    """A set of EVs must follow the table: each cell is checked with events of an EV.
+    """A set of EVs must follow the table. The test checks each cell with events of one EV.
 
-    Only retired EVs are probed, so an answer to a probe does not change the others.
+    Only retired EVs are probed, so an answer to a probe does not change other EVs.
     """
     evs, _ = make()
     ev = evs.planes[1].active[3]

@@ -79,7 +79,7 @@ def tiers(count):
         (counters(10, 8, 4), (10, 8, 4), 22, 0, (1 << 22) - 1),
         # Four hops; the plane is the first field.
         (counters(3, 8, 4, 4), (3, 8, 4, 4), 19, 0, (1 << 19) - 1),
-        # SRv6: a locator and four uSIDs. With an SRH: six uSIDs, and a second locator with four or two.
+        # SRv6: a locator and four uSIDs. With an SRH: six uSIDs, and a second locator with four or two uSIDs.
         ((EvField(32, 0x5F000000), *tiers(4)), (32, *[16] * 4), 96, None, None),
         (
             (EvField(32, 0x5F000000), *tiers(6), EvField(32, 0x5F000000), *tiers(4)),
@@ -114,7 +114,7 @@ def test_published_layouts_are_taken(fields, widths, bits, first, last):
 
 
 def test_generated_evs_of_three_tiers():
-    """A T0 with 180 links in 8 bits, then 4 and 4 bits: the layout of the control API's example."""
+    """The layout of the control API's example: 8 bits for the 180 links of a T0, then twice 4 bits."""
     fields = (EvField.counter(8, 179), *counters(4, 4))
     evs = list(itertools.islice(generate(fields), 1000))
     assert evs == list(range(1000))

@@ -46,7 +46,7 @@ def test_a_forged_bitmap_does_not_keep_writes_from_completing():
     sim = transfer(cwnd_bytes=1 << 30, transport_ack=False)
     sim.run(1_000)
     first = sim.ends[0].qps[sim.qpns[0]].requester.board.una
-    # All packets arrive, and only then the true answers come back.
+    # After this run all packets have arrived, but no true answer has come back.
     forge(sim, cack_psn=first - 1 & 0xFFFFFF, sack_offset=1, bitmap=(1 << 64) - 1)
     assert settled(sim, 8) == [Status.SUCCESS] * 8
     assert not sim.of(0, QpError)
@@ -184,7 +184,7 @@ def test_a_port_status_that_denies_its_own_arrival_is_refused():
     sim.ends[0].set_port_state(2, False, sim.now_ns)
     sim.run(1_000_000)
     assert [e.plane for e in sim.of(1, PlaneDown)] == [2]
-    # Use the last of the updates. Of two with one timestamp, the one with the lower id is older.
+    # Use the last of the updates. If two updates have one timestamp, that with the lower id is older.
     *_, update = (s for s in sim.sightings if s.frame[BTH_OFFSET] == Opcode.ENDPOINT_REQUEST)
     head = bytearray(update.frame)
     stamp = EndpointRequest.unpack(update.frame, BTH_OFFSET + BTH_LEN).tx_timestamp

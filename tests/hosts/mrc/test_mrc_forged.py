@@ -240,7 +240,7 @@ def test_noise_is_dropped(port, data):
     st.integers(0, 2**32 - 1),
 )
 def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
-    """A peer may claim anything. The sender must not crash, and must not complete a message it never sent."""
+    """A peer may send false SACKs. The sender must not crash or complete a message that it never sent."""
     sim = Sim(seed=seed)
     end = sim.ends[0]
     region = sim.ends[1].register_memory(bytearray(1 << 20))

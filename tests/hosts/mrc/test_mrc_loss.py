@@ -257,7 +257,7 @@ def test_silence_ends_in_retry_counter_exceeded_with_all_flushed_in_order():
         now = max(now, due)
         hand.a.handle_timer(now)
         probes += len(hand.send(now, limit=100))
-    # A wait is at least four smoothed RTTs, 40 us. So the first two of 16, 33 and 66 us are lengthened.
+    # The waits would be 16, 33 and 66 us. But a wait is at least four smoothed RTTs, 40 us.
     assert now == 1_000_000 + 40_000 + 40_000 + (1024 << 6)
     events = list(hand.a.events())
     (error,) = [e for e in events if isinstance(e, QpError)]
@@ -323,7 +323,7 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)
     hand.answer(second, 1_045_000)
-    # The first packet was overtaken by 5 us, less than the guard of 20. A probe sent now is 45 us later.
+    # The second packet overtook the first by 5 us; the guard is 20 us. A probe sent now is 45 us later.
     (probe,) = hand.send(1_045_000)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
     assert hand.events(PacketLost) == []
@@ -333,7 +333,7 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
 
 
 def test_an_overtaken_packet_is_asked_about_as_soon_as_an_answer_can_decide():
-    """The other packet was acknowledged within the guard. The probe waits for the rest of the guard only."""
+    """A later packet was acknowledged within the guard time. The probe waits only for the rest of it."""
     hand = Hand(initial_rtt_ns=10_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)
@@ -372,7 +372,7 @@ def on_two_paths(**options):
 
 
 def test_a_tail_probe_shuns_the_path_of_what_is_still_under_way():
-    """The packet sent last may have arrived. When its path was avoided, all probes took the dead path."""
+    """Probes used to avoid the path of the last packet, which may have arrived, and took the dead path."""
     hand, lost, arrived = on_two_paths(min_reorder_ns=50_000, sack_threshold_bytes=1)
     assert frame_ev(lost[1]) != frame_ev(arrived[1])
     hand.answer([arrived], 1_050_000)
@@ -398,7 +398,7 @@ def test_a_tail_probe_shuns_the_path_of_the_one_before_it():
 
 
 def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
-    """The packet arrived before the probe. When its age counted as reordering, the guard grew too far."""
+    """The packet arrived before the probe. If its age counted as reordering, the guard would grow too far."""
     hand = Hand(initial_rtt_ns=40_000, min_reorder_ns=20_000, sack_threshold_bytes=1 << 20)
     hand.post(2)
     sent = hand.send(1_000_000, limit=2)

@@ -1,4 +1,4 @@
-"""Counters and logs: what can be observed of a run."""
+"""Counters and logs of a run."""
 
 import json
 from dataclasses import is_dataclass

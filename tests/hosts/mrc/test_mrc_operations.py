@@ -28,7 +28,7 @@ def frames(sim, source, opcode):
 
 
 def unequal(*options):
-    """Return a simulation in which each end has its own options."""
+    """Return a simulation whose two ends have different options."""
     configs = iter([MrcConfig(**own) for own in options])
     return Sim(
         seed=2,
@@ -314,7 +314,7 @@ def test_a_port_status_that_the_peer_missed_is_announced_again():
 
 
 def test_a_port_status_is_announced_though_every_ev_is_assumed_bad():
-    """If losses happen everywhere, a port is probably down. An EV that is assumed bad may still work."""
+    """If all EVs lose packets, a port is probably down. An EV that is assumed bad may still work."""
     sim = Sim(seed=3, keep_frames=True)
     evs = sim.ends[0].qps[sim.qpns[0]].evs
     for plane in evs.planes:
@@ -370,7 +370,7 @@ def test_a_receiver_without_data_keeps_an_ev_for_answers_fresh():
     planes = sim.ends[1].qps[sim.qpns[1]].evs.planes
     proven = {plane.port: plane.reverse for plane in planes if plane.reverse is not None}
     assert set(proven) == {s.port for s in asked}
-    # Every packet on a plane is answered on the proven EV until the next one is proven.
+    # Every packet on a plane is answered on the proven EV until another EV is proven.
     first = asked[0]
     until = asked[1].t_ns
     used = {

@@ -1,4 +1,4 @@
-"""Two endpoints over a network with all kinds of faults, and what must hold after every run."""
+"""Two endpoints over a network with all kinds of faults. After every run, the same checks must pass."""
 
 import hashlib
 import random
@@ -331,7 +331,7 @@ def test_every_path_dead_for_a_while_still_ends_well():
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("pause_ns", [2_000_000, 20_000_000, 100_000_000])
 def test_a_process_that_stalls_loses_nothing(who, pause_ns):
-    """A busy machine stops an end for longer than any timer. No path may be blamed for that."""
+    """A busy machine stops an end for longer than any timer. No path may be retired because of this."""
     sim = Sim(seed=12)
     lengths = [1 << 18] * 8
 
@@ -365,7 +365,7 @@ def test_queues_of_unequal_paths_are_no_loss(seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("port_bps", [0, 8_000_000])
 def test_on_a_link_where_a_packet_takes_milliseconds_its_rate_must_be_given(seed, port_bps):
-    """Ports of 25 Mbit/s, and half of the paths of 8 Mbit/s: a packet takes 1.4 ms or 4.2 ms."""
+    """Ports have 25 Mbit/s, half of the paths 8 Mbit/s. So a packet takes 1.4 ms or 4.2 ms."""
     network = Network(port_rate_bps=25_000_000, jitter_ns=20_000)
     for plane in range(4):
         for path in range(0, 8, 2):

@@ -1,4 +1,4 @@
-"""Profiles by requests and answers in JSON's types."""
+"""Requests that read or change profiles, and their answers, in types of JSON."""
 
 import json
 

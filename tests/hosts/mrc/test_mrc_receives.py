@@ -16,7 +16,7 @@ BOTH_ORDERS = pytest.mark.parametrize("waits", [True, False])
 
 
 def receiving(posted, immediates, **options):
-    """Post receives at one end, then writes with and without immediate at the other."""
+    """Post receives at one end. Then post writes with and without immediate data at the other end."""
     network = options.pop("network", Network())
     sim = Sim(seed=4, config=MrcConfig(posted_receives=True, **options), network=network)
     for n in range(posted):
@@ -43,7 +43,7 @@ def test_each_immediate_consumes_the_oldest_receive(waits):
 @pytest.mark.parametrize("transport_ack", [True, False])
 def test_an_immediate_without_a_receive_ends_both_ends(waits, transport_ack):
     sim = receiving(2, 4, imm_waits_for_earlier=waits, transport_ack=transport_ack)
-    # The third immediate is that of write 5.
+    # The third write with immediate data is write 5. It finds no receive.
     statuses = [e.status for e in sim.of(0, SendCompleted)]
     assert statuses == [Status.SUCCESS] * 5 + [Status.REMOTE_OPERATION_ERROR] + [Status.FLUSHED] * 2
     assert [e.wr_id for e in sim.of(1, ReceiveCompleted)] == [100, 101]

@@ -1,4 +1,4 @@
-"""Lost or refused packets are sent again: in which order, on which EVs, and when."""
+"""Retransmissions of lost or refused packets: their order, their EVs, and their times."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
 
 @pytest.mark.parametrize("silent", [0, 1], ids=["all refused", "one unanswered"])
 def test_refusals_without_end_take_bounded_memory(silent):
-    """Only NACKs come back. Without a SACK, the sender never learns what it may forget."""
+    """Only NACKs come back. Without a SACK, the sender never learns which packets it may forget."""
     pair = Pair(mpr=128)
     pair.post(8 * 4096)
     frames = pair.send()[silent:]
@@ -137,7 +137,7 @@ def test_a_repair_finds_the_head_of_its_frame_built():
 
 
 def answers_to(pair, frames):
-    """Give frames to the receiver one by one; return the number of its answers to each."""
+    """Give frames to the receiver one by one. Return the number of answers to each frame."""
     return [len(pair.take([frame])) for frame in frames]
 
 
@@ -152,7 +152,7 @@ def test_while_a_packet_is_missing_each_later_one_is_answered_if_asked_for(at_ga
 
 
 def test_a_false_timeout_does_not_widen_the_reordering_window():
-    """Only a loss that the window decided may widen it. Here the peer was stopped."""
+    """Only a loss that the reordering window decided may widen it. Here the peer was stopped."""
     pair = Pair(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
     pair.post(1)
     ((port, frame),) = pair.a.frames_to_send(T_SENT, None, 1)

@@ -207,7 +207,7 @@ def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
 
 
 def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doorbell also reads frames. If no frame came after that, the next turn once waited for ever."""
+    """A doorbell also reads frames. If no frame came afterwards, the next turn used to wait for ever."""
     memory = bytearray(16 * 4096)
     region = pair.receiver.endpoint.register_memory(memory)
 
@@ -248,7 +248,7 @@ def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
     assert receiver.received == sender.posted >= 100
     up = {plane.plane: plane.local_up for plane in pair.sender.endpoint.plane_counters(pair.qpn)}
     assert up == {0: True, 1: False}
-    # The other end of the veth pair has no carrier either, and the peer notices that itself.
+    # The other end of the veth pair has no carrier either, and the peer notices this without a message.
     (qpn,) = pair.receiver.endpoint.qps
     up = {plane.plane: plane.local_up for plane in pair.receiver.endpoint.plane_counters(qpn)}
     assert up == {0: True, 1: False}

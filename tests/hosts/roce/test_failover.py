@@ -64,7 +64,7 @@ def test_a_dead_plane_costs_the_timeouts_and_the_delay_of_the_probe() -> None:
     began = sim.now_ns
     sim.run(until=lambda: sim.completed[0] == 3)
     whole(sim, lengths, data, region)
-    # Eight timeouts of 1.05 ms, then 10 ms, then less than 1 ms.
+    # Eight timeouts of 1.05 ms, a pause of 10 ms, and less than 1 ms for the data.
     assert 18.3 * MS < sim.now_ns - began < 19.5 * MS
     assert sim.ends[0].failovers == 1
     later = sim.now_ns

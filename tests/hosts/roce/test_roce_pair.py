@@ -1,4 +1,4 @@
-"""Two RoCEv2 endpoints over a network with all kinds of faults, and what must hold after every run."""
+"""Two RoCEv2 endpoints over a network with all kinds of faults. The same checks must pass after every run."""
 
 import hashlib
 import itertools
@@ -90,7 +90,7 @@ def check(sim, lengths, data, region):
 @pytest.mark.slow
 @settings(max_examples=SCHEDULES, deadline=None)
 @example(
-    # Here the peer's timer ends the step at which the endpoint's rate allows the next packet.
+    # With these values, the peer's timer and the sender's next packet are due in the same step.
     seed=0,
     lengths=[0, 0, 0, 0, 100, 4097, 20_000, 20_000],
     loss=0.02,
@@ -193,7 +193,7 @@ def test_both_ends_of_a_connection_choose_the_same_plane_and_hashes_spread():
 
 
 def drop_once(sim, wanted):
-    """Drop the first data packet with an offset (in packets) from the first PSN."""
+    """Drop a data packet once. ``wanted`` is its offset from the first PSN."""
     first = sim.ends[0].local_attributes(sim.qpns[0]).psn
     dropped = []
 
@@ -234,7 +234,7 @@ def test_a_lost_last_packet_waits_for_the_timeout():
 
 
 def test_a_second_loss_of_the_same_packet_waits_for_the_timeout_too():
-    """A receiver that has asked for a packet once does not ask again [IBTA 9.7.5.2.1]."""
+    """A receiver sends only one NAK for a missing packet [IBTA 9.7.5.2.1]."""
     sim = roce(network=Network(jitter_ns=0), timeout_exponent=8)
     first = sim.ends[0].local_attributes(sim.qpns[0]).psn
     times = []
@@ -371,7 +371,7 @@ def test_marks_slow_a_sender_down_and_silence_lets_it_go():
 
 
 def test_a_limited_sender_that_is_asked_late_still_goes_on():
-    """A driver may ask for frames at any time. If a time to send passes in between, it must not be lost."""
+    """A driver may ask for frames late. If the time to send has passed, the sender must still send."""
     config = DcqcnConfig(line_rate_bps=1_000_000, rate_timer_ns=1_000_000_000, burst_bytes=0)
     options = {"timeout_exponent": 0, "mtu_bytes": 1024, "window_bytes": 4096, "ack_interval": 1}
     sim = roce(network=Network(ce=1.0, jitter_ns=0), dcqcn=config, **options)

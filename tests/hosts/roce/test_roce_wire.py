@@ -1,4 +1,4 @@
-"""RoCEv2 frames to the byte, compared with layouts by hand and with scapy's dissector."""
+"""Bytes of RoCEv2 frames, compared with layouts written by hand and with scapy's dissector."""
 
 import random
 import struct
@@ -67,10 +67,10 @@ def test_syndromes_and_timers_are_the_specifications():
 
 
 def test_labels_and_ports_are_those_of_linux():
-    # Computed with the kernel's two functions: 0x11 * 0x22 = 0x242; folding changes nothing below 2^20.
+    # By the kernel's two functions: 0x11 * 0x22 = 0x242. Folding does not change a value below 2^20.
     assert flow_label(0x11, 0x22) == 0x242
     assert udp_source(0x242) == 0xC242
-    # 0x123456 * 0xabcdef = 0xC379AAA0CCA (44 bits): ^ >> 20, ^ >> 40, low 20 bits.
+    # 0x123456 * 0xabcdef = 0xC379AAA0CCA has 44 bits. Fold it by shifts of 20 and 40, and take 20 bits.
     value = 0x123456 * 0xABCDEF
     value ^= value >> 20
     value ^= value >> 40

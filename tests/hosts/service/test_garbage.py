@@ -1,4 +1,4 @@
-"""Garbage collection in a NIC service, whose destroyed queue pairs are cycles of objects."""
+"""Garbage collection in a NIC service. Its destroyed queue pairs are cycles of objects."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ print(len(full))
 
 
 def test_what_was_frozen_does_not_delay_the_collection_of_what_came_later() -> None:
-    """The collector waits until the objects, frozen or not, are a quarter more than at its last run."""
+    """The collector runs when the number of objects, frozen or not, has grown by a quarter."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 0

@@ -1,4 +1,4 @@
-"""Access to a program's memory by the program's own descriptors. Here the program is this process."""
+"""Access to a program's memory by descriptors from the program. Here, this process is the program."""
 
 from __future__ import annotations
 

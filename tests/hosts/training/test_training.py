@@ -1,4 +1,4 @@
-"""Training: whatever the order in which puts arrive, every rank gets the same bits as one process."""
+"""Training: puts arrive in any order, but every rank computes the same bits as a single process."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Chakra traces: written and read back, read from files, and invalid files refused in one line."""
+"""Chakra traces: they are written and read back, and invalid files are refused with a one-line error."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_bucket_is_closed_as_soon_as_it_has_reached_its_limit() -> None:
         assert sum(bucket) >= limit
         assert sum(bucket[:-1]) < limit
     assert len(sizes) == 13
-    assert sizes[-1][-1] == NANO.embedding * 4  # the embedding's is last and the largest
+    assert sizes[-1][-1] == NANO.embedding * 4  # the embedding's bucket is last and the largest
 
 
 @pytest.mark.parametrize("step", [NANO, SMALL])

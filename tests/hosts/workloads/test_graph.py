@@ -1,4 +1,4 @@
-"""Graphs are matched, or refused in one line that names the rank and the operation."""
+"""Graphs are matched, or refused with a one-line error that names the rank and the operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded requests: how they are read, what they wait for, and invalid files."""
+"""Recorded requests: how they are read, for which events they wait, and invalid files."""
 
 from __future__ import annotations
 

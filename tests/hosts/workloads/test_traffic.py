@@ -1,4 +1,4 @@
-"""Traffic matrices of htsim, random arrivals, and invalid input for both."""
+"""Traffic matrices of htsim, random arrivals, and invalid input."""
 
 from __future__ import annotations
 

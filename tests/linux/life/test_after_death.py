@@ -1,4 +1,4 @@
-"""A command that runs when a process has ended, however it ended."""
+"""A command that runs after a process has ended, whatever ended the process."""
 
 from __future__ import annotations
 

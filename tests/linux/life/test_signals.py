@@ -1,4 +1,4 @@
-"""Signals that end a program are raised, deferred or passed on, and never lost or doubled."""
+"""Signals that end a program are raised, deferred or passed on. No signal is lost or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labs as a page's worker calls them: the same checks in one process, with JSON as input and output."""
+"""Labs as a page's worker calls them: the same checks run in one process, with JSON as input and output."""
 
 from __future__ import annotations
 

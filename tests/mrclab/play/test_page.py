@@ -1,4 +1,4 @@
-"""The simulation as a page's worker calls it: JSON as input and output, and an address that repeats it."""
+"""The simulation as a page's worker calls it: input and output in JSON, and a URL that repeats a run."""
 
 from __future__ import annotations
 

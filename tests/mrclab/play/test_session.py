@@ -225,7 +225,7 @@ def test_events_of_an_address_that_make_no_sense_are_refused(events: object) -> 
 
 
 def test_the_core_needs_neither_numpy_nor_pydantic() -> None:
-    """Python in a browser has neither of them."""
+    """Python in a browser has neither numpy nor pydantic."""
     code = (
         "import sys\n"
         "for name in ('numpy', 'pydantic', 'grpc', 'pyroute2', 'starlette'): sys.modules[name] = None\n"

@@ -39,7 +39,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "OPENBLAS_NUM_THREADS": "1",
-        # A killed worker is noticed by its broken connection. Its memory is not watched.
+        # Without this, Dask would warn when a busy machine delays its event loop.
         "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
     }
     command = [sys.executable, "-m", "distributed.cli." + words[0], *words[1:]]

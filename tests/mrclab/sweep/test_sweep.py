@@ -200,7 +200,7 @@ def test_workers_end_when_the_sweep_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(KILLED.format(pipe=str(pipe)))
     sweep = subprocess.Popen([sys.executable, str(program)], env=environment())
-    with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:  # kept open for both workers' lines
+    with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:  # read lines of both workers from one pipe
         workers = [os.pidfd_open(int(lines.readline())) for _ in (0, 1)]
     sweep.kill()
     sweep.wait()

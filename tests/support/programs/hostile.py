@@ -1,10 +1,10 @@
 """A program that fills its rings with random entries: python hostile.py COUNT SEED PEER.
 
 It attaches to its host's NIC service again and again until the service has accepted COUNT random entries.
-Each queue pair is connected to a number that PEER may not have. It gets batches of random or nearly correct
-entries, and random words in its memory, its completion queue and its page. In the end it writes a wrong
-counter, so that the service has to end the session. A line of JSON has the numbers of sessions, queue pairs,
-entries and ended sessions.
+Each queue pair is connected to PEER, to a random number of a queue pair. The program posts batches of random
+or nearly correct entries, and writes random words into the completion queue and the page that it shares with
+the service. At the end of a session it writes a wrong counter, so that the service has to end the session.
+Last, it prints a line of JSON with the numbers of sessions, queue pairs, entries and ended sessions.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ QUEUE_PAIRS = 12
 BATCHES = 3
 PATIENCE_S = 60.0
 TAKEN_S = 0.1
-"""How long a batch may wait. If nobody acknowledges its entries, the service accepts no more."""
+"""The longest wait for a batch, in s. Without acknowledgements, the service accepts no more entries."""
 REGION = 1 << 20
 _WORK, _SGE = record("work"), record("sge")
 _RING = WORDS["QP_RING_OFFSET"]
@@ -48,7 +48,7 @@ class Hostile:
         self.sessions = self.ended = self.queue_pairs = self.entries = 0
 
     def session(self, wanted: int) -> None:
-        """Attach and post up to ``wanted`` entries. Break a rule at the latest at the end."""
+        """Attach to the service and post some ``wanted`` entries. At the end, write a wrong counter."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(os.environ["MRCLAB_NIC"])
             client = Client(connection)
@@ -83,7 +83,7 @@ class Hostile:
             if self.entries >= until:
                 break
         false = (client.posted + SLOTS + 1, client.posted - SLOTS - 1, rng.getrandbits(32) | 1 << 20)
-        if rng.random() < 0.5:  # the NIC notices this counter when it needs a receive
+        if rng.random() < 0.5:  # the NIC reads this counter only when it needs a receive request
             client.rings.set_word(WORDS["QP_RQ_PROD"], rng.choice(false) & 0xFFFFFFFF)
         client.rings.set_word(WORDS["QP_SQ_PROD"], rng.choice(false) & 0xFFFFFFFF)
         self.ring(client)
@@ -135,13 +135,13 @@ class Hostile:
         )
 
     def ring(self, client: Client) -> None:
-        """Wake the service, whether it sleeps or not."""
+        """Ring the doorbell, so that the service reads the rings."""
         client.ring()
         os.eventfd_write(client.doorbell, self.rng.choice((1, 1, 1 << 40)))
 
 
 def main() -> None:
-    """Attach and post until there were enough entries."""
+    """Run sessions until the service has accepted enough entries. Print the numbers."""
     count, seed, peer = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     hostile = Hostile(seed, peer)
     while hostile.entries < count:

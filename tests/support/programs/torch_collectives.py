@@ -12,11 +12,11 @@ import torch.distributed as dist
 import mrclab.testbed.programs.process_group
 
 RANKS = 4
-LARGE = 1_100_000  # the number of elements: more than the group's memory, and several pieces of a message
+LARGE = 1_100_000  # so many elements exceed the group's memory, and a message of them is sent in pieces
 
 
 def equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Compare bits. Numbers may be equal with different bits (0 and -0), and a NaN is not equal to itself."""
+    """Compare bits: equal numbers may have different bits (0 and -0), and a NaN is not equal to itself."""
     assert found.dtype == wanted.dtype
     assert found.shape == wanted.shape
     bits = [t.contiguous().reshape(-1).view(torch.uint8) for t in (found, wanted)]
@@ -24,7 +24,7 @@ def equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 def reductions(rank: int) -> None:
-    """Check every type and reduction, with the result at all ranks or at one."""
+    """Check every type and reduction, with the result at all ranks or at one rank."""
     operation = dist.ReduceOp
     numbers = {
         operation.SUM: [10, 20],
@@ -57,12 +57,12 @@ def reductions(rank: int) -> None:
 
 
 def copies(rank: int) -> None:
-    """Check the operations that copy bytes: to all, from all, from each to each."""
+    """Check the operations that copy bytes: from one rank to all, from all to one, and from each to each."""
     bits = torch.tensor([0x7FC00001, -0x80000000, -0x800000, 1], dtype=torch.int32)
     numbers = (
         (bits if rank == 1 else torch.arange(4, dtype=torch.int32)).view(torch.float32).reshape(2, 2).t()
     )
-    dist.broadcast(numbers, 1)  # the bits: a NaN with a payload, -0, -infinity, a subnormal; not contiguous
+    dist.broadcast(numbers, 1)  # NaN, -0, -infinity and a subnormal in a tensor that is not contiguous
     equal(numbers, bits.view(torch.float32).reshape(2, 2).t())
     mine = torch.arange(2) + 10 * rank
     all_of_it = torch.cat([torch.arange(2) + 10 * other for other in range(RANKS)])
@@ -101,7 +101,7 @@ def copies(rank: int) -> None:
 
 
 def messages(rank: int) -> None:
-    """Check messages: blocking, around a ring at the same time, with tags in another order, from any rank."""
+    """Check messages: blocking, in a ring at the same time, with tags out of order, and from any rank."""
     after, before = (rank + 1) % RANKS, (rank - 1) % RANKS
     large = torch.arange(LARGE, dtype=torch.float32) * (rank + 1)
     place = torch.zeros(LARGE)
@@ -130,7 +130,7 @@ def messages(rank: int) -> None:
         assert senders == {1: 1, 2: 4, 3: 9}, senders
     else:
         dist.send(torch.tensor([rank**2]), 0, tag=9)
-    # Messages and collectives run at the same time. Then a group of two ranks gets its own NICs.
+    # Messages and collectives run at the same time. After them, a group of two ranks gets separate NICs.
     receiving = dist.irecv(place, before)
     total = torch.ones(10)
     dist.all_reduce(total)

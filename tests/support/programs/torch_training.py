@@ -3,7 +3,8 @@
     torch_training.py STEPS [pause]     prints a hash of the parameters of each training
 
 With ``pause``, rank 0 prints ``half`` in the middle and waits for a line, so that a test can cause a fault.
-From the first step on, each parameter is in a separate bucket, so one process can add in the same order.
+From the first step on, each parameter is in a separate bucket. So a single process can add gradients in the
+same order as the ranks.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def hash_of(model: torch.nn.Module) -> str:
 
 
 def together(steps: int, pause: bool) -> str:
-    """Train as one of the ranks, and return the hash."""
+    """Train as one of several ranks, and return the hash of the parameters."""
     rank = dist.get_rank()
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1
     # Without find_unused_parameters, PyTorch makes other buckets after the first step.
@@ -67,7 +68,7 @@ def together(steps: int, pause: bool) -> str:
 
 
 def alone(steps: int, ranks: int) -> str:
-    """Train as all ranks, one after the other, and return the hash."""
+    """Train in one process, which computes the parts of all ranks. Return the hash of the parameters."""
     model = network()
     optimizer = optimizer_of(model)
     for step in range(steps):
@@ -83,7 +84,7 @@ def alone(steps: int, ranks: int) -> str:
 
 
 def main() -> None:
-    """Train, and compare with the training by one process."""
+    """Train as a rank. Rank 0 also trains in one process, and prints both hashes."""
     torch.set_num_threads(1)
     steps, pause = int(sys.argv[1]), sys.argv[2:] == ["pause"]
     dist.init_process_group(mrclab.testbed.programs.process_group.BACKEND)

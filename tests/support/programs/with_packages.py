@@ -2,7 +2,7 @@
 
     python3 with_packages.py .venv/lib/python3.11/site-packages train.py ...
 
-So a program has Debian's PyTorch, the NumPy with which that was built, and mrclab's packages.
+So a program can import Debian's PyTorch, the NumPy with which PyTorch was built, and mrclab's packages.
 """
 
 import runpy

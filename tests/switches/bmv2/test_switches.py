@@ -1,4 +1,4 @@
-"""A target with one process for each switch: a switch dies, restarts, and its end is reported."""
+"""A target with one process for each switch: the end of a process is reported, and the switch restarts."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def test_each_switch_has_a_log_and_captures_if_asked_for(
 
 
 def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path) -> None:
-    """In a separate thread, because a lab moves its thread into the switches' namespace permanently."""
+    """The lab needs a separate thread, because it moves its thread into the switches' namespace."""
 
     def body() -> None:
         names = Names.of_prefix(f"t{os.urandom(3).hex()}")

@@ -1,4 +1,4 @@
-"""assert and assume: which frames pass. BMv2 ends if one fails, so there is no comparison with it."""
+"""Frames that pass `assert` and `assume`. BMv2 ends if an assert fails, so these tests do not run BMv2."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_copies_that_fail_an_assertion_are_lost(bench: Bench) -> None:
     bench.model.groups[1] = copies
     sockets = {i: bench.ns.packet_socket(f"h{i}") for i in (2, 3)}
     for a in (6, 7, 9):
-        # Copies are really sent, and the frame itself goes nowhere.
+        # Only the copies are sent.
         sent = frame(1, a, 1)
         expected = bench.model.run(1, sent)
         bench.model.groups, kept = {}, bench.model.groups

@@ -1,4 +1,4 @@
-"""The parts of the compiler, each alone. These tests need no kernel."""
+"""Separate tests of the parts of the compiler. They need no kernel."""
 
 from __future__ import annotations
 

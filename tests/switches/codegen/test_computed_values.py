@@ -106,7 +106,7 @@ def wide_keys() -> Iterator[Bench]:
     cell=st.integers(0, 5),
 )
 def test_wide_keys_parameters_and_registers(wide_keys: Bench, what: int, a: int, b: int, cell: int) -> None:
-    """With 7 for `a`, an assertion fails while registers are locked. The frame is lost, the lock is not."""
+    """If `a` is 7, an assertion fails while registers are locked. The lock must be released."""
     frame = bytes([what]) + a.to_bytes(20, "big") + b.to_bytes(32, "big") + bytes([cell]) + bytes(40)
     assert bool(wide_keys.compare(frame)) == (a != 7)
 

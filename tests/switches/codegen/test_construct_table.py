@@ -1,4 +1,4 @@
-"""The table of constructs in docs/ebpf-target.md: each row names its test, or the refusal."""
+"""The table of constructs in docs/ebpf-target.md: each row names a test of the construct, or a refusal."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_tables_match_as_in_bmv2(match: Bench, data: st.DataObject) -> None:
     }
     for name, (keys, actions) in tables.items():
         match.remove_all(name)
-        # All priorities differ, because the order of equal ones is undefined.
+        # All priorities differ, because the order of equal priorities is undefined.
         entries = data.draw(st.lists(st.tuples(keys, actions), max_size=8))
         order = data.draw(st.permutations(range(1, len(entries) + 1)))
         prioritised = name in ("I.scan", "I.span")
@@ -168,7 +168,7 @@ def test_tables_match_as_in_bmv2(match: Bench, data: st.DataObject) -> None:
         for value, width in zip(values, KEY, strict=True):
             number = number << width | value
         match.compare(number.to_bytes(sum(KEY) // 8, "big") + b"payload")
-    # The counters must be equal, too: those of an array larger than one map value, and those of entries.
+    # Counters must be equal, too: an array larger than one map value, and the counters of entries.
     layout = match.path.compiled.plan.counters["I.seen"]
     cells = match.path.cells(layout.map, layout.size)
     want = {at: (c.packets, c.bytes) for (name, at), c in match.model.counters.items() if name == "I.seen"}

@@ -102,7 +102,7 @@ def test_a_field_of_variable_length_is_as_long_as_extract_said() -> None:
     assert out[24:34] == tlv + tlv
     assert out[34:36] == b"\x12\x34"
     assert out[38:] == b"rest"
-    # csum16 of the value and the type: 6162, 6307; then m, which is 0.
+    # csum16 covers the value (6162), the type (6307), and m, which is 0.
     assert out[36:38] == (0xFFFF - (0x6162 + 0x6307)).to_bytes(2, "big")
 
 

@@ -75,7 +75,7 @@ def test_there_is_an_end_to_masks() -> None:
         state.insert(entry(state, (0, i + 1), 1), tx)
     with pytest.raises(TableFullError, match=f"{TUPLES + 1} different masks, and {TUPLES} at most"):
         state.insert(entry(state, (0, TUPLES + 1), 1), tx)
-    state.insert(entry(state, (1, 1), 1), tx)  # its mask is there already
+    state.insert(entry(state, (1, 1), 1), tx)  # the table already has this mask
 
 
 @pytest.fixture(scope="module")

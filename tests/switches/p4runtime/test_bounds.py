@@ -120,7 +120,7 @@ def test_an_entity_that_is_too_large_is_refused(refused: Callable[[p4r.Entity], 
 
 
 def test_others_are_served_while_a_client_reads_many_wildcards() -> None:
-    """400 wildcards ask for a whole table each. One answer is kept at a time; others are served between."""
+    """Each of 400 wildcards asks for a whole table. The server keeps only one answer at a time."""
     wanted, each = 400, 600
     asked: list[p4r.Entity] = []
 
@@ -161,7 +161,7 @@ def test_others_are_served_while_a_client_reads_many_wildcards() -> None:
 
 
 def test_programs_that_no_switch_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each different program used to be kept for ever, with its maps."""
+    """The server used to keep every different program for ever, with its maps."""
     made = []
 
     def compile_one(data: bytes) -> Any:

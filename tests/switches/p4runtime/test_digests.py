@@ -1,4 +1,4 @@
-"""Digests: a requested digest is sent once to the primary, until it is acknowledged."""
+"""Digests: a requested digest is sent to the primary once, and again only after an acknowledgement."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MS = 1_000_000
 
 def test_lists_are_of_different_messages_and_wait_no_longer_than_they_may() -> None:
     queue = DigestQueue()
-    assert queue.offer(1, (5,), 0) == []  # no client has asked for it
+    assert queue.offer(1, (5,), 0) == []  # no client has requested this digest
     queue.configure(1, DigestConfig(10, 3, 100))
     assert queue.offer(1, (5,), 0) == queue.offer(1, (5,), 1) == queue.offer(1, (6,), 2) == []
     assert queue.due(9) == []
     (first,) = queue.due(10)
     assert (first.digest, first.messages) == (1, ((5,), (6,)))
-    assert queue.offer(1, (5,), 11) == []  # it is not acknowledged yet
+    assert queue.offer(1, (5,), 11) == []  # the digest is not acknowledged yet
     assert queue.due(50) == []
     queue.acknowledge(1, first.number)
     assert queue.offer(1, (5,), 51) == queue.offer(1, (7,), 52) == []
@@ -99,7 +99,7 @@ def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Na
     names = {number: name for name, number in IDS.items()}
     expected = list(dict.fromkeys((name, values) for name, values in model.learned))
     assert [(names[digest], tuple(*data)) for digest, _, data in received] == expected
-    # After its acknowledgement, a digest is sent again; the others are not.
+    # After its acknowledgement, a digest is sent again. Unacknowledged digests are not.
     ack = p4r.StreamMessageRequest()
     ack.digest_ack.digest_id, ack.digest_ack.list_id = received[0][:2]
     client.send(ack)

@@ -124,7 +124,7 @@ def test_groups_and_sessions_read_back_and_break_rules(client: Client) -> None:
     replicas = stand_in.packet_replication_engine_entry.multicast_group_entry.replicas
     replicas[0].backup_replicas.add(port=b"\x01", instance=2)
     urgent = session(3, (1, 0))
-    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 8  # allowed are 0 to 7
+    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 8  # only 0 to 7 are allowed
     updates = [
         (change(group(1, (1, 1)), insert), Code.ALREADY_EXISTS),
         (change(group(0, (1, 1)), insert), Code.INVALID_ARGUMENT),

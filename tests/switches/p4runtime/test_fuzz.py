@@ -272,7 +272,7 @@ def resident(pid: int) -> int:
 
 
 def only(name: str, count: int, timeout: float = 10.0) -> bool:
-    """Return whether ``count`` programs of that name are loaded. Others are freed a moment later."""
+    """Wait until ``count`` programs of that name are loaded. Return False after the timeout."""
     deadline = time.monotonic() + timeout
     while len(programs(name)) != count:
         if time.monotonic() > deadline:
@@ -394,7 +394,7 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
             assert target.alive()
             assert len(client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 0
             after = held(pid)
-            # Some connections are just ending, or grpc keeps them for a while.
+            # Do not compare sockets, because grpc keeps some connections for a while.
             del after["socket:"], before["socket:"]
             assert after == before
             assert locked_memory(pid) == locked

@@ -334,7 +334,7 @@ def test_reads_with_wildcards(client: Client, names: Names) -> None:
     client.write(insert(pair), insert(low), insert(high))
     found = entries_of(client)
     assert [e for e in found if e.table_id == pair.table_id] == [pair]
-    assert len(found) == 3 + 3  # three written entries and three constant ones
+    assert len(found) == 3 + 3  # three written and three constant entries
     only = p4r.Entity(table_entry=p4r.TableEntry(table_id=low.table_id, priority=2))
     assert [e.table_entry for e in client.read(only)] == [high]
     exact = p4r.TableEntry(table_id=low.table_id, match=low.match, priority=1)

@@ -1,4 +1,4 @@
-"""If a client's messages are refused and it never reads the answers, the server keeps only a few of them."""
+"""If a client never reads the answers to refused messages, the server keeps only a few answers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_byte_strings_that_do_not_fit() -> None:
 
 
 class Heard:
-    """A client of an arbiter that keeps its messages."""
+    """A client of an arbiter. It keeps the arbiter's messages."""
 
     def __init__(self) -> None:
         self.messages: list[p4r.StreamMessageResponse] = []
@@ -108,7 +108,7 @@ def test_a_primary_that_bids_lower_steps_down() -> None:
 
 
 def test_a_named_role_is_forgotten_with_its_last_client() -> None:
-    """A client could once leave any number of names behind."""
+    """The server used to keep every name that a client had ever used."""
     arbiter = Arbiter(1)
     for number in range(100):
         stranger, bidding = Heard(), bid(1)

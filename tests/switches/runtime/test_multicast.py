@@ -75,13 +75,13 @@ def test_a_group_gets_copies_by_instance_and_port() -> None:
     model = Interpreter(read_program(PROGRAM.read_bytes()))
     model.groups = {7: [(3, 2), (2, 1)]}
     out = model.run(1, frame(7, 1, b"payload"))
-    # Instance 1 adds a header in front of the received one. Instance 2 removes the received one. The length
-    # is that of ingress, and the instance type is that of a copy.
+    # Instance 1 adds a header in front of the received header. Instance 2 removes the received header. The
+    # length is the frame's length in ingress, and the instance type is that of a copy.
     assert [port for port, _ in out] == [2, 3]
     assert out[0][1][:9] == struct.pack("!HBBHHB", 7, 1, 1, 2, 9 + 6 + 7, 5)
     assert (out[0][1][9:13], out[0][1][15:]) == (struct.pack("!I", 8), struct.pack("!IH", 9, 0) + b"payload")
     assert out[1][1] == struct.pack("!HBBHHB", 7, 1, 2, 3, 9 + 6 + 7, 5) + b"payload"
-    # A group takes precedence over egress_spec, even if that says to drop. mark_to_drop() removes the group.
+    # A group takes precedence over egress_spec, even if egress_spec means a drop. mark_to_drop() removes it.
     assert len(model.run(1, frame(7, 4, b""))) == 2
     assert model.run(1, frame(7, 3, b"")) == []
     assert [port for port, _ in model.run(1, frame(0, 0, b""))] == [2]
@@ -109,7 +109,7 @@ def test_frames_are_copied_alike(switch: Switch, namespace: Namespace) -> None:
 
 @pytest.mark.root
 def test_a_group_of_256_copies(ebpf: Switch, namespace: Namespace) -> None:
-    """More copies than the program makes without calling itself, and the most that a group can have."""
+    """So many copies need more than one call of the program. A group can have no more."""
     ebpf.group(9, [(2, rid) for rid in range(256)])
     names = Names(ebpf.info)
     compare_copies(namespace, ebpf.model, [frame(9, 1, bytes(range(200)))])

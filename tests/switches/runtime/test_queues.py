@@ -172,7 +172,7 @@ def test_a_class_of_htb_is_a_queue_as_mininet_sets_it(ebpf: Switch) -> None:
     tc(ebpf.ns, "class", "add", "dev", "s2", "parent", "5:0", *slow)
     expect_shape(ebpf, Shape(1_000, 10**9))
     ebpf.send(30)
-    # htb differs from tbf: it sends while it has any token, so one frame more.
+    # htb sends while it has any token, so it sends one frame more than tbf.
     waiting = ebpf.backlog()
     tc(ebpf.ns, "class", "change", "dev", "s2", "classid", "5:1", "htb", "rate", "80mbit")
     depths = [r.enq_depth for r in ebpf.reports(30)]
@@ -241,7 +241,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
             one.send(frame(2))
         reports = [Report(f) for f in receive(two, 30, 1)]
         assert time.monotonic() - began > 0.16
-        # One frame leaves at once, eight wait, and the others are lost: 50 frames a second of any size.
+        # The queue sends 50 frames a second of any size. One leaves at once, eight wait, others are lost.
         assert [r.enq_depth for r in reports] == [0, *range(8)]
         assert reports[8].waited + since(reports[8].enq, reports[0].enq) == pytest.approx(160_000, abs=5_000)
         for s in (one, two):

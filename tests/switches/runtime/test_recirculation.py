@@ -114,8 +114,8 @@ def test_a_clone_of_ingress_is_the_frame_that_came_in(model: Interpreter) -> Non
     assert (port, seen["rid"], seen["type"], seen["first"], seen["rounds"]) == (3, 2, 1, 1006, 0)
     assert (seen["second_high"], seen["second_low"]) == (10, 1)
     assert (seen["from"], seen["length"]) == (0, len(sent))
-    # Without a list, a clone has no such fields. Of several clones, the last counts. Dropped frames are
-    # cloned.
+    # Without a list, a clone has none of these fields. If a frame asks for several clones, only the last is
+    # made. Frames that are dropped are cloned, too.
     _, (_, bare) = model.run(1, frame(CLONE, 1, 5))
     assert (way(bare)["first"], way(bare)["second_low"]) == (0, 0)
     assert [port for port, _ in model.run(1, frame(CLONE | DROP, 2))] == [2, 3]
@@ -124,10 +124,10 @@ def test_a_clone_of_ingress_is_the_frame_that_came_in(model: Interpreter) -> Non
 
 def test_a_clone_of_egress_has_what_egress_left(model: Interpreter) -> None:
     (_, original), (port, clone) = model.run(1, frame(CLONE_OF_EGRESS, 1, 3, fields=0))
-    assert way(original)["rounds"] == way(clone)["rounds"] == 2  # its own value, not that from before egress
+    assert way(original)["rounds"] == way(clone)["rounds"] == 2  # the value after egress, not before
     assert (port, way(clone)["type"], way(clone)["port"]) == (3, 2, 3)
     assert clone[WAY.size : WAY.size + 4] == original[WAY.size : WAY.size + 4] == struct.pack("!I", 1003)
-    # A clone can be cloned again, as often as the preserved `rounds` allows. So can a dropped frame.
+    # A clone can be cloned again, as often as the preserved `rounds` allows. Dropped frames can, too.
     out = model.run(1, frame(CLONE_OF_EGRESS, 1, 2, fields=1))
     assert [(p, way(f)["type"]) for p, f in out] == [(2, 0), (3, 2), (3, 2)]
     assert model.run(1, frame(CLONE_OF_EGRESS, 1, 4, fields=1)) == []
@@ -178,7 +178,7 @@ def test_frames_enter_again_alike(switch: Switch, namespace: Namespace) -> None:
 def test_sessions_are_read_back_and_cut_clones(ebpf: Switch, namespace: Namespace) -> None:
     rng = random.Random(5)
     ebpf.session(4, CloneSession([(3, 7), (2, 8)], 60, 3))
-    ebpf.session(5, CloneSession([(3, 7)], 4))  # shorter than the headers, which stay
+    ebpf.session(5, CloneSession([(3, 7)], 4))  # the limit is shorter than the headers, which stay
     wanted = p4r.Entity()
     wanted.packet_replication_engine_entry.clone_session_entry.session_id = 4
     (read,) = ebpf.client.read(wanted)

@@ -44,8 +44,8 @@ def frame(kind: int, a: int) -> bytes:
 @pytest.mark.parametrize(
     ("sizes", "colours"),
     [
-        # RFC 2698, section 3. If the peak bucket has too little, a packet is red and takes nothing. If the
-        # committed bucket has too little, it is yellow and takes from the peak bucket only.
+        # RFC 2698, section 3. If the peak bucket has too few tokens, a packet is red and takes none. If the
+        # committed bucket has too few, the packet is yellow and takes tokens only from the peak bucket.
         ([100, 100, 100, 100], [GREEN, GREEN, YELLOW, RED]),
         ([250, 100, 50], [YELLOW, RED, GREEN]),
         ([301, 300, 1], [RED, YELLOW, RED]),
@@ -236,7 +236,7 @@ def test_colours_are_counted(ebpf: Switch, namespace: Namespace) -> None:
     s.client.write(writing)
     (read,) = s.client.read(direct)
     assert counts(read.direct_meter_entry.counter_data.green) == (0, 8)
-    # A configuration does not change the counters. If they are written, they continue from the new value.
+    # A configuration does not change the counters. Counters that are written continue from the new value.
     s.client.write(s.meter("I.by_packets", 1, (0, 1, 0, 3)))
     again = s.meter("I.by_packets", 1, (0, 9, 0, 9))
     again.entity.meter_entry.counter_data.red.packet_count = 40
@@ -288,7 +288,7 @@ def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Name
     assert counts(entry.counter_data) == (103, 3 * SIZE)
     assert entry.meter_config.pburst == 2 * SIZE
     assert counts(entry.meter_counter_data.yellow) == (1, SIZE)
-    # Each entry has its own counter.
+    # Each entry has a separate counter.
     (hit,) = s.client.read(p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry()))
     assert counts(hit.direct_counter_entry.data) == (1, SIZE)
 
@@ -319,7 +319,7 @@ def locked() -> Iterator[Bench]:
 
 
 def test_counting_under_the_lock_of_registers(locked: Bench) -> None:
-    """A frame counts after the lock is released: only if the program asks, at the index of that time."""
+    """A frame is counted after the lock is released, at the index that was valid at the count statement."""
     frames = [bytes([op, cell]) + bytes(60) for op in (0, 1, 1, 2) for cell in (0, 3, 9)]
     seen: set[int] = set()
     for f in frames:

@@ -93,7 +93,7 @@ def test_places_go_by_the_handles_that_bmv2_gives(state: ProfileState) -> None:
     state.delete_member(3, tx)  # this frees handle 1 for the third place of 5
     state.modify_group(1, {7: Share(3), 5: Share(3)}, tx)
     assert numbers(state, 1) == [7, 5, 5, 5, 7, 7]
-    # Another group needs only one place of each member. The handles of the first group stay.
+    # The new group needs only one place of each member. The handles of the first group stay.
     state.insert_group(2, {5: Share(1), 7: Share(1)}, 0, tx)
     state.delete_group(1, tx)  # now the handles 1, 3, 4 and 5 are free again
     state.insert_member(9, action(9), tx)
@@ -341,7 +341,7 @@ def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
 
 @pytest.mark.root
 def test_members_and_groups_break_rules(ebpf: Switch) -> None:
-    """Each update of a batch, with the code that the specification (1.4) names. Comments are its sections."""
+    """Check the code of each update of a batch. The comments name sections of the specification (1.4)."""
     s, size = ebpf, "I.by_crc16"
     watch = s.group(size, 5, {1: 1}, 16)
     watch.action_profile_group.members[0].watch_port = b"\x09"

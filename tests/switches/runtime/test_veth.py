@@ -186,7 +186,7 @@ def test_a_loss_ratio_is_binomial(chain: Chain) -> None:
         for _ in range(n // 100):
             for _ in range(100):
                 chain.h1.send(ipv6_frame(sid(1, 2, 3, 4)))
-            # The drops that s2 counted tell how many frames are still to come.
+            # The drops that s2 counted show how many frames are still on their way.
             done = chain.count(2, "MrcIngress.drops", 5)[0] - lost
             got += len(receive(chain.h2, 100, 0.05))
         done = chain.count(2, "MrcIngress.drops", 5)[0] - lost

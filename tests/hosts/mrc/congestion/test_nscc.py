@@ -41,7 +41,7 @@ def nscc(cwnd=10_000, *, trim=True, **changes):
 
 def test_derived_knobs():
     c = NsccConfig(base_rtt_ns=12_000, link_bps=100_000_000_000).resolve(4096, trim=True)
-    # BDP = 100 Gbit/s * 12 us = 150 kB, so a = 1; target = 9 us, so b = 0.75.
+    # BDP = 100 Gbit/s * 12 us = 150 kB, so the factor a is 1. The target is 9 us, so the factor b is 0.75.
     assert c.target_delay_ns == 9_000
     assert c.max_cwnd_bytes == 225_000
     assert c.alpha == pytest.approx(4 * 0.75 * 4096 / 9000)
@@ -53,7 +53,7 @@ def test_derived_knobs():
 
 def test_derived_knobs_where_switches_do_not_trim():
     c = NsccConfig(base_rtt_ns=12_000, link_bps=200_000_000_000).resolve(4096, trim=False)
-    # a = 2, target = one base RTT, b = 1. A delay of 4 targets triggers quick adapt.
+    # The factors are a = 2 and b = 1. The target is one base RTT. A delay of 4 targets triggers quick adapt.
     assert (c.target_delay_ns, c.qa_threshold_ns) == (12_000, 48_000)
     assert c.alpha == pytest.approx(4 * 2 * 4096 / 12_000)
 
@@ -136,7 +136,7 @@ def test_ecn_with_delay_decreases_at_most_once_per_base_rtt():
     # Average delay 20 us, target 10: 1 - 0.8 * 10/20 = 0.6.
     assert control.cwnd_bytes == 6_000
     control.on_ack(10_999, 1000, 30_000, True, 0)
-    # There is no second decrease yet. But a period is over, which always adds eta.
+    # A second decrease within a base RTT is not allowed. But a period is over, which always adds eta.
     assert control.cwnd_bytes == 6_100
     control.on_ack(11_000, 1000, 30_000, True, 0)
     assert control.cwnd_bytes == 3_660
@@ -242,7 +242,7 @@ def test_an_inferred_loss_costs_its_size_and_nothing_more():
     assert control.cwnd_bytes == 48_000
     for now in (20_000, 40_000, 60_000):
         control.on_ack(now, 1_000, 15_000, True, 0)
-    # 1000 B a round trip are far below the gate, as the flow has little to send. The window grows by 3 eta.
+    # The flow has little to send: 1000 B a round trip are far below the gate. The window grows by 3 eta.
     assert control.cwnd_bytes == 48_300
     control.on_inferred_loss(100_000)
     assert control.cwnd_bytes == MTU, "never below one packet"
@@ -321,7 +321,7 @@ def test_quick_adapt_may_be_off_or_gated(changes):
     control.on_ack(0, 0, 10_000, True, 0)
     control.on_ack(10_000, 9_000, 15_000, True, 0)
     control.on_trim(20_000, 2_000, 0)
-    # With gate 4, 9000 is not less than 100,000 / 16 = 6250. So the trim costs only its size. Eta was added.
+    # With gate 4, quick adapt acts only below 100,000 / 16 = 6250 B. So the trim costs only its size.
     assert control.cwnd_bytes == 48_100
 
 
@@ -440,7 +440,7 @@ def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow(trim):
 def test_a_penalty_cuts_the_window_to_what_is_in_flight_and_takes_its_part():
     control = nscc()
     control.on_ack(1_000, 2_000, None, False, 8_000, penalty=64)
-    # 8000 are in flight; half of 2000 is subtracted.
+    # 8000 B are in flight. Half of the 2000 acknowledged bytes is subtracted.
     assert control.cwnd_bytes == 7_000
     control.on_ack(2_000, 1_000, None, False, 20_000, penalty=127)
     # The cut is 127 * 1000 >> 7 = 992.

@@ -13,14 +13,14 @@ BASE_NS = 12_000
 
 
 class Model(NsccModel):
-    """The model, with the two choices that the text of UEC decides in the other way."""
+    """The model with two choices made differently, as the text of UEC decides them."""
 
     FAST_REPLACES = True
     """If fast_increase acts, proportional_increase does nothing [UEC §3.6.13.6]."""
     started = False
 
     def _derive(self) -> None:
-        """Change only the largest window with the base RTT: UEC derives the rest from config_base_rtt."""
+        """Let the base RTT change only the largest window. UEC derives the rest from config_base_rtt."""
         if self.started:
             if self.given_max is None:
                 self.max_wnd = max(8.0 * self.mtu, 1.5 * self.link_bps * self.base_rtt / 8e9)

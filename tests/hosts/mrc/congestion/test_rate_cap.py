@@ -21,7 +21,7 @@ def test_rate_cap_lets_through_its_rate_and_no_more():
             assert due > now
             assert cap.budget_bytes(due - 1001) <= 0
             now = due
-    # 1 byte per us for 10 ms, plus the burst, plus or minus one packet.
+    # Within 10 ms, a byte per us and the burst may be sent, plus or minus one packet.
     assert 11_000 - 400 <= sent <= 11_000 + 400
 
 
@@ -80,7 +80,7 @@ def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip()
 
     assert asked(100_000) == [False, False]
     assert asked(2000) == [False, True]
-    assert asked(100_000, quantum=200) == [False, True]  # at a byte per us, 200 us without another packet
+    assert asked(100_000, quantum=200) == [False, True]  # tokens come at a byte per us, so it waits 200 us
 
 
 def test_a_capped_transfer_takes_its_time_and_wakes_itself():
@@ -112,7 +112,7 @@ def test_a_cap_before_nscc_counts_payload_alone():
             packets += 1
         else:
             now = cap.next_send_ns(now)
-    # A byte per us for 10 ms, plus the burst, plus or minus one packet.
+    # Within 10 ms, a byte per us and the burst may be sent, plus or minus one packet.
     assert abs(packets * 256 - 10_512) <= 256
 
 
@@ -137,7 +137,7 @@ def test_a_cap_lets_through_no_more_than_the_window_before_which_it_stands():
 
 
 def capped(write_bytes=20_000):
-    """Return a sender whose first packet emptied its bucket of 1 Mbit/s: the next may go 32.8 ms later."""
+    """Return a sender whose first packet emptied its bucket of 1 Mbit/s. The next may leave after 32.8 ms."""
     config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096, ack_timeout_exponent=16)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(write_bytes))
@@ -146,7 +146,7 @@ def capped(write_bytes=20_000):
 
 
 def test_a_capped_sender_that_is_asked_late_still_goes_on():
-    """A driver may ask for frames at any time. If a time to send passes in between, it must not be lost."""
+    """A driver may ask for frames late. If the time to send has passed, the sender must still send."""
     sim, sender = capped()
     start = sim.now_ns
     sim.run(5_000_000)

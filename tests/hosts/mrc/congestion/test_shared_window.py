@@ -86,9 +86,9 @@ def shared_sim(messages, **knobs):
 
 @pytest.mark.parametrize("last", [0, 4096])
 def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
-    """Found by random schedules: an answer let the first queue pair send.
+    """Random schedules found this error: an answer let the first queue pair send all of its data.
 
-    It still counted as waiting, had nothing to send, and did not call the next queue pair.
+    The queue pair still counted as waiting. When its turn came, it did not call the next queue pair.
     """
     sim = shared_sim([[4096, 8192], [last]], rate_bps=10**9, cwnd_bytes=4096)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(sim.connections[n][0] for n in (0, 0, 1))
@@ -96,10 +96,10 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
-    """One queue pair waits for an acknowledgement. When that arrives, the other has emptied the bucket."""
+    """One queue pair waits for the window. When the window opens, the other has emptied the bucket."""
     sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(mine for mine, _ in sim.connections)
-    # There were tokens for 4097 bytes and what 40 us add, but 8192 were sent. The rest takes 1 us per byte.
+    # The bucket had tokens for 4097 bytes, but 8192 were sent. Each of the other bytes takes 1 us.
     assert sim.of(0, SendCompleted)[1].t_ns > 4_000_000
 
 
@@ -134,7 +134,7 @@ def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window(
 def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     congestion, cap_bps, cwnd_bytes, rate_bps, jitter_ns, imm
 ):
-    """A queue pair's own answers must not let it send before others that wait: they take turns."""
+    """Queue pairs that wait take turns. An answer to a queue pair must not let it send before the others."""
     config = MrcConfig(congestion=congestion, cwnd_bytes=cwnd_bytes, rate_bps=cap_bps, max_wimm=1)
     sim = Sim(seed=4, config=config, network=Network(port_rate_bps=rate_bps, jitter_ns=jitter_ns), qps=5)
     region = sim.ends[1].register_memory(bytearray(1 << 19))

@@ -98,7 +98,7 @@ def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
 
 
 def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
-    """On slow links short packets would lower the base RTT, and full ones would seem to wait in queues."""
+    """Otherwise, short packets on slow links would lower the base RTT, and full packets would seem late."""
 
     def base_rtt(size, byte_ns):
         knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)
@@ -166,7 +166,7 @@ def test_a_packet_may_start_while_the_window_is_not_full(cwnd_bytes, packets):
     assert len(pair.send()) == packets
 
 
-# Losses, as congestion control learns of them
+# Reports of losses to the congestion control
 
 
 class Recorder(CongestionControl):
@@ -209,7 +209,7 @@ class Reports(CongestionControl):
 
 
 def reporting(*sizes):
-    """Return two ends, the frames of writes of these sizes by the first, and the first's records."""
+    """Return two ends, the frames of the first end's writes of these sizes, and the first end's records."""
     notes = []
     config = MrcConfig(sack_threshold_bytes=1, transport_ack=False)
 

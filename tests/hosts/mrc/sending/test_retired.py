@@ -37,7 +37,7 @@ def test_what_is_in_flight_on_a_retired_ev_waits_for_no_second_window():
     assert first.reason is LossReason.GAP
     assert others
     assert {event.reason for event in others} == {LossReason.RETIRED}
-    # A packet is sent every 3.3 us and answered after 100 us, so the next answer already shows an overtaking.
+    # A packet is sent every 3.3 us and answered after 100 us. The next answer shows that it was overtaken.
     for event in others:
         assert event.t_ns <= max(retired.t_ns, event.sent_ns + 100_000 + 2 * 3_400)
 
@@ -92,7 +92,7 @@ DELAYS = st.dictionaries(
 )
 @example(seed=1, delays={(0, 0): 300_000}, jitter_ns=60_000, loss=0.01, changes=[], timestamps=False)
 def test_reordering_on_retired_evs_is_repaired_once(seed, delays, jitter_ns, loss, changes, timestamps):
-    """Slow paths look dead. The packets on them are sent again once, and not again and again."""
+    """Slow paths look dead. Each packet on such a path is sent again only once."""
     network = Network(jitter_ns=jitter_ns, loss=loss, port_rate_bps=5_000_000_000)
     config = MrcConfig(
         timestamps=timestamps,

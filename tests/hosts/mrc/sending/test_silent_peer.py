@@ -1,4 +1,4 @@
-"""A peer that no longer answers: its packets' share of a shared window, and the queue pair's end."""
+"""A peer that no longer answers: the shared window that its packets occupy, and the queue pair's failure."""
 
 import pytest
 
@@ -13,7 +13,7 @@ SHARING = [{"congestion": "nscc"}, {**DEPLOYED, "max_active_evs": 12}, {"rate_bp
 
 
 def streaming(**config):
-    """Return two queue pairs to one peer. The peer destroys its end of the first while that sends."""
+    """Return two queue pairs to one peer. It destroys its end of the first queue pair during a transfer."""
     sim = Sim(seed=1, config=MrcConfig(**config), qps=2, network=Network(port_rate_bps=10**9))
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     (gone, theirs), (sound, _) = sim.connections
@@ -82,7 +82,7 @@ def test_a_silence_of_ten_seconds_ends_no_queue_pair():
 
 
 def test_a_port_that_goes_down_is_a_reason_for_silence():
-    """Packets in flight there are sent again in other planes at once, without an answer of the peer."""
+    """Packets in flight in this port's plane are at once sent again in other planes, without an answer."""
     sim = Sim(seed=3, planes=2, config=MrcConfig(congestion="nscc"), keep_frames=True)
     sim.network.dead_planes.update((0, 1))
     stream(sim, [20_000])

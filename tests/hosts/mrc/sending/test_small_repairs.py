@@ -1,4 +1,4 @@
-"""Rules of repair that matter only for rare orders of events."""
+"""Rules of retransmission that matter only if events happen in a rare order."""
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.evs.ev import Ev, Plane

@@ -1,4 +1,4 @@
-"""Whole control packets of an endpoint, from the BTH to before the ICRC, byte for byte.
+"""Whole control packets of an endpoint, from the BTH up to the ICRC (excluded), byte for byte.
 
 The expected bytes were written by hand from the layouts in the specification's tables.
 """
