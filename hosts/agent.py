@@ -1,6 +1,6 @@
 """The agent: the process on a host that owns the host's NIC and runs streams over it.
 
-It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> content of the answer):
+It runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests (->: content of the answer):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create
               queue pairs                                         -> their attributes
@@ -59,7 +59,7 @@ from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
 
 MOST_ANSWERS = 4096
-"""Answers to `ask` that are kept until they are taken."""
+"""Largest number of answers to `ask` that are kept until the request `answers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Agent:
             self._log.close()
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Do the NIC's work. Return whether a request is here, and the answer to a `wait` that is over."""
+        """Do the NIC's work. Return whether a request has arrived, and the answer to a finished `wait`."""
         if self._rounds is None:
             return True, None
         wait = self._wait

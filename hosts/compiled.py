@@ -4,8 +4,8 @@
 
 A build is stored in the virtual environment, in a folder named by the hash of its source. `prefer` looks for
 the hash of the present source. So if you edit a file, the next process runs your version in pure Python until
-you compile it again. Without a compiler everything runs in pure Python, but slower. MRCLAB_PURE=1 always runs
-pure Python.
+you compile it again. Without a compiler everything runs in pure Python, but slower. With MRCLAB_PURE=1 in the
+environment, everything runs in pure Python.
 
 All modules are compiled as one mypyc group, so that calls between packages are native calls, which are fast.
 """
@@ -113,7 +113,7 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Return whether this process runs the compiled core."""
-    frames = import_module("mrclab.hosts.rdma.frames")  # late, because that package imports this module
+    frames = import_module("mrclab.hosts.rdma.frames")  # imported late: that package imports this module
     return not str(frames.__file__).endswith(".py")
 
 

@@ -63,7 +63,7 @@ class Endpoint(Protocol):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE. If ``imm`` is given, it is a WRITE with immediate."""
+        """Queue an RDMA WRITE. If ``imm`` is given, the operation is a WRITE with immediate."""
 
     @property
     def repairs_wait(self) -> bool:
@@ -139,7 +139,7 @@ class NicDevice(Host, Protocol):
         """Return the descriptors that become readable when the NIC has work."""
 
     def blocked(self) -> Collection[int]:
-        """Return the descriptors of ports with a full send buffer. Wait until they are writable."""
+        """Return the descriptors of ports with a full send buffer. The NIC waits until these are writable."""
 
     def due_ns(self) -> int | None:
         """Return the time at which the NIC has work even if no descriptor is ready, or None."""

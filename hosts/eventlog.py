@@ -113,7 +113,7 @@ COMPLETIONS = (SendCompleted, ReceiveCompleted)
 
 
 def _hints(kind: type[Event]) -> dict[str, Any]:
-    """Return the types of an event's fields. Compiled classes need the names of their module for this."""
+    """Return the types of an event's fields. A compiled class needs its module's names for this."""
     return get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
 
@@ -162,8 +162,8 @@ class EventLog:
     """The NIC's side of an event log. ``close`` completes the log and waits until it is written.
 
     If ``completions`` is false, the log leaves out work completions, because every message causes one. If
-    ``keep_bytes`` is given, the log keeps only its newest bytes, about this number. They are in the file and
-    in an older file, whose name ends in ``.1``.
+    ``keep_bytes`` is given, the log keeps only its newest bytes, about ``keep_bytes`` of them. These bytes
+    are in the file and in an older file, whose name ends in ``.1``.
     """
 
     def __init__(

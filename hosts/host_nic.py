@@ -37,7 +37,7 @@ class HostNic:
         return cls(fabric, host, device)
 
     def create_qps(self, count: int) -> list[dict[str, Any]]:
-        """Create queue pairs. Return their attributes, as a peer's `connect` takes them."""
+        """Create queue pairs. Return their attributes, in the form for a peer's `connect`."""
         endpoint = self.device.endpoint
         self.qpns = [endpoint.create_qp() for _ in range(count)]
         return [attributes_to_dict(endpoint.local_attributes(qpn)) for qpn in self.qpns]

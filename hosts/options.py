@@ -54,7 +54,7 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
 def roce_config(
     fabric: Fabric, host: str, options: Mapping[str, Any], of: type[RoceConfig] = RoceConfig
 ) -> RoceConfig:
-    """Return the configuration of a RoCEv2 endpoint. DCQCN's line rate is the port's, unless it is given.
+    """Return the configuration of a RoCEv2 endpoint. The default of DCQCN's line rate is the port's rate.
 
     ``of`` is RoceConfig or a class derived from it. Raise TypeError for an option that does not exist,
     ValueError for a bad value.

@@ -103,7 +103,7 @@ def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> 
 
 
 def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]:
-    """Return the number, the send time (ns) and the records of a probe. Raise ValueError for other frames."""
+    """Return number, send time (ns) and records of a probe. Raise ValueError if the frame is not a probe."""
     try:
         version, capacity, used, _, number, sent_ns = _HEAD.unpack_from(frame, _PROBE_AT)
         if version != PROBE_VERSION or used > min(capacity, PROBE_MAX_HOPS):
@@ -170,9 +170,9 @@ class PathProber:
 
 
 def since_previous_us(echo: Echo) -> list[float]:
-    """Return the time from each hop to the next, in us. The last value is for the way back to the host.
+    """Return the time from each hop to the next, in us. The last value is from the last hop to the host.
 
-    All switches must share the host's clock. They record whole microseconds.
+    All switches must share the host's clock. Their records have whole microseconds.
     """
     moments: Sequence[float] = [echo.sent_ns / 1000, *(h.arrived_us for h in echo.hops), echo.back_ns / 1000]
     return [b - a for a, b in itertools.pairwise(moments)]

@@ -1,9 +1,9 @@
 """The socket over which `mrclab profile` shows and changes the profiles of a running NIC.
 
-The process of the NIC opens it. It is an abstract UNIX socket, so it belongs to the network namespace of the
-host and disappears with the process. Only the user of the process and root may use it. Requests and answers
-are lines of JSON (`mrclab.hosts.mrc.profiles.requests`). If a client does not read, it is disconnected, so
-that it cannot block the NIC.
+The NIC's process opens the socket. It is an abstract UNIX socket, so it belongs to the network namespace of
+the host and disappears with the process. Only the user of the process and root may use it. Requests and
+answers are lines of JSON (`mrclab.hosts.mrc.profiles.requests`). If a client does not read, it is
+disconnected, so that it cannot block the NIC.
 """
 
 from __future__ import annotations

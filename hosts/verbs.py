@@ -2,8 +2,8 @@
 
 The names are those of libibverbs. MRC requires two differences [SPEC §6, §10]. The only operations are RDMA
 WRITE and WRITE with immediate. And to connect queue pairs, the two programs exchange attributes themselves,
-as JSON. If a queue pair is created with ``receives``, receives are posted on it. Other queue pairs accept
-every immediate without a receive.
+as JSON. A queue pair that is created with ``receives`` needs a posted receive for each immediate. Other queue
+pairs accept every immediate without a receive.
 
 The API starts no thread. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in the
 event loop of a program that calls ``await cq.wait()``. See docs/api.md.
@@ -149,7 +149,7 @@ class Context:
         self.device.close()
 
     def reg_mr(self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE) -> MemoryRegion:
-        """Register a buffer for writes of peers. They need the region's ``address`` and ``rkey``."""
+        """Register a buffer for writes of peers. Peers need the region's ``address`` and ``rkey``."""
         return self.device.endpoint.register_memory(buffer, access)
 
     def dereg_mr(self, region: MemoryRegion) -> None:
@@ -382,8 +382,8 @@ class QueuePair:
     def post_recv(self, wr_id: int) -> None:
         """Post a receive: the peer's next WRITE with immediate completes with this ``wr_id``.
 
-        It may be posted before the queue pair is connected. Raise ValueError if the queue pair was created
-        without ``receives``.
+        A receive may be posted before the queue pair is connected. Raise ValueError if the queue pair was
+        created without ``receives``.
         """
         endpoint = self._context.device.endpoint
         if not isinstance(endpoint, MrcEndpoint):

@@ -1,4 +1,4 @@
-"""A process on a host that works and answers requests at the same time: its main loop and remote end.
+"""A process on a host that works and answers requests at the same time, and the class that controls it.
 
 An agent is such a process. It is started in the host's namespace as ``python -m MODULE CONTROL_FD`` with one
 end of a socket pair. `RemoteAgent`, in the process of the experiment, has the other end. The format of
@@ -109,7 +109,7 @@ Spawn = Callable[..., "subprocess.Popen[Any]"]
 
 
 class AgentError(MrclabError, RuntimeError):
-    """An agent refused a request, or it ended."""
+    """An agent refused a request, or has ended."""
 
 
 class RemoteAgent:
@@ -148,7 +148,7 @@ class RemoteAgent:
         self.close()
 
     def close(self, within_s: float = LEAVE_S) -> None:
-        """Close the socket, which ends the agent. Kill the agent if it runs ``within_s`` seconds later."""
+        """Close the socket, which ends the agent. Kill the agent if it still runs ``within_s`` later."""
         self._lines.close()
         self._socket.close()
         try:

@@ -1,4 +1,4 @@
-/* What the parts of libmrclab-verbs.so share. */
+/* Types and functions that all source files of libmrclab-verbs.so use. */
 #pragma once
 #include "layout.h"
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define PROVIDER_ROOM 4096 /* Others look for their own data behind an ibv_device. */
+#define PROVIDER_ROOM 4096 /* other libraries may read fields of their own after an ibv_device */
 
 typedef volatile uint32_t word;
 
@@ -39,7 +39,7 @@ struct cq;
 struct context {
     struct verbs_context verbs; /* must be first */
     struct session session;
-    pthread_mutex_t lock; /* of both tables */
+    pthread_mutex_t lock; /* protects qps and cqs */
     struct qp *qps[WIRE_MAX_QP];
     struct cq *cqs[WIRE_MAX_CQ];
     uint32_t empty_polls, next_pd;
@@ -71,17 +71,17 @@ struct qp {
     struct wire_work *sends;
     struct wire_receive *receives;
     uint32_t max_send, max_receive, max_sge, max_inline;
-    uint32_t posted, received;           /* counters of what was posted */
-    uint32_t retired, received_retired;  /* counters of what was polled */
+    uint32_t posted, received;           /* numbers of posted sends and receives */
+    uint32_t retired, received_retired;  /* numbers of polled sends and receives */
     uint32_t events, acknowledged;
     bool extended, sig_all;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
     pthread_mutex_t send_lock, receive_lock;
-    uint32_t batch;                /* requests of the open ibv_wr_start */
+    uint32_t batch;                /* number of requests since ibv_wr_start */
     int batch_error;
     struct wire_work *current;
-    void *extra; /* of lib_mrc.so */
+    void *extra; /* data of lib_mrc.so */
 };
 
 static inline struct context *context_of(struct ibv_context *context)
@@ -92,16 +92,16 @@ static inline struct context *context_of(struct ibv_context *context)
 static inline struct cq *cq_of(struct ibv_cq *cq) { return (struct cq *)cq; }
 static inline struct qp *qp_of(struct ibv_qp *qp) { return (struct qp *)qp; }
 
-/* session.c: requests return 0 or a positive errno. */
+/* session.c. Functions that send a request return 0 or a positive errno. */
 int session_open(struct session *session);
 void session_close(struct session *session);
 int session_call(struct session *session, uint32_t op, const uint64_t *args, int count, const uint8_t *gid,
                  struct wire_reply *reply, int *fds, int most_fds);
 bool session_died(struct session *session);
 void session_ring(struct session *session);
-/* A request about a queue pair, for lib_mrc.so. */
+/* Send a request about a queue pair. lib_mrc.so calls this. */
 int mrclab_call(struct ibv_qp *qp, uint32_t op, const uint64_t *args, int count);
-/* A request of a controller; two values come back. */
+/* Send a request of a controller. Store the two values of the answer in `values`. */
 int mrclab_control(struct ibv_context *context, const uint64_t *args, int count, uint64_t *values);
 void *map_shared(int fd, size_t bytes);
 
@@ -123,8 +123,8 @@ struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr
 /* device.c */
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t bytes);
 
-/* refused.c: print once what is refused and why, and return EOPNOTSUPP. */
+/* refused.c. Print the refused function and the reason, once for each function. Return EOPNOTSUPP. */
 #define NO_OTHERS "MRC has WRITE and WRITE with immediate alone"
 int refuse(const char *name, const char *why);
-/* Set the functions of a context that programs call through it to ones that refuse. */
+/* Make all other functions that programs call through the context refuse. */
 void refuse_rest(struct verbs_context *verbs);

@@ -1,4 +1,4 @@
-/* Devices, contexts and what they say of themselves. There is one device, mrc0, with one port. */
+/* Devices, contexts, and queries of their attributes. There is one device, mrc0, with one port. */
 #define _GNU_SOURCE
 #include "common.h"
 
@@ -71,7 +71,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     context->verbs.query_port = query_port;
     context->verbs.create_qp_ex = create_qp_ex;
     refuse_rest(&context->verbs);
-    verbs->abi_compat = (void *)UINTPTR_MAX; /* there is a verbs_context around it */
+    verbs->abi_compat = (void *)UINTPTR_MAX; /* means: this ibv_context is part of a verbs_context */
     verbs->device = device;
     verbs->cmd_fd = context->session.socket;
     verbs->async_fd = context->session.events;
@@ -141,7 +141,7 @@ int query_port(struct ibv_context *verbs, uint8_t port, struct ibv_port_attr *at
     return 0;
 }
 
-/* Programs that call it by name have the first 48 bytes of the structure. */
+/* A program that calls this function by its name has room for the first 48 bytes of the structure only. */
 EXPORT int ibv_query_port(struct ibv_context *verbs, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
     return query_port(verbs, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -186,7 +186,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *verbs, struct ibv_gid_en
     return (ssize_t)count;
 }
 
-/* Of libibverbs' private part, for its own tools: types are counted from 0 there. */
+/* A private function of libibverbs, for the tools of libibverbs. Its types of GIDs are numbered from 0. */
 EXPORT int ibv_query_gid_type(struct ibv_context *verbs, uint8_t port, unsigned index, unsigned *type);
 int ibv_query_gid_type(struct ibv_context *verbs, uint8_t port, unsigned index, unsigned *type)
 {
@@ -260,7 +260,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *verbs, struct ibv_async_event
         }
         event->event_type = wire.type;
         note_event(context, event, wire.id);
-        if (event->element.qp) /* or a queue, or a port: else it is gone */
+        if (event->element.qp) /* a union: queue pair, queue or port. NULL: it was destroyed, so read the next event */
             return 0;
     }
 }

@@ -1,4 +1,4 @@
-/* The extended way of posting, ibv_wr_*: requests are built in the ring and published together. */
+/* The extended API for posting, ibv_wr_*: requests are built in the ring and published together. */
 #define _GNU_SOURCE
 #include "common.h"
 

@@ -1,7 +1,7 @@
-/* dlsym and dlvsym: programs that load libibverbs themselves get our functions of it, too.
+/* dlsym and dlvsym, so that programs that load libibverbs themselves get this library's functions, too.
  *
- * The real ones are found in the C library's own table of symbols, as looking them up by name finds these here.
- * They are tail calls, since the C library learns from the return address who asks. */
+ * A search by name would find the two functions here. So the real dlsym and dlvsym are searched in the C library's
+ * table of symbols. They are called by tail calls, because the C library uses the return address to know the caller. */
 #define _GNU_SOURCE
 #include "common.h"
 
@@ -18,9 +18,9 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
 
 static lookup real_dlsym;
 static versioned_lookup real_dlvsym;
-static void *self; /* this library: one that wraps libibverbs may come before it and ask for what it wraps */
+static void *self; /* this library; a library that wraps libibverbs may precede it and look up our functions */
 
-/* The number of symbols: one more than the last that is in a chain of the GNU hash table. */
+/* Return the number of symbols: one more than the highest symbol in a chain of the GNU hash table. */
 static uint32_t count_symbols(const uint32_t *hash)
 {
     uint32_t buckets = hash[0], first = hash[1], last = 0;

@@ -1,4 +1,4 @@
-/* lib_mrc.so: the functions of OCP's MRC API, over those of libmrclab-verbs.so. Objects of both are the same. */
+/* lib_mrc.so: OCP's MRC API. It calls the functions of libmrclab-verbs.so and uses the same objects. */
 #define _GNU_SOURCE
 #include "common.h"
 #include "mrc_context.h"
@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESOLUTION 128 /* PSNs that one unit of mpr stands for */
+#define RESOLUTION 128 /* number of PSNs in one unit of mpr */
 #define MAX_LINEAR 7
-#define MAX_EXPONENTIAL 25 /* for ever */
+#define MAX_EXPONENTIAL 25 /* retries without end */
 #define MAX_TIMEOUT 24
 #define TRIM_NACK 1
-#define SEND_OPS 3 /* WRITE 1, WRITE with immediate 2 */
+#define SEND_OPS 3 /* mask: WRITE is 1, WRITE with immediate is 2 */
 #define HINT_BITS (7 | 1u << 31)
 #define MAX_HINTS 1024
 
@@ -20,7 +20,7 @@ struct mrc_qp_hint {
     uint32_t users;
 };
 
-/* What a queue pair of this API has besides. */
+/* The data that a queue pair of this API has in addition to a queue pair of verbs. */
 struct extra {
     struct mrc_qp_attr attr;
     struct mrc_qp_init_attr init;
@@ -63,7 +63,7 @@ EXPORT void mrc_query_version(uint32_t *current, uint32_t *oldest, uint32_t *ven
     *(oldest_vendor ? oldest_vendor : &unused) = MRC_VENDOR_VERSION;
 }
 
-/* Any version that a program states is taken: some pass the protocol's here. */
+/* Accept any version of the API, because some programs pass the version of the protocol. */
 EXPORT struct mrc_context *mrc_create_context(struct ibv_context *verbs, struct mrc_context_attr *attr)
 {
     struct mrc_context *context = calloc(1, sizeof(*context));
@@ -215,7 +215,7 @@ EXPORT int mrc_query_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, s
     return ibv_query_qp(verbs_qp(qp), attr, mask, NULL);
 }
 
-/* Check what is beyond the device's limits. */
+/* Return an error for attributes that are invalid or above the device's limits. */
 static int check(const struct session *session, const struct mrc_qp_attr *attr, unsigned mask)
 {
     const unsigned known = 0x3FF | (unsigned)MRC_VENDOR;
@@ -267,7 +267,7 @@ static void keep(struct extra *extra, const struct mrc_qp_attr *from, unsigned m
     }
 }
 
-/* Pass on what a sender keeps to. */
+/* Pass the limits for a sender to the service. */
 static int limit(struct ibv_qp *qp, const struct mrc_qp_attr *attr, unsigned mask)
 {
     const uint64_t args[] = {qp->qp_num,

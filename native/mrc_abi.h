@@ -1,4 +1,4 @@
-/* The ABI of OCP's MRC API 1.0.1 as lib_mrc.so serves it: own declarations, from the sizes and offsets. */
+/* The ABI of OCP's MRC API 1.0.1, as in lib_mrc.so. These declarations were written from sizes and offsets. */
 #pragma once
 #include <infiniband/verbs.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What the parts of lib_mrc.so share. */
+/* Types and functions that all source files of lib_mrc.so use. */
 #pragma once
 #include "common.h"
 #include "mrc_abi.h"

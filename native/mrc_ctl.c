@@ -7,13 +7,13 @@
 #include <time.h>
 
 #define SECOND_NS 1000000000ull
-#define LOOK_NS 100000 /* how often answers to probes are looked for */
+#define LOOK_NS 100000 /* interval at which answers to probes are fetched */
 
 static const char *const algorithms[] = {"uet-1.0-nscc", NULL};
 
 static uint64_t at(const void *pointer) { return (uintptr_t)pointer; }
 
-/* Ask the service; return 0 or an errno. */
+/* Send a request to the service. Return 0 or an errno. */
 static int ask(struct mrc_context *context, uint64_t what, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                uint64_t *values)
 {
@@ -23,7 +23,7 @@ static int ask(struct mrc_context *context, uint64_t what, uint64_t a, uint64_t 
     return mrclab_control(context->verbs, args, 5, values ? values : unused);
 }
 
-/* A profile or a port: its number, the caller's structure, and the mask of attributes. */
+/* Send a request about a profile or a port: its number, the caller's structure, and the mask of attributes. */
 static int object(struct mrc_context *context, uint64_t what, uint64_t id, void *attr, int mask, uint64_t *values)
 {
     if (!attr)

@@ -1,4 +1,4 @@
-/* The ABI of OCP's MRC control API 1.0.1 as lib_mrc.so serves it: own declarations, from the sizes and offsets. */
+/* The ABI of OCP's MRC control API 1.0.1, as in lib_mrc.so. Declarations were written from sizes and offsets. */
 #pragma once
 #include "mrc_abi.h"
 
@@ -13,7 +13,7 @@ enum mrc_ctl_ev_state { MRC_CTL_EV_GOOD = 1, MRC_CTL_EV_ASSUMED_BAD = 2, MRC_CTL
 enum mrc_ctl_ep_op { MRC_CTL_EP_PROBE, MRC_CTL_EP_PORT_STATUS };
 #define MRC_CTL_EV_ALL_COPIES 1u
 
-/* The masks of attributes; vendor data is bit 31 in all. */
+/* The masks of attributes. In every mask, bit 31 means vendor data. */
 enum { MRC_CTL_PORT_ADMIN = 1 << 0 };
 enum { MRC_CTL_FMT_STATE = 1 << 0, MRC_CTL_FMT_CURRENT = 1 << 1, MRC_CTL_FMT_MODE = 1 << 2, MRC_CTL_FMT_OP = 1 << 3 };
 enum {

@@ -1,4 +1,4 @@
-/* Protection domains, regions, channels, completion queues and queue pairs: made and removed by request. */
+/* Create and destroy protection domains, regions, channels, completion queues and queue pairs. */
 #define _GNU_SOURCE
 #include "common.h"
 
@@ -201,7 +201,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **fo
             }
         pthread_mutex_unlock(&context->lock);
         if (!cq)
-            continue; /* it was destroyed meanwhile */
+            continue; /* the queue was destroyed after the event */
         *found = &cq->ibv;
         *user = cq->ibv.cq_context;
         return 0;
@@ -356,7 +356,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *verbs, struct ibv_qp_init_attr_e
         errno = refuse("a queue pair with other operations", NO_OTHERS);
         return NULL;
     }
-    return create_qp(init->pd, (struct ibv_qp_init_attr *)init, extended); /* it begins with the same fields */
+    return create_qp(init->pd, (struct ibv_qp_init_attr *)init, extended); /* both begin with the same fields */
 }
 
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *verbs)

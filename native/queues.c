@@ -13,7 +13,7 @@
 static uint32_t load(const word *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 static void store(word *at, uint32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 
-/* Return the request that comes `index` after the last one published, or an errno if the queue is full. */
+/* Find the free request at `index` after the last published request. Return 0, or an errno if the queue is full. */
 int work_open(struct qp *qp, uint32_t index, struct wire_work **work)
 {
     uint32_t number = qp->posted + index;
@@ -165,7 +165,7 @@ int req_notify_cq(struct ibv_cq *verbs, int solicited)
     return 0;
 }
 
-/* Convert a completion. Return false if its queue pair was destroyed meanwhile. */
+/* Convert a completion. Return false if the queue pair of the completion no longer exists. */
 static bool convert(struct context *context, const struct wire_completion *from, struct ibv_wc *wc)
 {
     bool send = from->opcode == IBV_WC_RDMA_WRITE, found;
@@ -200,7 +200,7 @@ static int take(struct cq *cq, int count, struct ibv_wc *wc)
     return done;
 }
 
-/* The service has ended: complete what is posted as flushed. */
+/* Complete all posted requests with the status "flushed", because the service has ended. */
 static int flush(struct cq *cq, int count, struct ibv_wc *wc)
 {
     struct context *context = cq->context;
@@ -231,7 +231,7 @@ static int flush(struct cq *cq, int count, struct ibv_wc *wc)
     return done;
 }
 
-/* Sleep until a completion comes, at most a millisecond: other processes need the CPU that a poller holds. */
+/* Sleep until a completion arrives, at most for a millisecond, so that other processes can use the CPU. */
 static void nap(struct cq *cq)
 {
     struct session *session = &cq->context->session;

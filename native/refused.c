@@ -1,7 +1,7 @@
-/* What MRC does not have: each function is refused by its name, once in one line, with EOPNOTSUPP.
+/* The functions that MRC does not have. Each fails with EOPNOTSUPP; its first call prints one line with its name.
  *
- * Every function of libibverbs that takes an object of ours must be ours: the real ones would look for private
- * parts of it. Their arguments do not matter here, so that they are declared without. */
+ * Every function of libibverbs that takes an object of this library must be defined here: the real function would
+ * use private fields that the object lacks. The functions are declared without arguments, which they ignore. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdbool.h>
@@ -78,7 +78,7 @@ REFUSED_POINTER(rdma_create_event_channel, NO_CM)
 REFUSED_INT(rdma_create_id, NO_CM)
 REFUSED_INT(rdma_create_ep, NO_CM)
 
-/* Programs try this one first, and go on with ibv_reg_mr: refused without a line. */
+/* Programs call this first, and then ibv_reg_mr. So this function fails without printing a line. */
 EXPORT void *ibv_reg_dmabuf_mr(void);
 void *ibv_reg_dmabuf_mr(void)
 {

@@ -1,4 +1,4 @@
-/* What MRC does not have, of the functions that programs call through a context: refused by name, too. */
+/* The functions that MRC does not have and that programs call through a context. They fail as in refused.c. */
 #define _GNU_SOURCE
 #include "common.h"
 

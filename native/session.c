@@ -1,4 +1,4 @@
-/* The connection to the NIC service: requests and answers, and notice of its death. */
+/* The connection to the NIC service: requests, answers, and detection of the end of the service. */
 #define _GNU_SOURCE
 #include "common.h"
 
@@ -59,7 +59,7 @@ static int send_request(int fd, const struct wire_request *request, const int *f
     return sent == (ssize_t)sizeof(*request) ? 0 : EIO;
 }
 
-/* Take the descriptors of a reply. Return how many; those beyond `most` are closed. */
+/* Store up to `most` descriptors of a reply and close all others. Return the number of stored descriptors. */
 static int take_fds(struct msghdr *message, int *fds, int most)
 {
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -219,7 +219,7 @@ bool session_died(struct session *session)
     return session->dead;
 }
 
-/* Let the service see what was posted; wake it if it sleeps. */
+/* Show the service that requests were posted. Wake the service if it sleeps. */
 void session_ring(struct session *session)
 {
     uint64_t one = 1;

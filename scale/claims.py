@@ -53,7 +53,7 @@ def _claim(
     tolerance: float = 0.0,
     condition: bool = False,
 ) -> Claim:
-    """Compare two values. They agree if they are equal as shown, or within a relative tolerance.
+    """Compare two values. They agree if ``shown`` makes equal texts, or within a relative tolerance.
 
     With ``condition``, agreement has the outcome "on a condition".
     """

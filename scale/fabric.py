@@ -80,7 +80,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Built:
-    """A design for a number of NICs. Numbers of switches are whole, and T0s have all their uplinks."""
+    """A design for a number of NICs. Numbers of switches are integers, and each T0 has all its uplinks."""
 
     design: Design
     nics: int

@@ -2,8 +2,8 @@
 
 Failures of a kind are a Poisson process of ``count`` parts, each with its mean time between failures. Repair
 times are exponential. So the number of parts out at the same time is that of an M/G/infinity queue: Poisson,
-with mean rate times repair time, for any distribution of repair times. A part that is out may fail again in
-this model. The error is the share of parts that are out, some 1e-5 here.
+with mean rate times repair time, for any distribution of repair times. In this model a part that is out may
+fail again. The resulting error is the share of parts that are out, some 1e-5 here.
 
 Times are in hours from the job's start. Arrays of one kind have one entry for each failure, in order of
 start.
@@ -98,7 +98,7 @@ def most_at_once(outages: Outages, hours: float) -> int:
         return 0
     times = np.concatenate([np.maximum(outages.start, 0.0), outages.end])
     steps = np.concatenate([np.ones(len(outages.start), np.int64), -np.ones(len(outages.end), np.int64)])
-    order = np.lexsort((steps, times))  # at equal times, repairs before failures
+    order = np.lexsort((steps, times))  # at equal times, repairs come before failures
     inside = times[order] <= hours
     running = np.cumsum(steps[order])[inside]
     return int(running.max(initial=0))
@@ -117,9 +117,9 @@ def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
 
 
 def most_of_a_group(pairs: tuple[Ints, Ints], group_size: int, instants: int) -> Ints:
-    """Return for each instant the largest number of parts out in one group of ``group_size`` neighbours.
+    """Return for each instant the largest number of parts out in one group of ``group_size`` parts.
 
-    A part with two failures at the same time counts once.
+    The parts of a group have consecutive numbers. A part with two failures at the same time counts once.
     """
     most = np.zeros(instants, np.int64)
     if not len(pairs[0]):

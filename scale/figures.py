@@ -22,7 +22,7 @@ PLANES, EVS = 4, 128
 NICS_PER_NODE = 4
 
 FIG4_NICS = 75_000 // NICS_PER_NODE
-"""The NICs that figure 4 counts: one of the four NICs of each node."""
+"""The number of NICs in figure 4, which counts one of the four NICs of each node."""
 FIG4_PAPER: tuple[tuple[float, float], ...] = (
     (3.36, 9.2e5),
     (3.86, 6.2e5),
@@ -120,7 +120,7 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 
 
 def _flap_losses(t1s: int) -> float:
-    """Return the losses per second by flaps: one packet of each EV over the link, in both directions."""
+    """Return the losses per second by flaps. Each EV over the link loses a packet, in both directions."""
     evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # in a plane, a T0 has as many NICs as uplinks
     return FLAPS_PER_MINUTE / 60 * evs_on_link / NICS_PER_NODE
 

@@ -71,8 +71,8 @@ def live(
 ) -> Life:
     """Return the life of a job of this length on a fabric with these failures.
 
-    If ``sprays`` is true, the transport is MRC. Otherwise it uses one path, and the fabric routes around
-    failures.
+    If ``sprays`` is true, the transport is MRC. Otherwise the transport uses one path, and the fabric routes
+    around failures.
     """
     isolated, stalls = _consequences(built, outages, job, sprays=sprays)
     limit = job.timeout_ns / HOUR_NS
@@ -192,7 +192,7 @@ DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Failures of a kind in a job: how many, and how many parts are out at once; drawn and by formulae."""
+    """The number of failures of a kind in a job, and of parts out at once: from draws and from formulae."""
 
     kind: Kind
     events: float

@@ -15,7 +15,7 @@ Two assumptions about the paths in a plane are a lower and an upper bound for MR
 
 Loads are matrices of T0s by T1s for one plane. So a step is a few matrix products, with one class of flows
 for each pair of T0s. Rates are in units of a NIC's rate. A link counts as full if it is full within
-``tolerance``, so shares are exact within that factor.
+``tolerance``, so the relative error of a share is at most ``tolerance``.
 
 Conventional transports use one path for each flow, which a hash selects. They are computed here on one plane
 with any number of tiers: the hash puts several flows onto some links and no flow onto others. Dead links are
@@ -57,8 +57,8 @@ class Fabric:
         if built.design.tiers != 2:
             raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
         t0s, half = built.tier_sizes[0], built.nics_per_t0
-        # If the fabric is not full, it has fewer T1s and parallel links. In this model, path i uses uplink i
-        # of each T0.
+        # A fabric that is not full has fewer T1s, and several parallel links between a T0 and a T1. In this
+        # model, path i uses uplink i of each T0.
         planes = built.design.planes
         return cls(np.ones((planes, t0s, half), bool), np.ones((planes, built.nics), bool), half)
 
@@ -73,7 +73,7 @@ class Fabric:
         return int(self.ports.shape[1])
 
     def with_dead_links(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if it has fewer."""
+        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if there are fewer."""
         if not 0 <= number <= self.up.size:
             raise InputError(f"the fabric has {self.up.size:,} T0-T1 links, not {number:,}")
         up = self.up.copy()
@@ -81,7 +81,7 @@ class Fabric:
         return Fabric(up, self.ports, self.nics_per_t0)
 
     def with_dead_ports(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if it has fewer."""
+        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if there are fewer."""
         if not 0 <= number <= self.ports.size:
             raise InputError(f"the fabric has {self.ports.size:,} NIC-T0 links, not {number:,}")
         ports = self.ports.copy()
@@ -308,7 +308,7 @@ def ecmp_permutation(
 ) -> Shares:
     """Return the shares of a random permutation, one flow for each NIC. ``dead_links`` T0-T1 links are dead.
 
-    Raise InputError for a fabric of several planes, or a fabric with fewer links.
+    Raise InputError for a fabric of several planes, or a fabric with fewer than ``dead_links`` such links.
     """
     if built.design.planes != 1:
         raise InputError("flows of one path are computed on one plane")
@@ -381,6 +381,6 @@ def max_min_single(
         rates[stops] = level
         goes_on = ~stops[of_flow]
         left -= np.bincount(link[~goes_on], minlength=links) * level
-        of_flow, link = of_flow[goes_on], link[goes_on]  # continue with the flows that still rise
+        of_flow, link = of_flow[goes_on], link[goes_on]  # keep the flows whose rates still rise
         open_ &= ~stops
     return rates, steps

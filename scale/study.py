@@ -343,7 +343,7 @@ def steps_of(question: Question) -> int:
 
 
 def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int, float]]]:
-    """Return the cost per NIC for several sizes, for each number of planes."""
+    """Return a curve for each number of planes: pairs of a fabric's size and its cost per NIC."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for planes in (1, 2, 4, 8, MAX_PLANES):
         points = []
@@ -355,7 +355,7 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return the requested and the conventional fabric, and the largest of three tiers if it is too small."""
+    """Return both fabrics. Add the largest fabric of three tiers and one plane if it has too few NICs."""
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

@@ -99,7 +99,7 @@ class Clock:
         elif at_ps < self.now_ps:
             raise ValueError(f"an event at {at_ps} ps, which is over: it is {self.now_ps} ps")
         else:
-            self._put_into_open(event, at_ps + 1)  # behind all present events of the same time
+            self._put_into_open(event, at_ps + 1)  # after all events already scheduled for this time
 
     def call_at(self, at_ps: int, function: Callable[[], None]) -> None:
         """Call a function at a time."""
@@ -170,7 +170,7 @@ class Clock:
         return True
 
     def _open_chain(self, latest: Event | None) -> None:
-        """Open the chain of a slot. Sort it by time, and equal times by the order of scheduling."""
+        """Open the chain of a slot. Sort its events by time, then by the order of scheduling."""
         self._open = None
         event = latest
         while event is not None:
@@ -180,7 +180,7 @@ class Clock:
             event = earlier
 
     def _add_far(self, slot: i64) -> None:
-        """Add the heap's events to the open slot. At equal times, they come before events of the wheel."""
+        """Add the heap's events to the open slot. At equal times, heap events come before wheel events."""
         found: list[Event] = []
         far = self._far
         end_ps = int((slot + 1) << self._shift)

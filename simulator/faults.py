@@ -1,7 +1,7 @@
 """The faults of a simulated fabric: the effect of each kind of fault, and its mechanism.
 
 The kinds are those of `docs/faults.md`. A fault takes effect at one exact time: frames that reach the far end
-of a broken link from then on are lost. The mechanisms are for the same registry that live runs use.
+of a broken link from then on are lost. The registry that holds the mechanisms is the same as in live runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BOTH: Final = "both"
 class NetworkFaults:
     """The faults of a network. Each method breaks a part, or repairs it.
 
-    If faults of two kinds broke a part, it works again when both have ended.
+    If faults of two kinds broke a part, this part works again when both faults have ended.
     """
 
     def __init__(self, network: Network) -> None:
@@ -101,7 +101,8 @@ class NetworkFaults:
                     self._take_carrier(self._network.fabric.link(host.name, plan.t0).name, "port", broken)
 
     def pause_storm(self, port: str, broken: bool) -> None:
-        """Let a NIC's port, such as `h0-eth1`, accept no data: it pauses without end, or gives no credits.
+        """Let a NIC's port, such as `h0-eth1`, accept no data: the port pauses without end, or gives no
+        credits.
 
         Raise ValueError if links are not lossless.
         """
@@ -157,7 +158,7 @@ class VirtualMechanism(SimpleMechanism):
         return Moment(now_ns, now_ns, "testbed")
 
     def apply(self, fault: Fault) -> Moment:
-        """Break the place."""
+        """Break the place of a fault."""
         phases = ALL_KINDS[fault.kind].phases
         if phases is None:
             self._change(fault, True)
@@ -167,7 +168,7 @@ class VirtualMechanism(SimpleMechanism):
         return self._now()
 
     def undo(self, fault: Fault) -> Moment:
-        """Repair the place."""
+        """Repair the place of a fault."""
         if self._end is not None:
             self._end()
         else:

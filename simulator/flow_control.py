@@ -61,7 +61,7 @@ class PfcInlet(Inlet):
     def __init__(
         self, port: PfcPort, node: Node, reverse: PfcPort, xoff_bytes: int, xon_bytes: int, headroom: int
     ) -> None:
-        """Create the end of the link of `port`. Pauses are sent back over `reverse`."""
+        """Create the receiving end of the link that begins at `port`. Pauses are sent back over `reverse`."""
         super().__init__(port, node, xoff_bytes + headroom)
         self._reverse = reverse
         self.xoff_bytes = xoff_bytes

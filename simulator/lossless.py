@@ -23,7 +23,7 @@ from mrclab.simulator.served import Inlet, ServedPort
 
 Mode = Literal["pfc", "credit"]
 LEAST_FRAMES = 4
-"""The least size of a buffer, in frames. With less than one frame nothing could be sent."""
+"""The least size of a buffer, in frames. A buffer smaller than one frame could receive nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Lossless:
     """How links stop a sender whose frames would not fit into the receiver's buffer.
 
     With PFC, a pause is sent when the buffer holds `buffer_bytes` (XOFF); headroom is added. With credits,
-    the buffer has `buffer_bytes`. 0 means a full queue (XOFF), and for credits a full queue plus headroom.
+    the buffer has `buffer_bytes`. If it is 0, `join` chooses: XOFF is `usual_bytes`, a buffer with credits
+    has `usual_bytes` plus headroom.
     """
 
     mode: Mode

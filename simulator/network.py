@@ -30,7 +30,7 @@ Marks = Literal["uec", "dcqcn"]
 DCQCN_FROM_NS: Final = 1_000
 DCQCN_TO_NS: Final = 40_000
 DCQCN_MOST: Final = 0.01
-"""DCQCN's Kmin 5 kB, Kmax 200 kB and Pmax 1 % on links of 40 Gbit/s, as waiting times for any rate.
+"""DCQCN's Kmin 5 kB and Kmax 200 kB at 40 Gbit/s, as waiting times (for any rate), and Pmax 1 %.
 
 Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5.
 """
@@ -48,7 +48,7 @@ class Marking:
         """Return a port's depths with the thresholds of this marking.
 
         ``before_last`` are the depths that the port would have in front of a switch. A port in front of a NIC
-        gets the marks of ``before_last``.
+        gets the thresholds for marks of ``before_last``.
         """
         if last_hop and not self.last_hop:
             return depths
@@ -69,7 +69,7 @@ _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
 _MOST_SLOTS: Final = 1 << 20
-"""Limit for the slots of a clock. They take 8 MB. A fabric of 16,384 hosts needs half of them."""
+"""Limit for the slots of a clock. These slots take 8 MB. A fabric of 16,384 hosts needs half of the slots."""
 _PS_PER_US: Final = 10**6
 
 
@@ -291,7 +291,7 @@ def routes_of(
 ) -> dict[bytes, tuple[int, ...]]:
     """Return a switch's routes to all NIC ports of its plane. A route is a list of ports for the hash.
 
-    A T0 uses every uplink to the other rack, unless one of the two links is withdrawn. With
+    A T0 uses every uplink to the other rack, unless one of the two links (up and down) is withdrawn. With
     ``by_destination`` it uses only one uplink: the destination's number, modulo the number of uplinks,
     selects it. InfiniBand's linear forwarding tables also have one port for each address. A T1 below T2s uses
     the quotient of the hash or of the number, because its T0 has used the remainder.

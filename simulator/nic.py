@@ -1,4 +1,4 @@
-"""A host's NIC: it drives an endpoint, and sends its frames at the rates of the ports.
+"""A host's NIC: it drives an endpoint, and sends the endpoint's frames at the rates of the ports.
 
 The endpoint is the same as on real sockets. The NIC does the work of hardware: it takes a frame from the
 endpoint whenever a port is free, passes arrived frames to the endpoint after a given delay, and calls the
@@ -46,7 +46,7 @@ class Program(Protocol):
     def tick(self, now_ns: int) -> int | None:
         """Do the work that is due. Return the time of the next call.
 
-        If it is None, the next call follows an event or `Nic.wake_now`.
+        If the result is None, the next call follows an event or `Nic.wake_now`.
         """
 
     def take(self, event: EndpointEvent) -> None:
@@ -94,7 +94,7 @@ class Nic(Node):
         """Drive `endpoint` over `ports`. The NIC reacts `reaction_ns` after the arrival of a frame.
 
         The NIC reads the endpoint's next timer only once in `timer_grain_ns`, so timers may be late by this
-        time. To read it after every packet would take a quarter of a run's time.
+        time. Reading the timer after every packet would take a quarter of a run's time.
         """
         self.clock = clock
         self.name = name

@@ -6,8 +6,8 @@ is enough: the arrival at the far end. The time from now until `_idle_ps` is the
 decides whether a frame is marked, trimmed or dropped.
 
 Classes have strict priority. A frame of a higher class waits only for the frame that is being sent and for
-earlier frames of its class. It delays each frame that it overtakes by its own sending time. The arrivals of
-these frames are scheduled already. If such an event happens too early, it is scheduled again.
+earlier frames of its class. It delays each frame that it overtakes by its own sending time. The arrival of an
+overtaken frame is scheduled already. If this event happens too early, it is scheduled again.
 
 On live targets a token bucket limits the rate of a link (`Bucket`). The queues are then as deep as with a
 wire, because the switch program counts the data that a wire would carry. But frames leave earlier.
@@ -59,7 +59,7 @@ UNLIMITED: Final = Depths()
 class Bucket:
     """The token bucket that limits a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    The bucket may send `burst_bytes` earlier than a wire. So a frame on an idle link leaves without its
+    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves without its
     serialisation time. Hosts use sch_tbf: it has no classes and sends a frame when there are tokens for the
     whole frame. Its queue has `ahead_bytes`; the NIC counts frames in this queue as sent. Switches use
     sch_htb, which sends a frame if any token is left (`owes`).
@@ -152,7 +152,7 @@ class Packet(Event):
         self.port: Port | None = None
         """The port that sends the packet or has sent it last."""
         self.leaves_ps: i64 = 0
-        """Time when the last bit leaves the port, without delays by other classes if the packet `waits`."""
+        """Time when the last bit leaves the port. While the packet `waits`, `late_ps` is not included."""
         self.waits = False
         """True for a data packet whose sending has not begun, as of the port's last check."""
         self.duration_ps: i64 = 0
@@ -247,7 +247,7 @@ class Port:
         self._unbegun: Packet | None = None
         """The oldest data packet whose sending has not begun, as of the last check."""
         self.late_ps: i64 = 0
-        """Total delay of data by other classes. The stored time of a waiting packet does not include it."""
+        """Total delay of data by other classes. The stored times of waiting packets lack this delay."""
         self._idle_ps: i64 = 0
         """Time at which all accepted frames are sent."""
         self._cut_ps: i64 = 0

@@ -72,7 +72,7 @@ class Inlet(Node):
         """Refuse all data, even if there is room, like a faulty NIC; or accept it again."""
 
     def stops_below(self, priority: int) -> int:
-        """Return the length of the longest chain of stopped links that holds frames from this link."""
+        """Return the length of the longest chain of stopped links in which frames from this link wait."""
         deepest = 0
         for port in self.onward:
             if port.stopped[priority] and port.depth[priority] > deepest and port.holds(priority, self):
@@ -171,7 +171,7 @@ class ServedPort(Port):
         self._busy_ps = 0
         """The time at which the present frame has been sent."""
         self.stopped = [False] * CLASSES
-        """For each class, whether the far end has stopped it."""
+        """For each class, whether the far end has stopped this class."""
         self.depth = [0] * CLASSES
         """For each stopped class, the length of the chain of stopped links, counted from the cause."""
         self._stopped_at_ps = [0] * CLASSES
@@ -180,7 +180,7 @@ class ServedPort(Port):
         """Number of times that the port was stopped."""
         self.signals_sent = 0
         self.deepest = 0
-        """The longest chain of stopped links with one cause, of which this link was the last."""
+        """The length of the longest chain of stopped links, counted from the cause to this link."""
         self.most_waiting_bytes = 0
         self.blocked = 0
         """Packets that waited here for the far end although their next port, behind the far end, was free."""
@@ -193,7 +193,7 @@ class ServedPort(Port):
         return max(self._busy_ps, self.clock.now_ps) + waiting
 
     def busy_until_ps(self) -> int:
-        """Return the time at which the port is free. While frames wait, it is unknown: NEVER_PS."""
+        """Return the time at which the port is free. While frames wait, return NEVER_PS (unknown)."""
         return NEVER_PS if self._waiting else self._busy_ps
 
     def put(self, packet: Packet) -> bool:
@@ -270,7 +270,7 @@ class ServedPort(Port):
         return not self.stopped[priority]
 
     def signal(self, port: ServedPort, priority: int, value: int) -> None:
-        """Send a signal about the buffer here to `port`, the sending end of the other direction."""
+        """Send a signal about this buffer to `port`, which is the sending end of the other direction."""
         for waiting in self._signals:
             if waiting.priority == priority and self.supersedes(waiting.value, value):
                 waiting.value = value

@@ -1,4 +1,4 @@
-"""A switch of the fabric and its view of frames: one decision for each header.
+"""A switch of the simulator: how it reads the header of a frame, and decides where the frame goes.
 
 A frame is parsed when it enters the network and built when it leaves. In between,
 `mrclab.simulator.port.Packet` has only the fields that switches change. The layout is that of
@@ -12,8 +12,8 @@ the frame to the neighbour with the next uSID. A frame without a segment list fo
 Among several routes, the choice is by a hash of the flow (ECMP), by some bits of a structured EV, or by the
 load of the ports. The load is compared for each frame (adaptive routing) or for each flowlet. A flowlet is a
 part of a flow between two gaps (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
-HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch stores its decision for each header until the
-routes change.
+HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch decides once for each different header, and
+keeps this decision until the routes change.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ Spread = Literal["hash", "adaptive", "flowlet"]
 class Tables:
     """A switch's forwarding state: its own SID, a port for each neighbour's SID, and routes to addresses.
 
-    SIDs are prefixes of six bytes. A route is a list of port numbers. A port that occurs twice gets twice the
-    share. If the list is empty, the EV chooses an uplink. The uplink's number is ``ev >> ev_shift &
+    SIDs are prefixes of six bytes. A route is a list of port numbers. A port that occurs twice gets twice as
+    much traffic. If the list is empty, the EV chooses an uplink. The uplink's number is ``ev >> ev_shift &
     ev_mask``; ``uplinks`` has its port.
     """
 

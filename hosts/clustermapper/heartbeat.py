@@ -2,7 +2,7 @@
 
 The hosts and switches of a testbed share the CPUs of one machine. A CPU can stall because the hypervisor runs
 another guest on it, or because of a process with a higher priority. Then all frames that need this CPU wait.
-A prober on another CPU would mistake this for a dead link. The process is ``python -m
+A prober on another CPU would mistake this wait for a dead link. Each small process runs ``python -m
 mrclab.hosts.clustermapper.heartbeat``.
 """
 

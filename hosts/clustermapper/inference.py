@@ -8,7 +8,8 @@ CPU was stalled, the timeouts restart.
 
 * **Dead**: the last few probes over a link were all lost while neighbouring links work. If all links of a
   switch are silent, the switch is dead. If all T0s of a plane are silent, the plane is dead.
-* **Lossy**: a link lost far more than the other links (Poisson), and no other link explains these losses.
+* **Lossy**: a link lost far more probes than the other links (by a Poisson test), and no other link explains
+  these losses.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ class MapperConfig:
     lossy_odds: float = 1e-9
     """A link is lossy if its losses would have at most this probability on a link like the others."""
     background_loss: float = 1e-5
-    """The least loss ratio that is assumed for the rest of the fabric."""
+    """Lower limit for the loss ratio that is assumed for the rest of the fabric."""
     bucket_ns: int = 100_000_000
     windows: tuple[int, ...] = (10, 100)
     """The time spans over which the loss is computed, in buckets of ``bucket_ns``."""
     well_probes: int = 50
-    """A bad link works again after this many consecutive good probes. A lossy link may need more."""
+    """A bad link works again after this many good probes in sequence. A lossy link may need more probes."""
     focus_ns: int = 100_000_000
     """The time for which links near a loss are tested more closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bad place, the time of the verdict, and the place's first loss, losses and share of lost probes."""
+    """A bad place: times of the verdict and of the first loss, number and share of lost probes."""
 
     place: str
     cause: Cause
@@ -402,7 +403,7 @@ class Mapper:
         return verdict
 
     def _backs_over(self, place: str) -> int:
-        """Return the number of probes that came back over the best link of a place so far."""
+        """Return the largest number of probes that came back over one link of a place so far."""
         return max(
             sum(self._backs[route.index] for route in self._plan.through[link])
             for link in self._links_of(place)

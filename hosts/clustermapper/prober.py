@@ -32,7 +32,7 @@ Say = Callable[[Mapping[str, Any]], None]
 
 RECEIVE_BUFFER_BYTES = 4 << 20
 MOST_AT_ONCE = 256
-"""Most frames that are read from one host before frames of the next host are read."""
+"""Largest number of frames that are read from one host before the next host."""
 STILL_NS = 8_000_000  # after this time without a heartbeat, a CPU counts as stalled
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")
@@ -54,7 +54,7 @@ class Prober:
     """The prober of a running fabric.
 
     ``enter(host)`` returns a context in which new sockets belong to that host's namespace. ``say`` is called
-    with each verdict and each end of a verdict. Its argument is a dictionary with JSON's types.
+    when a verdict is new and when it ends. The argument is a dictionary with JSON's types.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ TAG_BITS = 26
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A peer's put is complete in the memory of this rank. A later put may complete earlier."""
+    """A peer's put is complete in the memory of this rank. Puts may complete out of order."""
 
     peer: int
     tag: int
@@ -39,7 +39,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A put of this rank is in the peer's memory, or has failed. The put's data may be changed again."""
+    """A put of this rank is in the peer's memory, or has failed. This rank may reuse the put's memory."""
 
     peer: int
     ticket: int
@@ -101,11 +101,11 @@ class Channel(Protocol):
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
         """Return the data for a viewer of a running job, in JSON's types.
 
-        ``placed``: for each peer (as text), the payload bytes that arrived from it. ``events``: the events of
-        paths since the last call, as in `mrclab.hosts.observation`. ``paths``: one row for each path to the
-        peer ``paths_to``, as in `mrclab.hosts.observation.path_states`. ``events`` and ``paths`` are empty if
-        the fabric chooses the paths. With ``forget``, reported events are deleted, so that the memory of a
-        long job does not grow; ``event_columns`` and ``save_log`` then do not return them.
+        ``placed``: for each peer (its rank as text), the payload bytes that arrived from it. ``events``: the
+        events of paths since the last call, as in `mrclab.hosts.observation`. ``paths``: one row for each
+        path to the peer ``paths_to``, as in `mrclab.hosts.observation.path_states`. ``events`` and ``paths``
+        are empty if the fabric chooses the paths. With ``forget``, reported events are deleted, so that the
+        memory of a long job does not grow; ``event_columns`` and ``save_log`` then do not return them.
         """
 
     def deny(self, links: Collection[str]) -> None:
@@ -123,7 +123,7 @@ Turn = Callable[[int | None, Collection[int]], Collection[int]]
 
 
 class HostChannel:
-    """A rank's channel: to ranks of the same host through memory, to others through ``remote``."""
+    """A rank's channel: puts to ranks of the same host use memory, puts to other ranks use ``remote``."""
 
     def __init__(
         self, rank: int, remote: Channel, host: Mapping[int, HostChannel], clock: Callable[[], int]
@@ -154,7 +154,7 @@ class HostChannel:
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
         """See Channel.
 
-        Tickets of puts to ranks of the same host are negative; all others are not negative.
+        Tickets of puts to ranks of the same host are negative, all other tickets are 0 or more.
         """
         neighbour = self._host.get(peer)
         if neighbour is None:
@@ -167,7 +167,7 @@ class HostChannel:
         return self._tickets
 
     def take(self, region: int, offset: int, data: memoryview) -> None:
-        """Place the put of a rank on the same host. Raise ValueError if the region is too small."""
+        """Copy the data of a put by a rank on the same host. Raise ValueError if the region is too small."""
         self._regions[region][offset : offset + len(data)] = data
         self._bytes += len(data)
 
@@ -191,7 +191,7 @@ class HostChannel:
         return self._remote.bytes_delivered() + self._bytes
 
     def counters(self) -> dict[str, int]:
-        """See Channel. The counters are for the network only."""
+        """See Channel. The counters do not include puts to ranks of the same host."""
         return self._remote.counters()
 
     def event_columns(self) -> dict[str, list[int]]:
@@ -199,7 +199,7 @@ class HostChannel:
         return self._remote.event_columns()
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """See Channel. The data is for the network only."""
+        """See Channel. The data does not include puts to ranks of the same host."""
         return self._remote.news(None if paths_to in self._host else paths_to, forget=forget)
 
     def deny(self, links: Collection[str]) -> None:

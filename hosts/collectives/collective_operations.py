@@ -1,4 +1,4 @@
-"""Collective operations, with NCCL's algorithms for one channel, and the jobs that consist of them.
+"""Collective operations with NCCL's algorithms, and the jobs that consist of these operations.
 
 Operations work on a ring or between all pairs. Each is a generator (see ``communicator``). All ranks call the
 same operation with the same arguments. The data is in region ``DATA``. Region ``SCRATCH`` has the same size;
@@ -19,7 +19,7 @@ from mrclab.hosts.collectives.communicator import Communicator, Samples, Steps, 
 DATA, SCRATCH, FLAGS = 0, 1, 2
 """The numbers of a rank's memory regions: the data, scratch memory, and flags for barriers."""
 FLAG_BYTES = 8
-MAX_ROUNDS = 32  # most rounds of a barrier, enough for 2^32 ranks
+MAX_ROUNDS = 32  # largest number of rounds of a barrier, enough for 2^32 ranks
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +61,8 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
     mine = np.frombuffer(comm.regions[DATA], dtype, count)
     theirs = np.frombuffer(comm.regions[SCRATCH], dtype, count)
     for step in range(n - 1):
-        # Each chunk has its place in SCRATCH, so a step need not wait until an earlier chunk has been read.
+        # Each chunk has a place of its own in SCRATCH, so a step need not wait until an earlier chunk has
+        # been read.
         _put(comm, after, SCRATCH, chunks[(rank - step) % n], item, tag + step)
         yield from comm.arrival(before, tag + step)
         chunk = chunks[(rank - step - 1) % n]

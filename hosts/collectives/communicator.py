@@ -1,4 +1,4 @@
-"""The interface of all jobs, and a rank's view of its job: its number, memory and arrived data.
+"""The interface of all jobs, and the communicator: one rank's number, memory and arrived data.
 
 Algorithms and jobs are generators that use the communicator. They yield a ``Wait`` whenever they cannot
 continue. A driver then lets the channel work, passes the channel's events to the communicator (``take``), and
@@ -30,7 +30,7 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor that is readable when the condition may hold. None: it depends only on the channel."""
+    """A descriptor that is readable when the condition may hold. None: only the channel decides."""
 
 
 Steps = Generator[Wait, None, T]
@@ -43,8 +43,8 @@ class PutError(RuntimeError):
 class Communicator:
     """One of ``size`` ranks, with its channel and its exposed regions.
 
-    Every rank must call ``tags`` in the same order with the same numbers. Ranks that run the same algorithms
-    do so. Then all ranks use the same tags without exchanging them.
+    Every rank must call ``tags`` in the same order with the same counts. This is true if they run the same
+    algorithms. Then all ranks use the same tags without exchanging them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Communicator:
         return any((peer, tag) in self._arrived for tag in tags)
 
     def take_arrival(self, peer: int, tag: int) -> Arrived | None:
-        """Remove and return the put of a peer with this tag, or None if it has not arrived."""
+        """Remove and return the put of a peer with this tag, or None if this put has not arrived."""
         return self._arrived.pop((peer, tag), None)
 
     def under_way(self, ticket: int) -> bool:

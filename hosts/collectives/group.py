@@ -47,8 +47,8 @@ class GroupError(RuntimeError):
 class Group:
     """One rank of a program's group. Every rank sums the same arrays in the same order.
 
-    The end of the ``with`` block waits until all ranks have reached it, because a peer may still need an
-    answer of this rank. After an exception, the block ends without this wait.
+    The end of the ``with`` block waits until all ranks have reached this end, because a peer may still need
+    an answer of this rank. After an exception, the block ends without this wait.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Group:
         The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`;
         ``options`` override options of that transport. Groups that share a store need different values of
         ``name``. Groups on one host need different values of ``seed``. Raise ValueError for a transport that
-        does not exist, TypeError or ValueError for an option, OSError or MachineError if the namespace or the
-        NIC cannot be opened, and the store's own errors.
+        does not exist, TypeError or ValueError for a bad option, OSError or MachineError if the namespace or
+        the NIC cannot be opened, and the store's own errors.
         """
         chosen = find_transport(transport)
         with namespaces.inside(namespace):
@@ -167,7 +167,7 @@ class Group:
 
     def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
         """Pass an operation to the group's thread, or fail its future if the group has failed."""
-        done.set_running_or_notify_cancel()  # it can no longer be cancelled: other ranks take part
+        done.set_running_or_notify_cancel()  # from now on not cancellable, because other ranks take part
         with self._lock:
             if self._problem is None:
                 give()

@@ -2,7 +2,8 @@
 
 A flow has a fixed rate, or sends as fast as a window allows. The receiver checks the content of every message
 (`mrclab.hosts.streams.messages`). All hosts share one clock, and sender and receiver record the time of each
-message, so latency is measured one way. For requests, rank 0 sends one request at a time and rank 1 answers.
+message, so latency is measured in one direction. For requests, rank 0 sends one request at a time and rank 1
+answers.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Flow:
 
     @property
     def region_bytes(self) -> int:
-        """Return the size of the receiver's memory: a slot for each message in flight and one for the end."""
+        """Return the size of the receiver's memory: a slot per message in flight, and one for the end."""
         return self.message_bytes * self.depth + END_BYTES
 
 
@@ -82,7 +83,7 @@ class Sender:
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
     def due_ns(self, now_ns: int) -> int | None:
-        """Return the time at which to call ``work``, or None if the flow must first wait for a put."""
+        """Return the time at which to call ``work``, or None if a put must complete before."""
         under_way = self._posted - self._low
         if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None
@@ -158,7 +159,7 @@ class Receiver:
         return self._total is not None and self._arrived >= self._total
 
     def arrived(self, event: Arrived, low_number: int) -> None:
-        """Check a message. ``low_number`` has the low bits of the message's number; they are in the tag."""
+        """Check a message. The tag contains ``low_number``, the low bits of the message's number."""
         size, depth = self.flow.message_bytes, self.flow.depth
         region = self._comm.regions[DATA]
         if low_number == END:

@@ -1,6 +1,6 @@
 """Messages from one rank of a group to another: send and receive, matched by rank and tag, in order.
 
-Every rank has a region ``MAIL`` with some slots for each peer. The sender cuts a message into pieces of the
+Every rank has a region ``MAIL`` with some slots for each peer. The sender splits a message into pieces of the
 size of a slot, and puts a piece whenever it has a free slot at the receiver. The receiver copies each piece
 out at once: into the program's memory if the program has called `receive` for this message, otherwise into a
 buffer. Then it returns slots to the sender by a put without data, half of the slots at a time.
@@ -77,7 +77,7 @@ class _Peer:
     sent: int = 0
     """Number of pieces put to this peer."""
     read: int = 0
-    """Number of pieces from this peer that were copied out, in order."""
+    """Number of pieces from this peer that were copied out of their slots, in order."""
     early: set[int] = field(default_factory=set)
     """Slots whose pieces arrived before an earlier piece."""
     returned: int = 0
@@ -89,7 +89,7 @@ class PointToPoint:
     """The messages of one rank. Not safe for use from more than one thread."""
 
     def __init__(self, comm: Communicator) -> None:
-        """Expose the slots. The regions of the collectives must be exposed before."""
+        """Expose the slots. Expose the regions of the collectives before this call."""
         self._comm = comm
         comm.expose(comm.size * SLOTS * SLOT_BYTES)
         self._peers = [_Peer() for _ in range(comm.size)]
@@ -221,7 +221,7 @@ class PointToPoint:
         while peer.read - peer.returned >= HALF and self._ahead_bytes(number) <= AHEAD_BYTES:
             tag = RETURNED + peer.returned // HALF % 2
             peer.returned += HALF
-            nothing = memoryview(bytes(FLAG_BYTES))  # only the tag has a meaning
+            nothing = memoryview(bytes(FLAG_BYTES))  # the data is not used: the tag says that slots are free
             self._tickets[self._comm.channel.put(number, FLAGS, 0, nothing, tag)] = None
 
     def _ahead_bytes(self, number: int) -> int:

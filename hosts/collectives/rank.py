@@ -1,7 +1,7 @@
 """The process of a host's ranks: it opens their channels, runs a job over them and saves the samples.
 
-The process runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests (-> content of the
-answer):
+The process runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests ("has": content of
+the request, "->": content of the answer):
 
     open      open the channels; has the fabric, host, ranks on this host, number of all ranks, transport, job
                                                       -> the attributes that each rank's peers need
@@ -78,7 +78,7 @@ NICENESS = -15
 STOPPED = "stopped before it was over"
 """The failure of a rank that a `stop` request ended, for example because another rank failed."""
 LONG_TURNS = ("transformer",)
-"""Jobs with long computations. They get no real-time priority on a shared CPU: other ranks would wait."""
+"""Jobs with long computations. To not delay other ranks, they get no real-time priority on a shared CPU."""
 
 
 @dataclass(slots=True)
@@ -237,7 +237,7 @@ class RankProcess:
         for seat in seats:
             seat.note()
             seat.advance()
-        if self._shares_cpu:  # otherwise the other processes wait up to 100 ms (a time slice)
+        if self._shares_cpu:  # without this, other processes wait up to 100 ms (a time slice)
             os.sched_yield()
         return control_fd in readable, self._over()
 

@@ -2,7 +2,8 @@
 
 Two ranks share ``streams`` connections, which are distributed over the planes. With MPTCP the kernel adds a
 subflow in each plane to each connection. A put is split into records, one for each stream. The receiver reads
-them directly into the region, and answers with a record when the put is complete.
+them directly into the region, and answers with a record when the put is complete. A record has these fields
+(sizes in bytes):
 
     | kind (1) | 0 (1) | region (2) | tag (4) | offset (8) | length (8) | ticket (4) | parts (4) | payload |
 
@@ -47,7 +48,7 @@ _MPTCP_INFO = struct.Struct("=B")
 
 
 class StreamError(Exception):
-    """A peer's stream has an invalid record, or it has ended."""
+    """A peer's stream has ended, or has an invalid record."""
 
 
 class MptcpMissingError(OSError):
@@ -331,7 +332,7 @@ class TcpChannel:
     # The streams of this channel call the next three methods.
 
     def place(self, region: int, offset: int, length: int) -> memoryview:
-        """Return the memory that a put writes to. Raise StreamError if it is outside the region."""
+        """Return the memory that a put writes to. Raise StreamError if the put leaves the region."""
         if region >= len(self._regions) or offset + length > len(self._regions[region]):
             raise StreamError(f"a put of {length} bytes at {offset} of region {region} is out of bounds")
         return self._regions[region][offset : offset + length]
@@ -382,7 +383,7 @@ class TcpChannel:
         self._queue(stream, known.waiting.pop(number, []))
 
     def _lose(self, stream: Stream, why: str) -> None:
-        """Remove a failed connection, and fail all puts to that peer."""
+        """Remove a failed connection to a peer, and fail all puts to this peer."""
         if stream not in self._streams:
             return
         self._streams.remove(stream)
@@ -431,7 +432,7 @@ class TcpChannel:
         """See Channel. This does nothing, because the fabric chooses the paths."""
 
     def save_log(self, path: Path) -> int:
-        """See Channel. The log has lost connections and counters, but no packets."""
+        """See Channel. The log contains counters and failed connections, but no packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
         return len(lines)
@@ -445,7 +446,7 @@ class TcpChannel:
 
 
 def _cut(length: int, streams: int) -> list[tuple[int, int]]:
-    """Return start and end of each part of a put: one part for each stream, but no part that is too small."""
+    """Return start and end of each part of a put: one for each stream, or fewer if parts are small."""
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]

@@ -1,9 +1,9 @@
 """The channel over the verbs API, and a function that opens the channels of any transport on a host.
 
-Puts are RDMA WRITEs with immediate data. If there are several queue pairs to a peer, each put is split into
-as many parts as queue pairs, and the peer counts the parts. The immediate holds the tag and the number of
-parts. ``open_channels`` opens channels in the host's namespace from a transport's kind and options,
-including channels over the kernel's sockets.
+Puts are RDMA WRITEs with immediate data. If there are several queue pairs to a peer, each put has one part
+for each of them, and the peer counts the parts. The immediate holds the tag and the number of parts.
+``open_channels`` opens channels in the host's namespace from a transport's kind and options, including
+channels over the kernel's sockets.
 """
 
 from __future__ import annotations
@@ -248,7 +248,8 @@ def open_channels(
 
     The calling thread must be in the host's network namespace. The NIC delays all received frames by
     ``propagation_ns``. Raise ValueError for a kind that does not exist, TypeError or ValueError for an
-    unknown option or a bad value, ValueError if there are several ranks and the kernel's NIC is used.
+    unknown option or a bad value, ValueError if there are several ranks and the transport uses the kernel's
+    sockets.
     """
     core = find_kind(kind)
     if core.config is None:
@@ -275,8 +276,8 @@ def open_channels(
 def channel_qps(kind: str, options: Mapping[str, Any]) -> int:
     """Return the number of queue pairs over which a channel splits each put.
 
-    For RoCEv2 it is 1, because the endpoint has the option `qps` and distributes messages over queue pairs
-    itself.
+    For RoCEv2 this number is 1, because the endpoint has the option `qps` and distributes messages over queue
+    pairs itself.
     """
     return int(options.get("qps", 1)) if find_kind(kind).stripes else 1
 

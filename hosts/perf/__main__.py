@@ -1,7 +1,7 @@
 """The measuring process of ``mrclab perf``: one NIC, some queue pairs, and one job at a time.
 
 The process runs in a host's namespace (`mrclab.hosts.worker`). `mrclab.hosts.perf.client` sends it these
-requests (-> content of the answer):
+requests (->: content of the answer):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create queue pairs
               and memory                                            -> attributes, address, rkey

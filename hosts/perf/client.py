@@ -27,7 +27,7 @@ class BandwidthResult:
     iterations: int
     """Number of writes, over all queue pairs and directions."""
     bw_peak_mib_s: float
-    """Highest bandwidth that a tenth of the writes had, measured over consecutive completions."""
+    """Highest bandwidth in any period in which a tenth of the writes completed."""
     bw_average_mib_s: float
     msg_rate_mpps: float
     """Messages per second, in millions."""
@@ -171,10 +171,11 @@ class PerfPair:
         report_s: float | None = None,
         told: Callable[[int, int], None] = lambda elapsed_ns, completed: None,
     ) -> BandwidthResult:
-        """Measure writes of this size: ``iterations`` per queue pair, with ``depth`` in flight on each.
+        """Measure writes of this size: ``iterations`` on each queue pair, ``depth`` of them in flight.
 
         If ``duration_s`` is given, writes continue for this time instead. If ``report_s`` is given, ``told``
-        is called at this interval, with the time since the start (ns) and the first host's completed writes.
+        is called at this interval, with the time since the start (ns) and the number of writes that the first
+        host has completed.
         """
         active = self.ends if both_ways else self.ends[:1]
         asked = {"size": size, "iterations": iterations, "depth": depth, "duration_s": duration_s}

@@ -130,8 +130,8 @@ class Bandwidth:
 class Latency(_Silent):
     """Measure latency: one write at a time on the first queue pair.
 
-    A measured time ends when the write is acknowledged. With ``ping``, it ends when the peer's answering
-    write arrives.
+    A measured time ends when the write is acknowledged. With ``ping``, the time ends when the peer's
+    answering write arrives.
     """
 
     def __init__(self, nic: Nic, size: int, iterations: int, warm_up: int, ping: bool) -> None:

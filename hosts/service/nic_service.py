@@ -106,7 +106,7 @@ class NicService:
         return min(due, default=None)
 
     def _falls_asleep(self) -> bool:
-        """Require programs to ring the doorbell. Return True if a program posted shortly before this."""
+        """Require programs to ring the doorbell. Return True if posted work already waits."""
         for session in self._sessions.values():
             session.set_asleep(1)
         fence()

@@ -2,7 +2,7 @@
 
 The rules are those of verbs. Completions are in the order of posting. An unsignalled request has a completion
 only if it fails. After a failure all later requests and all posted receives are flushed. A WRITE with
-immediate consumes a posted receive. If no receive is posted, both queue pairs fail [API].
+immediate consumes a posted receive. If no receive is posted, the queue pairs at both ends fail [API].
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ QP_HELD_BYTES = 1 << 20
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
 """Limits for the ACK timer. 25 exponential retries mean retries without end [SPEC Table 7-1]."""
 PER_TURN = 64
-"""Most requests that one queue pair passes to the endpoint before the next queue pair is served."""
+"""Largest number of requests that a queue pair passes to the endpoint before the next one is served."""
 _SGE = record("sge")
 MOST_INLINE, MOST_PIECES, MOST_BYTES = LIMITS["MAX_INLINE"], LIMITS["MAX_SGE"], LIMITS["MAX_MESSAGE"]
 _SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]
@@ -86,7 +86,7 @@ class Posted:
     status: int
     imm: bool = False
     posted_ns: int = 0
-    """The time at which the request was taken, if it is being recorded."""
+    """The time at which the request was taken, if requests are being recorded."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class ServiceQp:
         self._sent = self._received = self._passed = 0
         self._failing = self._blamed = False
         self.held_bytes = 0
-        """Bytes of copies that the endpoint still needs, because they are not acknowledged."""
+        """Bytes of copies that the endpoint still needs, because the peer has not acknowledged them."""
         self._set_state(RESET)
 
     def _set_state(self, state: int) -> None:
@@ -154,8 +154,8 @@ class ServiceQp:
     ) -> None:
         """Change the state. Raise OSError with the reason as errno.
 
-        For RTR, ``values`` has ``dest_qpn``, ``rq_psn`` and ``mtu_bytes`` (0: the NIC's MTU). For RTS it has
-        ``sq_psn``.
+        For RTR, ``values`` has ``dest_qpn``, ``rq_psn`` and ``mtu_bytes`` (0: the NIC's MTU). For RTS,
+        ``values`` has ``sq_psn``.
         """
         if state not in NEXT_STATES[self.state]:
             raise OSError(errno.EINVAL, "no such change of state")
@@ -216,7 +216,8 @@ class ServiceQp:
     def take(self) -> int:
         """Pass posted requests to the endpoint while there is room for copies of their payload.
 
-        In the error state, flush requests and receives. Return their number. Raise RingError for a bad ring.
+        In the error state, flush requests and receives. Return the number of requests and receives that were
+        passed or flushed. Raise RingError for a bad ring.
         """
         flushed = self._pass_receives() if self.state == ERR else 0
         if self.state not in (RTS, ERR):
@@ -281,7 +282,7 @@ class ServiceQp:
             self._settle()
 
     def _settle(self) -> None:
-        """Complete requests that were never passed to the endpoint, if all earlier ones are complete."""
+        """Complete requests that were never passed to the endpoint, if all earlier requests are complete."""
         while self._pending and (status := self._pending[0].status):
             if status != WR_FLUSH and self.state != ERR:
                 self._blamed = True
@@ -328,7 +329,7 @@ class ServiceQp:
     # The endpoint calls `_refill` when it has too few posted receives.
 
     def _refill(self) -> None:
-        with suppress(RingError):  # ignored here; the session ends when it is served again
+        with suppress(RingError):  # the next turn finds the bad ring again, and ends the session
             self._pass_receives()
 
     def _pass_receives(self) -> int:

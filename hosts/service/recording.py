@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 MOST_LINES = 1_000_000
-"""Limit for the lines of a recording. An additional last line has the number of lines left out."""
+"""Limit for the lines of a recording. One more line at the end has the number of omitted lines."""
 BUFFER_BYTES = 1 << 16
 
 
@@ -38,7 +38,7 @@ class Recordings:
         return bool(self._files)
 
     def begin(self, key: int, fd: int) -> None:
-        """Begin to write to a descriptor. This object closes the descriptor."""
+        """Begin a recording in the file of a descriptor. This object closes the descriptor."""
         self._files[key] = _File(os.fdopen(fd, "w", BUFFER_BYTES, encoding="ascii"))
 
     def end(self, key: int) -> None:

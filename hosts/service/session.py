@@ -231,7 +231,7 @@ class Session:
         return (), b"", ()
 
     def _read(self, pd: int, lkey: int, address: int, length: int) -> bytes:
-        """Return a program's bytes. Raise MemoryFaultError if no region of this domain has them."""
+        """Return a program's bytes. Raise MemoryFaultError if no region of the domain has the bytes."""
         region = self._regions.get(lkey)
         assert self._memory is not None
         if not length:

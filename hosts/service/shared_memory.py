@@ -107,7 +107,7 @@ _C_TYPES = {"I": "uint32_t", "i": "int32_t", "Q": "uint64_t", "H": "uint16_t", "
 
 @cache
 def record(name: str) -> struct.Struct:
-    """Return the packing of a record. Raise KeyError for a record that does not exist."""
+    """Return the Struct that packs a record. Raise KeyError for a record that does not exist."""
     return struct.Struct("=" + "".join(code for _, code in RECORDS[name]))
 
 
@@ -166,7 +166,7 @@ def power_of_two(count: int) -> int:
 
 
 class SharedMemory:
-    """A sealed memory object. It is mapped here, and the program gets its descriptor."""
+    """A sealed memory object. This process maps the object, and the program gets the object's descriptor."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -205,7 +205,7 @@ class WorkRings:
         self._sent = self._received = 0
 
     def posted(self) -> int:
-        """Return the number of waiting send requests. Raise RingError if it is more than the ring's size."""
+        """Return the number of waiting send requests. Raise RingError if the ring is smaller."""
         count = self._words[_SQ_PROD] - self._sent & _MASK
         if count > self.send_slots:
             raise RingError(f"{count} requests in a ring of {self.send_slots}")
@@ -333,7 +333,7 @@ class ProgramMemory:
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Write into the program's memory. Raise MemoryFaultError if the program has no memory there.
 
-        A small write writes its last bytes last, because a program may poll them.
+        A small write writes its last bytes last, because a program may poll these bytes.
         """
         length = len(data)
         try:
@@ -351,7 +351,8 @@ class ProgramMemory:
     def allows(self, address: int, length: int, *, writable: bool) -> bool:
         """Return whether the program itself may read, or also write, all of these bytes.
 
-        Call this when memory is registered. The kernel lets this process write even to read-only memory.
+        Call this when memory is registered, because the kernel lets this process write even to read-only
+        memory.
         """
         end = address + length
         os.lseek(self._maps, 0, os.SEEK_SET)

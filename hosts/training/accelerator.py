@@ -1,9 +1,9 @@
 """A rank's accelerator: a process that computes gradients next to the NIC's process, as a GPU does.
 
 The NIC must work while a gradient is computed, because other ranks send at that time. So the accelerator is a
-separate process with the lowest priority: it gets a CPU only when no NIC needs it. Gradients are exchanged in
-shared memory. A job uses only the interface ``Compute``; ``HereCompute`` implements it in the job's own
-process. The time limit for an accelerator that compiles depends on the present load of the machine.
+separate process with the lowest priority: it gets a CPU only when no NIC needs it. The two processes exchange
+gradients in shared memory. A job uses only the interface ``Compute``; ``HereCompute`` implements it in the
+job's own process. The time limit for an accelerator that compiles depends on the present load of the machine.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Compute(Protocol):
 
 
 class HereCompute:
-    """A replica in this process: ``begin`` completes the step."""
+    """A replica of the model in this process: ``begin`` completes the step."""
 
     descriptor: int | None = None
 
@@ -139,7 +139,7 @@ MODULE = "mrclab.hosts.training.accelerator"
 
 
 class Accelerator:
-    """A replica in a separate process (see `Compute`)."""
+    """A replica of the model in a separate process (see `Compute`)."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         """Start the process. The new process runs on the same CPUs as this process."""

@@ -32,7 +32,7 @@ Tokens = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the model and its training. They and the text determine the result, bit for bit."""
+    """Settings of the model and its training. The settings and the text determine every bit of the result."""
 
     layers: int
     width: int
@@ -61,7 +61,7 @@ class Text:
 
     @classmethod
     def shipped(cls) -> Text:
-        """Return the text that comes with the package."""
+        """Return the training text that comes with the package."""
         data = np.frombuffer(files("mrclab.hosts.training").joinpath("text.txt").read_bytes(), np.uint8)
         alphabet, tokens = np.unique(data, return_inverse=True)
         return cls(tokens.astype(np.int32), alphabet.tobytes())
@@ -172,7 +172,7 @@ class Model:
         self._state = (self._start, np.zeros_like(self._start), np.zeros_like(self._start))
 
     def compile(self) -> None:
-        """Make XLA compile everything, which takes seconds. Then restart."""
+        """Make XLA compile everything, which takes seconds. Then reset the parameters."""
         _, gradient = self.gradient(0, 0)
         self.update(0, gradient)
         self.restart()

@@ -31,11 +31,11 @@ Field = tuple[int, int, int | bytes]
 
 
 class WireError(ValueError):
-    """The bytes are not a valid message. The text names the error."""
+    """The bytes are not a valid message. The exception's text says why."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an integer and the offset after it. Raise WireError if it does not end or is too long."""
+    """Return an integer and the offset after it. Raise WireError if the integer is incomplete or too long."""
     value = shift = 0
     while True:
         if at >= len(data):
@@ -302,7 +302,7 @@ def _attribute(raw: bytes) -> tuple[str, Any]:
 
 
 def _from_json(data: bytes) -> tuple[str, list[Node]]:
-    """Return the version and the nodes of the JSON form of Chakra's feeder: `{"workload_graph": [...]}`."""
+    """Return version and nodes of a trace in JSON, as in Chakra's feeder: `{"workload_graph": [...]}`."""
     document = json.loads(data)
     listed = document.get("workload_graph")
     if listed is None and "nodes" in document:

@@ -35,7 +35,7 @@ CPU, GPU, WAIT, AFTER = 0, 1, -1, -2
 """The streams of a rank. CPU and GPU each compute one operation at a time. WAIT and AFTER only wait.
 
 Any number of waits may run in parallel. The time of a WAIT counts from the beginning of the step. The time of
-an AFTER counts from the end of the operations before it.
+an AFTER counts from the end of the operations in its ``after``.
 """
 
 
@@ -192,7 +192,7 @@ def _check_group(graph: Graph, rank: int, op: Op) -> None:
 def chains(
     graph: Graph, instance: Mapping[Key, int]
 ) -> tuple[dict[Key, Hashable], dict[Hashable, list[Hashable]]]:
-    """Return a node for each operation, and for each node the nodes before it.
+    """Return a node for each operation, and for each node the nodes for which it waits.
 
     A collective is one node for all its ranks. It waits for all operations for which any of its ranks waits.
     A receive waits for its send. A send does not wait for its receive, as with a put. Raise InputError for an
@@ -217,7 +217,7 @@ def chains(
 
 
 def in_order(before: Mapping[Hashable, list[Hashable]]) -> list[Hashable]:
-    """Return the nodes, each after the nodes before it. Leave out nodes in a circle or after a circle."""
+    """Return the nodes in an order in which they can run. Leave out nodes in a circle or after a circle."""
     waits = {item: len(listed) for item, listed in before.items()}
     then: dict[Hashable, list[Hashable]] = defaultdict(list)
     for item, listed in before.items():

@@ -26,7 +26,7 @@ from mrclab.hosts.workloads.sources import source_of
 from mrclab.linux.errors import InputError
 
 PUT_BYTES: Final = 1 << 20
-"""Largest put, bytes. Larger messages are cut into several puts, to limit the memory of a rank."""
+"""Largest put, bytes. A larger message needs several puts, to limit the memory of a rank."""
 BARRIER_BYTES: Final = 8
 
 
@@ -114,7 +114,7 @@ def _plan(source: str, algorithms: tuple[tuple[str, str], ...], local: int) -> P
 
 
 def plan_of(params: Mapping[str, Any]) -> Plan:
-    """Return the plan for a job's parameters; ranks of one process share it. Raise InputError if bad."""
+    """Return the plan for a job's parameters (cached). Raise InputError for bad parameters."""
     algorithms = tuple(sorted(dict(params.get("algorithms", {})).items()))
     return _plan(params["source"], algorithms, params.get("local", 1))
 
@@ -155,7 +155,7 @@ class Exchange:
         return self._data[:length]
 
     def _post(self) -> None:
-        """Post the sends of the next round, and store its expected receives."""
+        """Post the sends of the next round, and store the receives that this round expects."""
         if not self._rounds:
             return
         following = self._rounds.popleft()

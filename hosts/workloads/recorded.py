@@ -1,8 +1,8 @@
 """The requests of a program, recorded by `mrclab exec --record`, as a graph. docs/programs.md has the format.
 
 In a replay, a request waits for the events for which the program may have waited. These are the last
-completion on the request's queue pair, and the last completion or arrival of an immediate on its host. Then
-the request waits as long as in the recording.
+completion on the request's queue pair, and the last completion or arrival of an immediate on the request's
+host. Then the request waits as long as in the recording.
 """
 
 from __future__ import annotations
@@ -219,7 +219,8 @@ def _told(
         if request.imm:
             sent[request.peer, request.peer_qpn].append((k, request))
     for arrival in sorted(recorded.arrivals, key=attrgetter("at_ns")):
-        # Writes of a queue pair arrive in the order of posting. So an arrival belongs to the oldest write.
+        # Writes of a queue pair arrive in the order of posting. So an arrival belongs to the oldest write
+        # that has none.
         if waiting := sent.get((arrival.host, arrival.qpn)):
             k, request = waiting.popleft()
             if arrival.at_ns >= request.posted_ns:

@@ -90,7 +90,7 @@ def arrivals_source(arrivals: Arrivals) -> str:
 
 
 def distribution_of(name: str) -> Distribution:
-    """Return a distribution by name, or read it from a file. Raise InputError if there is neither."""
+    """Return the distribution with this name, or from this file. Raise InputError if neither exists."""
     if name in DISTRIBUTIONS:
         return DISTRIBUTIONS[name]
     if not Path(name).is_file():
@@ -200,7 +200,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_groups(path: str) -> dict[str, tuple[int, ...]]:
-    """Return process groups from a file of ASTRA-sim: `{"1": [0, 1, 2, 3]}`. Raise InputError if bad."""
+    """Return process groups from a file of ASTRA-sim: `{"1": [0, 1, 2, 3]}`. Raise InputError if invalid."""
     try:
         document = json.loads(read_file(Path(path)))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in document.items()}

@@ -48,7 +48,7 @@ class LlmStep:
     microbatches: int = 4
     bytes_each: int = 2
     flops: float = 100e12
-    """Operations per second of each rank."""
+    """Floating-point operations per second of each rank."""
 
     def __post_init__(self) -> None:
         """Raise InputError if the model cannot be divided evenly."""
@@ -144,7 +144,7 @@ class _Rank:
         return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
 
     def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
-        """Add a microbatch's operations in this stage. Return the last operation and the gradients' sums."""
+        """Add a microbatch's operations in this stage. Return the last one and the gradients' all-reduces."""
         s = self.step
         forward = direction == "forward"
         before, behind = (-1, 1) if forward else (1, -1)

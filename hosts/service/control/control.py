@@ -48,7 +48,7 @@ def may_control(pid: int) -> bool:
 
 @dataclass
 class EventQueue:
-    """Events about EVs that wait for one controller."""
+    """A queue of events about EVs. One controller reads them."""
 
     ring: CompletionRing
     waiting: deque[tuple[EvEvent, int]] = field(default_factory=deque)
@@ -68,7 +68,7 @@ class EventQueue:
 
 @dataclass
 class Batch:
-    """The probes of one call. ``asked`` has the controller's id of each probe, by the endpoint's id."""
+    """The probes of one call. ``asked`` maps the endpoint's id of a probe to the controller's id."""
 
     asked: dict[int, int] = field(default_factory=dict)
     answers: list[bytes] = field(default_factory=list)

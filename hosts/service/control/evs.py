@@ -43,7 +43,7 @@ _SHAPE = EvsMask.MODE | EvsMask.FORMAT | EvsMask.COUNT | EvsMask.MIN_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class EvsDraft:
-    """Attributes of an EV profile. If the profile is ONLINE, only the NIC has the present EVs."""
+    """Attributes of an EV profile. While the profile is ONLINE, the present EVs are in the NIC, not here."""
 
     state: State = State.INIT
     mode: Mode | None = None

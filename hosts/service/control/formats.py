@@ -44,7 +44,7 @@ NSCC_NAMES = (
     *("eta", "fi", "fi_scale", "gamma", "max_md_jump"),
     *("max_cwnd", "qa_gate", "qa_threshold", "target_delay"),
 )
-"""The parameters, in the order of the structure."""
+"""The parameters of NSCC, in the order in which the structure of `mrc_ctl.h` has them."""
 
 
 class ControlError(OSError):
@@ -62,7 +62,7 @@ def invalid(detail: str) -> ControlError:
 
 
 def check_step(now: State, new: int) -> State:
-    """Return the wanted state. Raise EINVAL if it is not next to the present state."""
+    """Return the state ``new``. Raise EINVAL if it is more than one step away from ``now``."""
     if new not in tuple(State) or abs(new - now) > 1:
         raise invalid(f"no step leads from {now.name} to state {new}")
     return State(new)
@@ -163,7 +163,7 @@ class Formats:
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
         """Write attributes into the controller's structure.
 
-        If its array is too short, write the needed count and raise E2BIG.
+        If the structure's array is too short, write the needed count and raise E2BIG.
         """
         values = list(abi.FORMAT.unpack(memory.read(address, abi.FORMAT.size)))
         draft = self._drafts.get(number, FormatDraft())
@@ -188,7 +188,7 @@ class CcDraft:
 
     state: State = State.INIT
     chosen: bool = False
-    """True if the controller has set the algorithm. It may set None: no congestion control."""
+    """True if the controller has set the algorithm. Algorithm None means: no congestion control."""
     algorithm: str | None = None
     config: bytes | None = None
     """The bytes of the structure with the parameters."""
@@ -255,7 +255,7 @@ class CcProfiles:
         core.go_online()
 
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> bool:
-        """Write attributes, except the name, into the controller's structure. Return True for NSCC."""
+        """Write attributes, except the name, into the controller's structure. Return True if it is NSCC."""
         values = list(abi.CC.unpack(memory.read(address, abi.CC.size)))
         draft = self._drafts.get(number, CcDraft())
         if CcMask(mask) & CcMask.CONFIG and values[3]:
