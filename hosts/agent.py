@@ -16,7 +16,7 @@ It runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests
     start     start the streams
     status    report progress and counters
     beat      report how many packets were sent, and since the last `beat`: the times of EV retirements,
-              and the gaps (times of more than ``gap_ns`` in which the process did not make a turn). From the
+              and the gaps (times of more than ``gap_ns`` without a turn of the process's loop). From the
               first `beat` on, the process makes a turn every ``every_ns``, unless something blocks it
     watch     keep the newest events of paths in memory, for `news`
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
@@ -59,7 +59,7 @@ from mrclab.linux.requests import Request
 from mrclab.linux.scheduling import take_cpu
 
 MOST_ANSWERS = 4096
-"""Largest number of answers to `ask` that are kept until the request `answers`."""
+"""Largest number of answers to `ask` that are kept until the request `answers` returns them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Agent:
         return self.nic.device
 
     def close(self) -> None:
-        """Complete the log. The NIC closes with the process."""
+        """Complete the log. The NIC closes when the process ends."""
         if self._log is not None:
             self._log.close()
 

@@ -113,7 +113,7 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Return whether this process runs the compiled core."""
-    frames = import_module("mrclab.hosts.rdma.frames")  # imported late: that package imports this module
+    frames = import_module("mrclab.hosts.rdma.frames")  # imported only here: that package imports this module
     return not str(frames.__file__).endswith(".py")
 
 

@@ -196,10 +196,10 @@ class Context:
         """Send endpoint requests to NICs, also without a queue pair. Return the request ids.
 
         A target is a host, an EV, and the port for that EV, counted from 1. Call ``progress``; the answers
-        are then in ``responses``, each with its port and RTT. The entry of an unanswered request has no port
-        and no RTT. ``dscp`` is the class of the requests (default: control packets). ``port_status`` is the
-        mask of a PORT_STATUS_UPDATE (default: the state of this NIC's ports). Raise ValueError for a
-        transport other than MRC, a target that does not exist, or values out of range.
+        are then in ``responses``, each with its port and RTT. For an unanswered request, ``responses`` has
+        the port of the request and no RTT. ``dscp`` is the class of the requests (default: control packets).
+        ``port_status`` is the mask of a PORT_STATUS_UPDATE (default: the state of this NIC's ports). Raise
+        ValueError for a transport other than MRC, a target that does not exist, or values out of range.
         """
         device = self.device
         asked = ask_endpoints(
@@ -416,7 +416,7 @@ class QueuePair:
         device = self._context.device
         device.endpoint.post_write(self.qp_num, wr_id, data, remote_addr, rkey, imm, device.now())
         # Send the first frames now, as a hardware NIC does on a doorbell. Acknowledgements trigger the
-        # others.
+        # later frames.
         if self._context.driven:
             self._context.pump()
         else:

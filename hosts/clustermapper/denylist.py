@@ -48,7 +48,7 @@ class Denylist:
 
     @classmethod
     def load(cls, path: Path) -> Denylist:
-        """Read the list from a file; without a file it is empty. Raise InputError for an invalid file."""
+        """Read the list from a file. Without a file, the list is empty. Raise InputError for a bad file."""
         try:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
             if data["schema"] != SCHEMA:

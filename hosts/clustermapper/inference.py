@@ -38,7 +38,7 @@ class MapperConfig:
     dead_losses: int = 4
     """A link is dead after this many consecutive losses."""
     max_lost: float = 0.5
-    """Ignore a round that loses more than this share, because the prober probably stalled."""
+    """Ignore a round that loses more than this share of its probes, because the prober probably stalled."""
     deaf_ns: int = 500_000_000
     """After this time without a usable round, the mapper reports that it is deaf: it cannot judge."""
     lossy_losses: int = 5
@@ -48,19 +48,19 @@ class MapperConfig:
     lossy_odds: float = 1e-9
     """A link is lossy if its losses would have at most this probability on a link like the others."""
     background_loss: float = 1e-5
-    """Lower limit for the loss ratio that is assumed for the rest of the fabric."""
+    """The test of a link assumes at least this loss ratio for all other links."""
     bucket_ns: int = 100_000_000
     windows: tuple[int, ...] = (10, 100)
     """The time spans over which the loss is computed, in buckets of ``bucket_ns``."""
     well_probes: int = 50
-    """A bad link works again after this many good probes in sequence. A lossy link may need more probes."""
+    """A bad link counts as good after this many returned probes in a row. A lossy link may need more."""
     focus_ns: int = 100_000_000
     """The time for which links near a loss are tested more closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bad place: times of the verdict and of the first loss, number and share of lost probes."""
+    """A place is bad: times of this verdict and of the first loss, number and share of lost probes."""
 
     place: str
     cause: Cause
@@ -91,7 +91,7 @@ MapperEvent = Verdict | Cleared | Deaf
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of probes: sent, returned, lost and others."""
+    """Numbers of probes that were sent, came back, were lost, and so on."""
 
     sent: int = 0
     back: int = 0
@@ -148,7 +148,7 @@ class Mapper:
         self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
-        self._settled: dict[str, int] = {}  # per link: the time at which it was cleared
+        self._settled: dict[str, int] = {}  # per link: the time at which its verdict ended
         self._well: dict[str, int] = {}  # per bad place: number of returned probes at its last loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0

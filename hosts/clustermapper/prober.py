@@ -47,7 +47,7 @@ class Load:
     skipped: int = 0
     """Rounds that were not sent because their time had passed."""
     refused: int = 0
-    """Probes that a port refused."""
+    """Probes that a port refused to send."""
 
 
 class Prober:
@@ -91,7 +91,7 @@ class Prober:
         """Probe until ``stop()`` returns True. Each round calls ``stop`` once."""
         sharpen_timers()
         freeze_heap()
-        # The prober needs the priority of agents, because it cannot measure while it waits for a CPU.
+        # The prober gets the same priority as agents, because it cannot measure while it waits for a CPU.
         with Heartbeats() as hearts, before_others():
             self._loop(stop, hearts)
 

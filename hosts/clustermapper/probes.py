@@ -32,7 +32,7 @@ class Route:
     plane: int
     links: tuple[str, ...]
     frame: bytes
-    """The frame of a probe up to its ID."""
+    """The bytes of a probe's frame before the probe's ID."""
 
     def probe(self, number: int) -> bytes:
         """Return the frame of one probe."""
@@ -47,7 +47,7 @@ class _Rack:
     nics: tuple[NicPort, ...]
     t1s: tuple[str, ...]
     rounds: tuple[tuple[tuple[str, ...], ...], ...]
-    """The pairs of T1s in each round. The first round follows the last."""
+    """The pairs of T1s in each round. After the last round, the first round begins again."""
 
 
 class ProbePlan:

@@ -177,7 +177,7 @@ class HostChannel:
 
     @property
     def pending(self) -> bool:
-        """Return True if ``events`` has events from ranks of the same host to return."""
+        """Return True if ``events`` would return an event from a rank of the same host."""
         return bool(self._ready)
 
     def events(self) -> list[ChannelEvent]:

@@ -30,7 +30,7 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor that is readable when the condition may hold. None: only the channel decides."""
+    """A descriptor that is readable when the condition may hold. None: only channel events change it."""
 
 
 Steps = Generator[Wait, None, T]

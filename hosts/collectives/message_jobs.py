@@ -83,7 +83,7 @@ class Sender:
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
     def due_ns(self, now_ns: int) -> int | None:
-        """Return the time at which to call ``work``, or None if a put must complete before."""
+        """Return the time at which to call ``work``, or None if a put must complete first."""
         under_way = self._posted - self._low
         if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None

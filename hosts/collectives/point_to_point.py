@@ -89,7 +89,7 @@ class PointToPoint:
     """The messages of one rank. Not safe for use from more than one thread."""
 
     def __init__(self, comm: Communicator) -> None:
-        """Expose the slots. Expose the regions of the collectives before this call."""
+        """Expose the slots. The regions of the collectives must have been exposed before."""
         self._comm = comm
         comm.expose(comm.size * SLOTS * SLOT_BYTES)
         self._peers = [_Peer() for _ in range(comm.size)]

@@ -78,7 +78,7 @@ NICENESS = -15
 STOPPED = "stopped before it was over"
 """The failure of a rank that a `stop` request ended, for example because another rank failed."""
 LONG_TURNS = ("transformer",)
-"""Jobs with long computations. To not delay other ranks, they get no real-time priority on a shared CPU."""
+"""Jobs with long computations. They get no real-time priority on a shared CPU, so that other ranks run."""
 
 
 @dataclass(slots=True)

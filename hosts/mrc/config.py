@@ -48,10 +48,10 @@ class NsccConfig:
     0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants
     to this network."""
     fi: float = 0.0
-    """Gain of the fair increase, bytes; 0: 5 * MTU * a, with `a` of `alpha`."""
+    """Gain of the fair increase, bytes; 0: 5 * MTU * a, where `a` is that of `alpha`."""
     fi_scale: float = 0.0
-    """Gain of the fast increase, as a part of the acknowledged bytes; 0: 0.25 * a, with `a` of `alpha`. The
-    fast increase is for idle networks. It starts after a whole window was acknowledged without delay, and
+    """Gain of the fast increase, a part of the acknowledged bytes; 0: 0.25 * a, where `a` is that of `alpha`.
+    The fast increase is for idle networks. It starts after a whole window was acknowledged without delay, and
     ends with any delay."""
     fast_delay_ns: int = 1_000
     """A smaller delay than this counts as no delay, ns."""
@@ -66,8 +66,8 @@ class NsccConfig:
     """True: the RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter
     RTT than a full packet. On slow links `byte_ns` must correct the RTT."""
     eta: float = 0.0
-    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a, with
-    `a` of `alpha`."""
+    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a,
+    where `a` is that of `alpha`."""
     gamma: float = 0.8
     """Strength of the multiplicative decrease."""
     max_md_jump: float = 0.5
@@ -82,7 +82,7 @@ class NsccConfig:
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
-    """Quick adapt happens only if its last period acknowledged less than max_cwnd / 2^qa_gate bytes."""
+    """Quick adapt needs a period in which less than max_cwnd / 2^qa_gate bytes are acknowledged."""
     qa_threshold_ns: int = 0
     """Delay that starts quick adapt without a trim, ns. 0: never if switches trim, else 4 * target. UEC's
     switches drop packets at 5 BDPs, which cause a delay of four base RTTs."""
@@ -171,7 +171,7 @@ class SpecReading:
     service_time: bool = False
     """The responder measures the time between a packet's arrival and the answer. It adds this time to the
     timestamp that it returns (units of 128 ns), and the requester subtracts the time from the RTT. Both ends
-    need this option: inferred from API and S-DOC. False: no source finds a field for this time."""
+    need this option: inferred from API and S-DOC. False: do not measure, as no source has a field for it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -335,7 +335,7 @@ class MrcConfig:
     reverse_evs: str = "mirror"
     """`mirror`: an answer uses the EV of the packet that it answers. This packet shows that the path works,
     and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
-    `set`: an answer uses an EV of the same plane that has lately worked [P1 §2.4]. Extra probes find it."""
+    `set`: an answer uses an EV of the same plane that lately worked [P1 §2.4]. Extra probes find this EV."""
     reverse_probe_min_ns: int = 1_000_000
     """A receiver that sends no data probes a random EV once per RTT, but at most once in this time."""
     endpoint_timeout_ns: int = 2_000_000

@@ -130,7 +130,7 @@ class RateCap(CongestionControl):
     After the bucket was empty, packets wait until it holds `quantum_bytes`. Retransmissions are an exception:
     up to one burst of them may be sent at once. Later data then waits longer.
 
-    The bucket counts payload, but the sizes that the methods get include overhead. So they are multiplied by
+    The bucket counts payload, but the sizes that the methods get include overhead. So sizes are multiplied by
     the part of a full packet (`mtu_bytes` and overhead) that is payload.
     """
 

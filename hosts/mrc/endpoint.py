@@ -260,7 +260,7 @@ class Endpoint(BaseEndpoint):
         return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
 
     def answer_strangers(self, way_back: WayBack | None) -> None:
-        """Answer NICs to which there is no queue pair, over the path `way_back` returns. None: no answer."""
+        """Answer NICs without a queue pair, over the path that `way_back` returns. None: send no answer."""
         self._operations.way_back = way_back
 
     def set_mpr(self, qpn: int, mpr: int) -> None:

@@ -240,7 +240,7 @@ def prefix(
 ) -> tuple[bytes, int]:
     """Return the 102 bytes before the BTH and the value with which the ICRC starts.
 
-    `udp_length` is the UDP header's length field: UDP header, BTH, extension headers, payload, padding, ICRC.
+    `udp_length` is the UDP header's length field. It counts all bytes from the UDP header to the ICRC.
     """
     if options.ev_in_flow_label:
         source, label = split_ev(path.ev, low_half_in_udp=options.ev_low_half_in_udp)

@@ -2,7 +2,7 @@
 
 A packet is placed in memory when it arrives, in any order [P1 §2.1]. A duplicate is answered but not placed
 again. Answers are chosen on arrival and built when the driver next requests frames, so that one SACK can
-answer several packets. A packet with a CE mark and a probe each get their own SACK.
+answer several packets. Each packet with a CE mark, and each probe, gets its own SACK.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Responder:
         """The memory region of the last write."""
         self._emit = emit
         self.wake = wake
-        """Callback: there is something to answer."""
+        """Function that is called when there is something to answer."""
         self._service_time = False
         self._keeps_reverse = config.reverse_evs == "set"
         self._max_wimm = config.max_wimm
@@ -98,7 +98,7 @@ class Responder:
         self.error = False
         self._since_sack = 0
         self._marked: dict[int, int] = {}
-        """CE marks in a row, by EV."""
+        """Number of consecutive CE marks, by EV."""
         self._plain: SackTrigger | None = None
         self._merged = 0
         self._asked = -1
@@ -109,9 +109,9 @@ class Responder:
         self.refusal: NackReason | None = None
         """If set, new packets are refused for this reason, such as a lack of buffers."""
         self.penalty = 0
-        """Sent as rcv_cwnd_pen: lower the window by this many 128ths of the arriving bytes."""
+        """The rcv_cwnd_pen of SACKs: the sender subtracts this many 128ths of the acknowledged bytes."""
         self.restore = False
-        """Sent as restore_cwnd: the sender may undo the penalties."""
+        """The restore_cwnd of SACKs. True: the sender may undo the penalties."""
         self._window_units = 0
         self._transport_ack = False
         self._ends: dict[int, bool] = {}

@@ -122,7 +122,7 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 
 
 def path_in(plane: PlanePaths, ev: int) -> Path:
-    """Return the path of an EV. If no path of the plane has the EV: with ECMP a new path, else the first."""
+    """Return the path of an EV. If the plane has no such path: with ECMP a new path, else the first path."""
     first = plane.paths[0]
     if first.outer_dst is None:
         return Path(ev, None)

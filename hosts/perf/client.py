@@ -158,7 +158,7 @@ class PerfPair:
     def close(self) -> None:
         """End both processes."""
         for end in self.ends:
-            end.close(LEAVE_S)  # a process does not read its socket during a job
+            end.close(LEAVE_S)  # short, because a process does not read its socket during a job
 
     def bandwidth(
         self,

@@ -216,7 +216,7 @@ class BaseEndpoint:
             if frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
                 bth = PLAIN_BTH_OFFSET
             elif length < BTH_OFFSET + MIN_LENGTH_AFTER_BTH:
-                # This frame has an outer header, so `_min_frame` is too short for it.
+                # This frame has an outer header, so it must be longer than `_min_frame`.
                 self.drops.too_short += 1
                 return
         if isinstance(frame, bytes):
@@ -330,7 +330,7 @@ def message_view(
     remote_va: int,
     rkey: int,
 ) -> memoryview:
-    """Return the bytes of a message to write. Raise ValueError if a packet cannot carry a value."""
+    """Return the bytes of a message to write. Raise ValueError if a value does not fit into a packet."""
     view = memoryview(data)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")

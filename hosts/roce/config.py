@@ -13,10 +13,10 @@ class DcqcnConfig:
     """Parameters of DCQCN, with the names and times of [DCQCN] §5.
 
     In the paper, R_AI is a thousandth of the link's rate (40 Mbit/s of 40 Gbit/s). Here the default is a
-    fiftieth. Reason: at 1 Gbit/s only two packets fit into one timer step, not 70. So almost every marked
+    fiftieth. Reason: at 1 Gbit/s only two packets fit into one timer step (paper: 70). So almost every marked
     packet lowers the rate, and steps of a thousandth are too small to recover. A test (tests/hosts/roce) has
-    one queue pair and ACKs on a link that marks. In the first 160 ms the link is used to 87 % with a
-    fiftieth, and to 79 % with a thousandth.
+    one queue pair and its ACKs on a link that marks packets. In the first 160 ms the queue pair uses 87 % of
+    the link with a fiftieth, and 79 % with a thousandth.
     """
 
     line_rate_bps: int = 1_000_000_000
@@ -74,7 +74,7 @@ class RoceConfig:
     """Options of one endpoint and of every queue pair on it."""
 
     mtu_bytes: int = 4096
-    """Payload of each packet of a message except the last (PMTU): 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
+    """PMTU: payload of a message's packets except the last, bytes: 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
     udp_port: int = 4791
     hop_limit: int = 64
     pkey: int = 0xFFFF

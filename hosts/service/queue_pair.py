@@ -252,7 +252,7 @@ class ServiceQp:
             posted.length = len(payload)
             value = imm if opcode == _WRITE_IMM else None
             if remote_addr + len(payload) > 1 << 64:
-                posted.status = STATUS_CODES[Status.REMOTE_ACCESS_ERROR]  # the range ends above 2^64
+                posted.status = STATUS_CODES[Status.REMOTE_ACCESS_ERROR]  # the write ends above 2^64
             else:
                 self._endpoint.post_write(self.qpn, wr_id, payload, remote_addr, rkey, value)
         except MemoryFaultError:

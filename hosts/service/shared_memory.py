@@ -205,7 +205,7 @@ class WorkRings:
         self._sent = self._received = 0
 
     def posted(self) -> int:
-        """Return the number of waiting send requests. Raise RingError if the ring is smaller."""
+        """Return the number of waiting send requests. Raise RingError if it exceeds the size of the ring."""
         count = self._words[_SQ_PROD] - self._sent & _MASK
         if count > self.send_slots:
             raise RingError(f"{count} requests in a ring of {self.send_slots}")

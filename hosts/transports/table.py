@@ -50,7 +50,7 @@ class Transport:
     """The time until a dead link is removed from routing: by the controller (ecmp), by BGP or BFD (frr);
     None: never."""
     faults: bool = True
-    """If False, the scenario's faults do not happen: the transport is a control for comparison."""
+    """If False, the scenario's faults do not happen: the result without faults, for comparison."""
     lossless: LosslessMode = ""
     """How links avoid drops: by PFC or by credits. Empty: links drop packets that do not fit."""
     buffer_bytes: int = 0
@@ -147,7 +147,7 @@ LONG_WIRES: Mapping[str, Any] = {
     "tail_probe_max_ns": 200_000_000,
     "endpoint_timeout_ns": 100_000_000,
 }
-"""For NICs of 4 x 25 Mbit/s and an RTT of 40 ms. In flight are 120 packets, as at 400 Gbit/s and 10 us."""
+"""For NICs of 4 x 25 Mbit/s and an RTT of 40 ms. 120 packets fit into one RTT, as at 400 Gbit/s and 10 us."""
 
 LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 18}
 """The window is 10 % larger than the 120 packets of `LONG_WIRES`. The timeout of 1.1 s is 26 RTTs of

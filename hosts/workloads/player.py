@@ -352,7 +352,10 @@ def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: 
 
 
 def step_ns(matched: Matched) -> int:
-    """Return the shortest computing time of a step, ns: its longest chain or busiest stream."""
+    """Return the shortest duration of a step in which communication takes no time, ns.
+
+    It is the time of the longest chain of operations or of the busiest stream, whichever is longer.
+    """
     graph = matched.graph
     node, before = chains(graph, matched.instance)
     own: dict[Hashable, int] = defaultdict(int)

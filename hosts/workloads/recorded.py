@@ -220,7 +220,7 @@ def _told(
             sent[request.peer, request.peer_qpn].append((k, request))
     for arrival in sorted(recorded.arrivals, key=attrgetter("at_ns")):
         # Writes of a queue pair arrive in the order of posting. So an arrival belongs to the oldest write
-        # that has none.
+        # that has no arrival yet.
         if waiting := sent.get((arrival.host, arrival.qpn)):
             k, request = waiting.popleft()
             if arrival.at_ns >= request.posted_ns:

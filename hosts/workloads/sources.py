@@ -90,7 +90,7 @@ def arrivals_source(arrivals: Arrivals) -> str:
 
 
 def distribution_of(name: str) -> Distribution:
-    """Return the distribution with this name, or from this file. Raise InputError if neither exists."""
+    """Return the distribution with this name, or read it from that file. Raise InputError if both fail."""
     if name in DISTRIBUTIONS:
         return DISTRIBUTIONS[name]
     if not Path(name).is_file():

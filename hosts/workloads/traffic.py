@@ -44,7 +44,7 @@ DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow. It starts at ``start_ns`` in the step, but only after the flows ``after`` have ended."""
+    """A flow. It starts ``start_ns`` after the step begins, but only after the flows ``after`` have ended."""
 
     src: int
     dst: int

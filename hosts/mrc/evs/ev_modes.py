@@ -1,6 +1,6 @@
 """Sources of entropy values: formats, fields and the three modes of the control API, as pure functions.
 
-* AUTO: the NIC chooses random EVs. This fits fabrics that hash (ECMP), where every value is a path.
+* AUTO: the NIC chooses random EVs. This fits fabrics that hash (ECMP), where every value leads to a path.
 * EXPLICIT: the host lists (EV, port) entries. The list may have an entry several times.
 * GENERATED: the NIC counts through all values of the fields that the host describes. This fits EVs whose bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
@@ -98,8 +98,8 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
 
     Fields take bits of the EV from the most significant one on. `widths` are the lengths, in bits, of the
     places that the format has for fields. Each field is right-aligned in its place. A place without a field
-    contains 0. None: the lengths of `fields`. Raise ValueError if a field does not fit, or if the EV has more
-    bits than the fields take.
+    contains 0. If `widths` is None, places are as long as `fields`. Raise ValueError if a field does not fit,
+    or if the EV has more bits than the fields take.
     """
     within = check_fields(fields, widths)
     left = sum(field.bits for field in fields)
@@ -175,7 +175,7 @@ class EvRecipe:
     """AUTO: number of bits of an EV."""
 
     def evs(self, port: int, rng: random.Random) -> list[int]:
-        """Return the EVs for a port, counted from 0. EXPLICIT EVs are repeated as listed."""
+        """Return the EVs for a port (the first port is 0). EXPLICIT EVs are repeated as listed."""
         if self.mode is EvMode.AUTO:
             return invent(self.count, rng, self.bits)
         if self.mode is EvMode.EXPLICIT:

@@ -156,7 +156,7 @@ EVENTS_KEPT = 256
 
 
 class EvStates(IntFlag):
-    """States of an EV in the control API, which has no SKIP. Also used as a mask of events [API]."""
+    """States of an EV in the control API, which has no SKIP. Combined, they are a mask of events [API]."""
 
     GOOD = 1 << 0
     ASSUMED_BAD = 1 << 1
@@ -184,7 +184,7 @@ class EvEvent:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The outcome of a batch: the first `done` entries succeeded, and `error` ended it."""
+    """The outcome of a batch of entries: the first `done` entries succeeded, and `error` ended the batch."""
 
     done: int
     error: ProfileError | None = None

@@ -23,7 +23,7 @@ from mrclab.hosts.rdma.frames import PSN_MASK, Outgoing
 
 
 class Losses:
-    """The losses of one queue pair. It reports them to congestion control."""
+    """The losses of one queue pair, which this class reports to congestion control."""
 
     __slots__ = ("_board", "_congestion", "_evs", "_note", "_overhead", "_qpn", "_recovery", "lost", "silent",
                  "spurious")  # fmt: skip

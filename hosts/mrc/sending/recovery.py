@@ -13,10 +13,10 @@ packets all count as lost as soon as any later packet is acknowledged.
 
 The rule needs a later packet, but no packet follows the last packets of a burst. Then a probe is sent:
 
-* If a packet is overtaken by less than the window, and all packets so far were sent too early to decide, the
-  probe is sent when the window has passed since the packet was sent.
-* Otherwise the probe is sent when the tail timer runs out and a packet is unacknowledged: 1.5 * srtt after
-  the last transmission, or when the reordering window has passed, if that is later.
+* A packet was overtaken by less than the window, and no packet was sent late enough to prove its loss. Then
+  the probe is sent when the window has passed since the overtaken packet was sent.
+* Otherwise, while a packet is unacknowledged, the probe is sent when the tail timer runs out. The timer runs
+  for 1.5 * srtt after the last transmission, or for the reordering window if the window is longer.
 
 The bitmap in the answer shows which packets sent before the probe are lost. If probes remain unanswered, too,
 the queue pair fails after the retries of the specification's ACK timer.

@@ -48,7 +48,7 @@ def may_control(pid: int) -> bool:
 
 @dataclass
 class EventQueue:
-    """A queue of events about EVs. One controller reads them."""
+    """A queue of events about EVs, which one controller reads."""
 
     ring: CompletionRing
     waiting: deque[tuple[EvEvent, int]] = field(default_factory=deque)

@@ -255,7 +255,7 @@ class CcProfiles:
         core.go_online()
 
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> bool:
-        """Write attributes, except the name, into the controller's structure. Return True if it is NSCC."""
+        """Write attributes, except the name, into the structure. Return True if the algorithm is NSCC."""
         values = list(abi.CC.unpack(memory.read(address, abi.CC.size)))
         draft = self._drafts.get(number, CcDraft())
         if CcMask(mask) & CcMask.CONFIG and values[3]:
