@@ -15,7 +15,7 @@ from mrclab.topologies import Fabric
 
 
 class Mechanism(Protocol):
-    """Break one place and restore it. Each fault has a separate object."""
+    """A mechanism breaks one place and restores it. Each fault has a separate mechanism object."""
 
     def prepare(self, fault: Fault) -> None:
         """Begin the preparation of ``apply`` without a long wait. Raise the errors of ``apply``."""

@@ -7,8 +7,8 @@ arithmetic). A chip of capacity C has k = C P / R ports for NICs of rate R on P 
 
 The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
 Shares are of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane with
-less capacity limits all of them. A dead uplink costs the hosts of its T0 the uplink's share of one plane, and
-not only 1/P of this share (paper, section 4).
+less capacity limits all of them. If one of a T0's n uplinks in one plane is dead, the T0's hosts lose 1/n of
+their whole bandwidth, and not only 1/(n P) (paper, section 4).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 
 
 def _flap_losses(t1s: int) -> float:
-    """Return the losses per second by flaps. Each EV over the link loses a packet, in both directions."""
+    """Return the losses per second. In a flap, each EV over the link loses a packet, in both directions."""
     evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # in a plane, a T0 has as many NICs as uplinks
     return FLAPS_PER_MINUTE / 60 * evs_on_link / NICS_PER_NODE
 

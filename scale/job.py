@@ -3,7 +3,7 @@
 A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. If a share f of each
 step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at
 1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors: (1 - ports out / planes) for dead
-ports, and (1 - links out / uplinks of that T0 in that plane) for dead links above the T0, because planes are
+ports, and (1 - links out / uplinks of the T0 in one plane) for dead links above its T0, because planes are
 loaded equally.
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
@@ -162,8 +162,8 @@ def _slowest(
 def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
     """Return the share of the time with useful work, which no later crash undid.
 
-    A crash undoes the work since the last checkpoint. The job runs again after the timeout, in which the
-    crash is detected, and a restart. Checkpoints are taken at equal intervals after each start and take no
+    A crash undoes the work since the last checkpoint. The job runs again after the timeout, which
+    detects the crash, and a restart. Checkpoints are taken at equal intervals after each start and take no
     time.
     """
     tau = job.checkpoint_ns / HOUR_NS
@@ -216,7 +216,7 @@ class Study:
     restarts_expected: float
     useful_expected: float
     links_out: Floats
-    """Share of the time with 0, 1, 2, ... links between switches out."""
+    """The shares of the time in which 0, 1, 2, ... links between switches are out."""
 
     @property
     def restarts(self) -> Floats:

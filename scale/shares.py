@@ -366,7 +366,7 @@ def max_min_single(
     links = int(link.max(initial=-1)) + 1
     rates = np.zeros(flows)
     open_ = np.ones(flows, bool)
-    left = np.ones(links)  # free capacity: 1, minus the flows with a final rate
+    left = np.ones(links)  # free capacity: 1 minus the final rates of flows
     steps = 0
     while open_.any():
         steps += 1

@@ -1,7 +1,7 @@
 """One study of scale: the results of `mrclab scale`, part by part, and their tables.
 
 Results are values to save and plot. The cells of tables are plain text, so the terminal and the page show the
-same.
+same text.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return both fabrics. Add the largest fabric of three tiers and one plane if it has too few NICs."""
+    """Return both fabrics. If the largest three-tier fabric of one plane has too few NICs, add it, too."""
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

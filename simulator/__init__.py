@@ -2,7 +2,7 @@
 
 The endpoints of `mrclab.hosts.mrc` and `mrclab.hosts.roce` take time as an argument. Here time is virtual: a
 clock that counts picoseconds runs the events in links, queues and switches. So links of 800 Gbit/s and round
-trips of 5 us need no root, no kernel and no fast machine. docs/simulator.md lists the modelled parts.
+trips of 5 us need no root rights and no fast machine. docs/simulator.md lists the modelled parts.
 """
 
 from mrclab.hosts.compiled import prefer

@@ -110,7 +110,7 @@ class Clock:
         self._stopped = True
 
     def run(self, until_ps: int) -> None:
-        """Run all events up to a time, included, or until `stop` is called."""
+        """Run all events up to and including a time, or until `stop` is called."""
         self._run(min(until_ps, NEVER_PS))
 
     def _run(self, until_ps: i64) -> None:

@@ -9,8 +9,8 @@ that arrive after a pause. [DCQCN] is Zhu et al., Congestion Control for Large-S
 Credits: a sender sends only if the receiver has announced room. InfiniBand's links do this for each virtual
 lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand Architecture Specification, volume 1,
 section 7.9. A flow control packet of InfiniBand carries FCTBS, the number of blocks sent so far, and FCCL,
-the number up to which the other end may send. Both numbers count modulo 4096, so a lane's buffer has at most
-2048 blocks. In this module the numbers do not wrap.
+the number of blocks up to which the other end may send. Both numbers count modulo 4096, so a lane's buffer
+has at most 2048 blocks. In this module the numbers do not wrap.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _PAUSE, _RESUME = 1, 0
 def headroom_bytes(rate_bps: int, delay_ps: int, frame_bytes: int, response_ps: int) -> int:
     """Return the number of bytes that may still arrive after the threshold is passed.
 
-    [QBB]: The pause first waits for a full frame that the receiver is sending. Then its own transmission, the
-    link's delay and the sender's response take time. The sender may just have begun another full frame, and
-    all bytes on the wire arrive. One more frame is added: a threshold is checked only after a whole frame.
+    [QBB]: The pause first waits for a full frame that the receiver is sending. Then the pause's transmission,
+    the link's delay and the sender's response take time. The sender may just have begun another full frame,
+    and all bytes on the wire arrive. One more frame is added, because a threshold is checked only after a
+    whole frame.
     """
     flying_bytes = -(-(2 * delay_ps + response_ps) * rate_bps // (8 * 10**12))
     return flying_bytes + PAUSE_BYTES + 3 * frame_bytes

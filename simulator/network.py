@@ -47,8 +47,8 @@ class Marking:
     def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
         """Return a port's depths with the thresholds of this marking.
 
-        ``before_last`` are the depths that the port would have in front of a switch. A port in front of a NIC
-        gets the thresholds for marks of ``before_last``.
+        ``before_last`` are the depths that the port would have in front of a switch. If a port in front of a
+        NIC marks, it gets the thresholds of these depths.
         """
         if last_hop and not self.last_hop:
             return depths
@@ -289,10 +289,10 @@ def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
 def routes_of(
     fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str], *, by_destination: bool = False
 ) -> dict[bytes, tuple[int, ...]]:
-    """Return a switch's routes to all NIC ports of its plane. A route is a list of ports for the hash.
+    """Return a switch's routes to all NIC ports of its plane. The hash chooses one port of a route.
 
-    A T0 uses every uplink to the other rack, unless one of the two links (up and down) is withdrawn. With
-    ``by_destination`` it uses only one uplink: the destination's number, modulo the number of uplinks,
+    To reach another rack, a T0 uses every uplink, unless the uplink or the T1's link down is withdrawn. With
+    ``by_destination`` the T0 uses only one uplink: the destination's number, modulo the number of uplinks,
     selects it. InfiniBand's linear forwarding tables also have one port for each address. A T1 below T2s uses
     the quotient of the hash or of the number, because its T0 has used the remainder.
     """
@@ -319,7 +319,7 @@ def routes_of(
 def _ways(
     fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str], copies: int
 ) -> tuple[int, ...]:
-    """Return the port down to a rack, or the ports up, with ``copies`` entries for each port."""
+    """Return the port down to a rack. Without such a port, return ``copies`` entries for each port up."""
     if down := _down(fabric, switch, rack):
         return down
     up = _up(fabric, switch, rack, withdrawn)

@@ -178,7 +178,7 @@ class Packet(Event):
         self.stalled_ps = 0
 
     def happen(self) -> None:
-        """Arrive at the far end of the link. If other frames have overtaken the packet, arrive later."""
+        """Deliver the packet to the far end of the link, or wait if other frames have overtaken it."""
         port = self.port
         assert port is not None
         if self.waits:

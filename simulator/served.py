@@ -38,7 +38,7 @@ class Inlet(Node):
         """The ports through which frames leave the node."""
 
     def arrive(self, packet: Packet) -> None:
-        """Buffer a packet and pass it to the node. If the node does not forward it, free the buffer."""
+        """Buffer a packet and pass it to the node. If the packet is not forwarded, free the buffer."""
         size = packet.size_bytes
         priority = packet.priority
         held = self.held_bytes[priority] + size
@@ -93,7 +93,7 @@ class Signal(Event):
         self.value = value
 
     def happen(self) -> None:
-        """Arrive at the port."""
+        """Deliver the signal to the port."""
         self.port.on_signal(self.priority, self.value)
 
 

@@ -253,7 +253,8 @@ class _Builder:
         switches: list[Switch] = []
         spec = self.spec
         t1s = spec.pods * spec.t1s
-        # Tier, role in the uSID, switches per plane, first index in the uSID. T2s are numbered after T1s.
+        # Each row has the tier, the role in the uSID, the number of switches per plane, and the first index
+        # in the uSID. The indices of T2s follow those of T1s.
         tiers: tuple[tuple[Tier, Role, int, int], ...] = (
             ("t0", Role.T0, spec.t0s, 0),
             ("t1", Role.T1, t1s, 0),

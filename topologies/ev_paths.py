@@ -37,9 +37,9 @@ def hashed_ev(plane: int, free: int) -> int:
 
 
 def flow_hash(src: bytes, dst: bytes, flow_label: int, protocol: int, src_port: int, dst_port: int) -> int:
-    """Return the hash of a flow that switches compute: CRC-32 over these fields. Addresses have 16 bytes."""
+    """Return the hash that switches compute for a flow: CRC-32 over these fields. Addresses have 16 bytes."""
     rest = flow_label << 40 | protocol << 32 | src_port << 16 | dst_port
-    # These fields have 60 bits. As in BMv2, four zero bits fill the last byte.
+    # The fields in `rest` have 60 bits. As in BMv2, four zero bits fill the last byte.
     return zlib.crc32(src + dst + (rest << 4).to_bytes(8, "big"))
 
 

@@ -36,7 +36,7 @@ class Shipped:
             return files(self.package).joinpath(self.folder, where).read_text(encoding="utf-8"), where
         try:
             with Path(name_or_file).open(encoding="utf-8") as file:
-                # One character more than allowed, so that `read_yaml` notices and refuses a larger file.
+                # Read one character more than allowed, so that `read_yaml` notices and refuses a larger file.
                 return file.read(MAX_CHARACTERS + 1), name_or_file
         except (FileNotFoundError, NotADirectoryError):
             known = ", ".join(self.names())

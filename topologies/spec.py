@@ -38,7 +38,7 @@ class LinkException:
     """A link that is missing, or has other properties than the other links of its kind.
 
     ``ends`` are the link's two nodes in any order. If a property is None, the link has
-    the usual value.
+    the value that other links of its kind have.
     """
 
     ends: tuple[str, str]

@@ -73,7 +73,7 @@ def validated(model: type[Model], document: YamlDocument) -> Model:
 
 
 def _input_error(document: YamlDocument, error: ValidationError) -> InputError:
-    """Return the error to show: the first one in the document, or the innermost of several for one key."""
+    """Return the first error in the document. If one key has several errors, return the innermost error."""
 
     def order(details: ErrorDetails) -> tuple[int, int]:
         path = document.known(_loc(details))

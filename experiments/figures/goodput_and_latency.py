@@ -67,7 +67,7 @@ def judge_fig20(result: Result) -> Verdict:
 
 
 def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
-    """Compare the colliding flows and the slowest flow with those of a random hash; check MRC's lead."""
+    """Compare the share of colliding flows and the slowest flow with a random hash; check MRC's lead."""
     fabric, found = fabric_of(result, name), flows(result, name)
     whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in found])

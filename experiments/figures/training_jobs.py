@@ -135,7 +135,7 @@ def judge_fig06(result: Result) -> Verdict:
 
 
 def _rate_to_end(series: Series, begin_us: float) -> float:
-    """Return the mean rate from ``begin_us`` on. Skip the last fifth, in which the job may have ended."""
+    """Return the mean rate from ``begin_us`` on, without the series' last fifth, in which the job may end."""
     return series.rate_mbps((begin_us, begin_us + 0.8 * (series.end_us - begin_us)))
 
 

@@ -1,8 +1,8 @@
 """Criteria: compare a measured interval with a limit that was set before the run.
 
 A criterion holds if the whole 95 % interval fulfils it. It does not hold if no part of the interval fulfils
-it. If the limit lies inside the interval, the criterion is "undecided", and the check gives the factor by
-which the number of values must grow to decide it. With too few values for an interval, the criterion is
+it. If the limit lies inside the interval, the criterion is "undecided". The check then gives the factor by
+which the number of values must grow for a decision. With too few values for an interval, the criterion is
 "not shown".
 """
 

@@ -20,7 +20,7 @@ class Check:
     holds: bool | None
     source: str = ""
     decided_by: float | None = None
-    """If the interval includes the limit: by which factor the number of values must grow for a decision."""
+    """If the interval includes a limit: the factor by which the number of values must grow for a decision."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check in JSON types, for result.json."""

@@ -24,7 +24,7 @@ KINDS = (
     *("all-reduce", "all-gather", "all-to-all", "training"),
 )
 SHARE, AIM = 0.85, 0.75
-"""Shares of a CPU. Ranks may use SHARE. If ranks use more than SHARE, they are slowed down to AIM."""
+"""Shares of a CPU. Ranks may use SHARE. If they use more, they are slowed down until they use AIM."""
 LEAST_STEP = 1.2
 """The smallest factor by which the experiment is slowed down in one step."""
 LONGEST_NS = 1_500_000_000
@@ -95,7 +95,7 @@ def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
 
 
 def rehearsal(scenario: Scenario) -> Scenario:
-    """Return a short scenario with the same load and without faults."""
+    """Return a short scenario with the same load as ``scenario``, but without faults."""
     workload = scenario.workload
     short = {}
     for name, most in SHORT.items():

@@ -75,8 +75,9 @@ class Attempts:
     def repetition(self, number: int, *, trials: bool) -> Repetition:
         """Make a repetition, and make it again if the machine disturbed it.
 
-        A repetition with ``trials`` is not made again, because disturbed trials are repeated one by one. The
-        result has both attempts. Raise StartError if processes do not start, and the errors of ``make``.
+        A repetition with ``trials`` is not made again, because disturbed trials are repeated one by one. If
+        there are two attempts, the result has both. Raise StartError if processes do not start. Also raise
+        the errors of ``make``.
         """
         found = self._started(number)
         if trials or not self._left or not disturbed(found):
@@ -262,9 +263,8 @@ class RepetitionRunner:
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
         """Return the captures to make: at every host of the workload, if faults are measured or on request.
 
-        If the kernel forwards frames, the captures are taps, else tcpdump. A control (a transport without the
-        faults) is captured, too, so that its captures cost the same CPU time as those of the transports with
-        faults.
+        If the kernel forwards frames, the captures are taps, else tcpdump. A control is a transport without
+        the faults. It is captured, too, so that captures cost all transports the same CPU time.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:
@@ -294,7 +294,7 @@ class RepetitionRunner:
         """Return the processes to watch for stops, because their stops are not visible otherwise.
 
         An endpoint that sends beats reports its stops. If the kernel forwards frames, the target's process
-        only programs switches. This process records the time of each write, so its stops do not matter.
+        only programs switches. The times of each write are recorded, so stops of that process do not matter.
         """
         pids = {} if driver.rehearses else dict(driver.pids)
         if capabilities_of(self._running.target_name).forwards_in_kernel:
@@ -318,7 +318,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults. Return its parts, and when the measurement began and ended."""
+        """Run the workload with its faults. Return the objects, and when the measurement began and ended."""
         fabric = self._running.fabric
         course = Course(self._scenario, self._transport, fabric, setting.placement, setting.seed)
         reaction = Reaction(self._running, self._transport, setting.seed)

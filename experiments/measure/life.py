@@ -1,4 +1,4 @@
-"""A job's goodput over its life, computed from the cost of one fault. `scale` uses it, too."""
+"""A job's goodput over its life, computed from the cost of one fault. `mrclab.scale` uses it, too."""
 
 from __future__ import annotations
 

@@ -62,10 +62,9 @@ class Snapshot:
     """The machine's counters at monotonic ``t_ns``.
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
-    name, thread id). ``throttled_us`` is of the cgroup. ``pressure_us`` is the time in which some task waited
-    for a CPU (PSI). ``throttled_us`` and ``pressure_us`` are None if the kernel does not report them.
-    ``stopped_ns`` is how long each process without beats was stopped so far. ``beats`` is None if no process
-    reports.
+    name, thread id). ``throttled_us`` is how long the cgroup was throttled, and ``pressure_us`` how long some
+    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``stopped_ns`` is how long
+    each process without beats was stopped so far. ``beats`` is None if no process reports.
     """
 
     t_ns: int
@@ -144,7 +143,7 @@ def _pressure_us(root: Path) -> int | None:
     return int(words[-1].removeprefix("total=")) if words and words[0] == "some" else None
 
 
-SWITCH_PREFIX = "switch "  # begins the names of switch processes
+SWITCH_PREFIX = "switch "  # the beginning of the names of switch processes
 MIN_WANTED = 0.01  # a thread that ran and waited for a smaller share of the time is ignored
 MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
 MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
@@ -152,13 +151,13 @@ SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this s
 KEPT_GAPS = 16  # the number of gaps of a trial that are kept; shorter gaps are dropped
 # In an undisturbed trial, endpoints have only a few gaps of up to this length (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
-GAP_SHARE = 0.1  # a gap longer than this share of the recovery time moves the measured time
+GAP_SHARE = 0.1  # a gap longer than this share of the recovery time disturbs the measured time
 # If the end of a recovery is unknown, it is assumed to be this time after the last retirement of an EV or,
 # without a retirement, after the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
-# Packets that wait during a gap are sent or read late, even after the gap's end. So the times of a trial may
-# be disturbed until AFTERMATH times the gap's length after the gap's end.
+# A gap has effects after its end, because packets that waited during the gap are sent or read late. We assume
+# that these effects last AFTERMATH times as long as the gap.
 AFTERMATH = 2
 INJECTOR = "the process that makes faults"
 
@@ -167,19 +166,24 @@ INJECTOR = "the process that makes faults"
 class Load:
     """The load between two snapshots, as shares from 0 to 1 (None if unknown).
 
-    ``wait`` is the share of waiting in the time in which a thread ran or waited, for the thread that waited
-    most. ``worst_thread`` is the process of that thread, and ``wait_ns`` the thread's waiting time.
-    ``pressure`` is the share of the time in which some task of the machine waited for a CPU. ``demand`` is
-    the share of the time in which the busiest thread of a switch process, ``busiest_switch``, ran or waited.
-    ``stopped`` is the process with the longest stop that may have changed the measured times, and
-    ``stopped_ns`` is the length of this stop.
+    * ``wait``: a thread's waiting time, divided by the time in which it ran or waited. The largest share of
+      all threads counts. ``worst_thread`` is that thread's process, and ``wait_ns`` its waiting time.
+    * ``pressure``: the share of the time in which some task of the machine waited for a CPU.
+    * ``demand``: the share of the time in which the busiest thread of a switch process ran or waited.
+      ``busiest_switch`` is this process.
+    * ``stopped``: the process with the longest stop that may have changed the measured times.
+      ``stopped_ns`` is the length of this stop.
 
-    Only endpoints with beats have the other fields. ``share`` is the share of the time in which the busiest
-    thread of an endpoint, ``busiest``, ran or waited. If endpoints share CPUs, ``share`` is the share of the
-    time in which the busiest CPU ran endpoints. ``packets`` is the number of data packets sent, ``cost_ns``
-    the CPU time per packet of each endpoint. ``cost`` is the largest ratio of this time to the time in
-    earlier trials, for the endpoint ``dearest``. ``gaps`` are the longest times between two turns of an
-    endpoint. For ``first`` and ``retired_ns`` see `Beats`.
+    Only endpoints with beats have the other fields:
+
+    * ``share``: the share of the time in which the busiest thread of an endpoint ran or waited. If endpoints
+      share CPUs, it is the share of the time in which the busiest CPU ran endpoints. ``busiest`` names the
+      processes.
+    * ``packets``: the number of data packets sent. ``cost_ns``: the CPU time per packet of each endpoint.
+    * ``cost``: an endpoint's CPU time per packet, divided by this time in earlier trials. The largest value
+      of all endpoints counts. ``dearest`` is that endpoint.
+    * ``gaps``: the longest times between two turns of an endpoint.
+    * For ``first`` and ``retired_ns`` see `Beats`.
     """
 
     duration_ns: int
@@ -318,7 +322,7 @@ def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, s
 def _fullest(
     spent: Sequence[_Spent], cpus: Mapping[str, int], duration_ns: int
 ) -> tuple[float | None, str | None]:
-    """Return the largest share of the time in which the processes of a CPU ran, and their names.
+    """Return the share of the time in which the busiest CPU ran its processes, and their names.
 
     The waiting of these processes does not count: they wait for one another, even on a CPU that is not full.
     """
@@ -357,8 +361,8 @@ def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) ->
     """Return the load of a trial. Its ``stopped_ns`` is the longest gap that may have changed the times.
 
     ``recovered_ns`` is the time from the fault to the recovery. If it is unknown, the recovery is assumed to
-    end a little after the last EV was retired. A fault has two times, before and after it was made. So if the
-    endpoints have priority, the time between these two counts as a gap, too.
+    end a little after the last EV was retired. A fault has two times, before and after it was made. If the
+    endpoints have priority, the time between these two times counts as a gap, too.
     """
     gaps = [*load.gaps]
     if load.first:

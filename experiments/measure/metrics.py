@@ -9,8 +9,9 @@ then restarted from its last checkpoint, and all steps after the checkpoint are 
 effect of such a watchdog from the measured steps. Training is deterministic, so repeated steps have the same
 losses.
 
-Goodput of a stream: a mark is a completion or the arrival of a packet. The bytes of the first mark were sent
-before it. So the goodput is the bytes of all later marks, divided by the time from first to last mark.
+The goodput of a stream is measured at completions or at arrivals of packets. The bytes of the first
+completion were sent before it. So the goodput is the bytes of all later completions, divided by the time from
+the first to the last completion. The same holds for arrivals.
 """
 
 from __future__ import annotations
@@ -222,8 +223,9 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
     """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
     A message is late if it took longer than every message that arrived in the half second before the fault. A
-    late message belongs to the fault if it was posted or in flight within 20 ms after the fault, or after the
-    arrival of another late message. With fewer than 20 messages before the fault, no message counts as late.
+    late message belongs to the fault if it was posted or in flight within 20 ms after the fault. The same
+    holds within 20 ms after the arrival of another late message of the fault. With fewer than 20 messages
+    before the fault, no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
@@ -415,7 +417,7 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' completions at begin <= t < end, Mbit/s; None if they are too few."""
+    """Return the goodput by receivers' completions at begin <= t < end, Mbit/s; None if there are too few."""
     events = [event for log in logs.values() for event in log.between("ReceiveCompleted", begin_ns, end_ns)]
     marks = [(event.t_ns, event.int_field("length_bytes") or 0) for event in events]
     return _rate_mbps(marks)

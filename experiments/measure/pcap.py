@@ -217,7 +217,7 @@ class Records:
 
 
 def open_records(data: bytes, where: str) -> Records:
-    """Find the records of a pcap file. Raise InputError if it is not a capture of a known kind."""
+    """Find the records of a pcap file. Raise InputError if the file is not a capture of a known kind."""
     if len(data) < _FILE_HEADER:
         raise InputError("not a capture: shorter than a pcap header", where=where)
     for order in "<", ">":
@@ -272,8 +272,8 @@ class Frames:
     """The link and IP headers of some records, in arrays of shape (n,).
 
     ``t_ns`` is the time in the file. ``link_at``, ``ip_at`` and ``end`` are offsets into the file. ``wire``
-    is the frame's length in bytes. ``outer`` is the frame's first IPv6 header; without a header, its bytes
-    mean nothing.
+    is the frame's length in bytes. ``outer`` is the frame's first IPv6 header. If the frame has no IPv6
+    header, these bytes mean nothing.
     """
 
     t_ns: npt.NDArray[np.int64]

@@ -154,7 +154,7 @@ def _delivered(
 
 
 def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
-    """Return the time between bursts: gaps of this length or longer make up half of the time."""
+    """Return the normal gap between bursts: gaps of this length or longer make up half of the time."""
     gaps = []
     for scene in scenes.values():
         since = trace.received.t_ns - scene.fault.middle_ns
@@ -257,9 +257,9 @@ def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
 def reorder_extents(trace: Trace) -> IntArray:
     """Return, for each packet's first arrival, by how many PSNs it came too late.
 
-    The result is the highest PSN of the flow so far minus the PSN of the packet; 0 if the packet came in
-    order (the reordering extent of RFC 4737 section 4.2.1, on sequence numbers). Shape (number of delivered
-    packets,).
+    The result is the highest PSN of the flow so far, minus the PSN of the packet. It is 0 if the packet came
+    in order (the reordering extent of RFC 4737 section 4.2.1, on sequence numbers). Shape (number of
+    delivered packets,).
     """
     received = trace.received
     extents: list[IntArray] = [np.empty(0, np.int64)]

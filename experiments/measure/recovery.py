@@ -148,7 +148,7 @@ def within(t_ns: IntArray, start_ns: int, end_ns: int) -> slice:
 
 def on_broken_path(trace: Trace, fault: FaultRecord) -> BoolArray:
     """Return a mask of the transmissions on a path that the fault breaks; all False if paths are unknown."""
-    breaks = np.array([fault.breaks(path) for path in trace.paths] + [False])  # the last is for path -1
+    breaks = np.array([fault.breaks(path) for path in trace.paths] + [False])  # the last value is for path -1
     return breaks[trace.sent.path]
 
 

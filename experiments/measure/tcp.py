@@ -65,7 +65,7 @@ def _decode(file: Records, records: npt.NDArray[np.int64]) -> npt.NDArray[np.voi
     outer, at = frame.outer, frame.ip_at + _IP6_HEADER
     tcp = gather(file.raw, at, _TCP)
     length = outer["length"].astype(np.int64)
-    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # 0: more than 16 bits long
+    length[length == 0] = (frame.wire - (at - frame.link_at))[length == 0]  # 0: the length exceeds 16 bits
     payload = length - (tcp["offset"] >> 4).astype(np.int64) * 4
     good = (outer["vtf"] >> 28 == 6) & (outer["next"] == 6) & (at + _TCP_HEADER <= frame.end) & (payload > 0)
     rows = np.zeros(int(np.count_nonzero(good)), SEGMENT)

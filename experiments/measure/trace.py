@@ -245,9 +245,9 @@ def match(
 
     An arrival belongs to the latest earlier transmission with the same key and without an arrival. If all
     such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest
-    transmission. If there is no such transmission, the packet was damaged on the way. ``trimmed`` has a row
-    for each arrival. A pair has a column for transmissions and one for arrivals. All other columns are for
-    transmissions.
+    transmission. If no earlier transmission has the key, the packet was damaged on the way. ``trimmed`` has a
+    row for each arrival. An argument that is a pair has an array for transmissions and an array for arrivals.
+    All other arrays are for transmissions.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)

@@ -4,8 +4,8 @@ The rules apply to the processes on which a figure depends: their share of a CPU
 stopped, and their CPU time per packet. CPU use by other programs matters only if they can take a CPU from the
 endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
-A standstill is a time in which no data frame was sent or received, for at least five times the normal gap and
-at least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half
+A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
+least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half
 of the time. A stopped machine stops sender, receiver and switches. A sender that waits for an acknowledgement
 could look the same, so recoveries are judged separately.
 """
@@ -97,7 +97,7 @@ MAX_SHARE = 0.92
 # MAX_WAIT: the share of waiting in the time in which a thread of an agent runs or waits for a CPU.
 MAX_WAIT = 0.25
 MAX_COST = 1.25  # CPU time per packet, relative to the rehearsal and earlier trials
-MAX_BUSY = 0.95  # use of all CPUs, unless endpoints have priority over other programs
+MAX_BUSY = 0.95  # share of all CPUs in use; ignored if endpoints have priority over other programs
 MAX_STEAL = 0.05  # the share of all CPUs that the hypervisor took
 # The share of the time in which a switch's busiest thread runs or waits for a CPU. Near 1, more and more
 # frames wait for this thread. Below the limit, the waiting only adds to the delay of the hop, and so to the

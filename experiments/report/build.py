@@ -141,7 +141,7 @@ def build(
 
 
 def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the validities of several parts of a run. If there are several, each line begins with its part."""
+    """Join the validities of a run's parts. If there are several parts, lines begin with the part's name."""
 
     def lines(key: str) -> list[str]:
         if len(parts) == 1:

@@ -22,7 +22,7 @@ class _Group:
 
 
 def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
-    """Join lines that differ only in numbers: keep the worst line, and add all transports and repetitions.
+    """Join lines that differ only in numbers: keep the worst line, and name all transports and repetitions.
 
     ``lines`` are a result's reasons or notes. If there are several transports or repetitions, a line begins
     with their names: ``mrc: repetition 1: in 1 of 1 trials the CPUs were 99% busy``.
@@ -48,7 +48,7 @@ def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
 
 
 def _transport_of(line: str, transports: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the transport at the beginning of a line ("" if no transport is there), and the other words."""
+    """Return the transport at the beginning of a line ("" if there is none), and the rest of the line."""
     for name in transports:
         if line.startswith(f"{name}: "):
             return name, line[len(name) + 2 :]

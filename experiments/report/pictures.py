@@ -162,7 +162,7 @@ def _run(result: Mapping[str, Any]) -> str:
 
 
 def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the standstills, in which no data moved, for each repetition of a transport that has any."""
+    """Return the standstills, in which no data moved, of each repetition with standstills."""
     rows = found.get("details", ())
     return [
         {"repetition": row["repetition"], **row["standstills"]}

@@ -32,7 +32,7 @@ LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that are on HTML pages but not in the terminal."""
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0
-"""If more values than this factor are needed to decide a claim, the text proposes no number."""
+"""If a decision needs more than this number of times as many values, the text proposes no number."""
 MANY = 40
 """The largest number of trials that the terminal shows one by one. result.json has all trials."""
 MOST_LINES = 5
@@ -70,7 +70,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return the number of counted faults as text. If the numbers differ, add requested and made faults."""
+    """Return the number of counted faults as text. If more or fewer were made than requested, say so."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:

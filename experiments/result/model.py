@@ -285,7 +285,7 @@ class ClaimCheck(Model):
     found: str
     holds: bool | None
     decided_by: float | None = None
-    """If the interval includes the limit: by which factor the number of values must grow for a decision."""
+    """If the interval includes a limit: the factor by which the number of values must grow for a decision."""
     source: str = ""
 
 

@@ -61,13 +61,13 @@ class Marks(Protocol):
         """Mark the end of a trial and the start of the next."""
 
     def last_load(self) -> Load:
-        """Return the load between the last two marks."""
+        """Return the load between the last two calls of `mark`."""
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks."""
+        """Replace the load between the last two calls of `mark` by ``load``."""
 
     def take_as_usual(self) -> None:
-        """Use the load between the last two marks as the normal load, with which later loads are compared."""
+        """Compare later loads with the load between the last two calls of `mark`, as the normal load."""
 
 
 class Deaths(Protocol):
@@ -85,9 +85,9 @@ class SequenceSource:
     """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait for ``settle``.
 
     If the machine did not keep up in a trial, the trial is made again after all others. There are at most as
-    many second attempts as trials. The selection does not bias the results, because the disturbance does not
-    depend on them. An immediate second attempt would often meet the same disturbance. ``say`` gets a message
-    when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
+    many second attempts as trials. Second attempts do not bias the results, because disturbances do not
+    depend on the results. An immediate second attempt would often meet the same disturbance. ``say`` gets a
+    message when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 
@@ -275,7 +275,7 @@ class TimedSource:
         return self.next_ns is None
 
     def make_first(self) -> None:
-        """Make the faults that are due at the start of the measurement. Call this before it starts."""
+        """Make the faults that are due at the start of the measurement. Call this before that start."""
         while self._coming is not None and self._coming.at_ns <= 0:
             self._make_coming()
 

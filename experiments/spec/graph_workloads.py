@@ -34,7 +34,7 @@ class WorkloadModel(YamlModel):
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the fields except ``kind``: name and value."""
+        """Return the values of all fields except ``kind``, by the fields' names."""
         return self.model_dump(exclude={"kind"})
 
     @property
@@ -123,7 +123,7 @@ class Llm(Graph):
 
     @property
     def step(self) -> LlmStep:
-        """Return the model and its division among ranks. Raise InputError if the ranks' parts differ."""
+        """Return the model and its division among ranks. Raise InputError if the division is not even."""
         return LlmStep(**{item.name: getattr(self, item.name) for item in fields(LlmStep)})
 
     def source(self, fabric: Fabric, seed: int) -> str:

@@ -1,7 +1,7 @@
 """Slow motion: an experiment with all rates divided by one number, and all times multiplied by it.
 
-If a machine is too slow for the rates of a scenario, slow motion gives an equal experiment. The number of
-packets, the queue lengths and the link loads stay the same. Only the hosts' processing is not slowed down.
+If a machine is too slow for the rates of a scenario, slow motion gives an equivalent, slower run. The number
+of packets, the queue lengths and the link loads stay the same. Only the hosts' processing is not slowed down.
 Criteria compare values with rates and round trips of the same result, so they need no change.
 """
 

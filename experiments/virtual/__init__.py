@@ -1,1 +1,1 @@
-"""Run scenarios in virtual time (target `sim`), with the same evidence as live, without root or a kernel."""
+"""Run scenarios in virtual time (target `sim`), with the same evidence as live runs, without root rights."""

@@ -232,7 +232,7 @@ class _Run:
         self.queues = self._queue_meter(self.measure_ns)
         self.flow.begin()
         if length_ns is not None:
-            # End the flow meter at this time, although packets in flight may arrive much later.
+            # End the flow meter when the measurement ends, although packets in flight may arrive much later.
             self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
         self.course.run(self, self.faults, self.meter, self.measure_ns)
         self.end_ns = self.clock()
@@ -252,7 +252,7 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Run the clock until ``until_ns``, or until the workload stops it: all paths may be in use again."""
+        """Run the clock until ``until_ns``. The workload stops it earlier if paths may be in use again."""
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)

@@ -73,7 +73,7 @@ class VirtualFabric:
 
         ``virtual`` describes hosts and links. If ``captured`` is False, packets are sent as Python objects
         instead of bytes, if the transport and the links allow this. The results are the same, and the run
-        takes less time. Raise InputError for a transport that needs a kernel.
+        takes less time. Raise InputError for a transport that needs the Linux kernel.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns

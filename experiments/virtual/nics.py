@@ -49,8 +49,8 @@ def attach_nic(
     """Attach a NIC with an endpoint to a host. ``options`` replace the default options.
 
     Every frame to the NIC arrives ``propagation_ns`` later. With ``objects``, all NICs send packets as Python
-    objects instead of bytes. Raise ValueError for a bad value or a kind that needs a kernel, TypeError for a
-    bad option.
+    objects instead of bytes. Raise ValueError for a bad value or a kind that needs the Linux kernel. Raise
+    TypeError for a bad option.
     """
     if core.config is None:
         raise ValueError(f"{core.name} uses the kernel's sockets: it has no endpoint")

@@ -32,7 +32,7 @@ from mrclab.linux.process_watch import StallWatch
 from mrclab.testbed.network import FabricNetwork
 
 SNAPLEN = 192  # bytes: SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, an SRH
-# KiB of the ring buffer between kernel and tcpdump: room for one second at 150,000 packets/s.
+# Size (KiB) of the ring buffer between kernel and tcpdump: room for one second at 150,000 packets/s.
 BUFFER_KIB = 32 * 1024
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 30.0
@@ -182,7 +182,7 @@ class Capture:
         return CaptureCounts(captured, received, dropped)
 
     def _read(self, timeout_s: float) -> bool:
-        """Read tcpdump's next message; return False if it has ended. Raise CaptureError if it is late."""
+        """Read tcpdump's next message; return False if tcpdump ended. Raise CaptureError after a timeout."""
         piece = _read_some(self._process, timeout_s)
         if piece is None:
             self.kill()
@@ -210,7 +210,7 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """Return the next line of a process's stderr: empty if it is closed, None if no line comes in time."""
+    """Return the next line of a process's stderr: empty if stderr is closed, None after a timeout."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")
@@ -349,7 +349,7 @@ class Recorder:
             self._offsets.append(OffsetSample(time.monotonic_ns(), only, 0))
 
     def watch(self, pids: Mapping[str, int]) -> None:
-        """Watch more processes from the next mark on."""
+        """Watch more processes, beginning with the next call of `mark`."""
         self._pids |= pids
         self._stalls.add(pids)
 
@@ -365,15 +365,15 @@ class Recorder:
         self._last = now
 
     def last_load(self) -> Load:
-        """Return the load between the last two marks. Raise IndexError if there are no two marks yet."""
+        """Return the load between the last two calls of `mark`. Raise IndexError before the second call."""
         return self._loads[-1]
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two marks."""
+        """Replace the load between the last two calls of `mark` by ``load``."""
         self._loads[-1] = load
 
     def take_as_usual(self) -> None:
-        """Use the load between the last two marks as the normal load, with which later loads are compared."""
+        """Compare later loads with the load between the last two calls of `mark`, as the normal load."""
         self._usual.append(self.last_load())
 
     def __exit__(

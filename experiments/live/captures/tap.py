@@ -211,7 +211,7 @@ class Tap:
             self._taken += len(piece) // RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """End the capture and write the file; return the counts. Raise OSError if the file is not written."""
+        """End the capture and write the file; return the counts. Raise OSError if writing fails."""
         self._detach()
         self._halt()
         try:

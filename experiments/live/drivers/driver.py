@@ -214,7 +214,7 @@ def transport_config(setting: Setting, config: Mapping[str, Any]) -> dict[str, A
 
 
 def sleep(duration_ns: int) -> None:
-    """Sleep for a part of the scenario. The traffic continues."""
+    """Sleep for a time that the scenario sets. The traffic continues."""
     time.sleep(max(0, duration_ns) / 1e9)
 
 

@@ -130,7 +130,7 @@ class MeshDriver(Steady):
         self.watched = [Watched(stream) for stream in mesh_streams(self._workload, hosts, setting.seed)]
         self.memory: dict[str, Memory] = {}
         self._drops: dict[str, Counter[str]] = {host: Counter() for host in hosts}
-        """For each host: the frames that the NIC refused (mostly for a wrong ICRC) or its socket lost."""
+        """For each host, frames that the NIC refused (mostly because of a wrong ICRC) or its socket lost."""
         self._problem: str | None = None
         self._started = 0.0
         self._duration_s = 0.0

@@ -52,7 +52,7 @@ class Pace:
         self._least_bps = round(LEAST_SHARE * self.most_bps)
 
     def look(self, made_bps: int, share: float) -> bool:
-        """Set the rate after a part of the warm-up; return True if the rate before was right.
+        """Set the rate after a part of the warm-up; return True if the previous rate was right.
 
         ``made_bps`` is the rate that was sent. A sender that is too busy does not reach the given rate.
         """
