@@ -76,7 +76,7 @@ class DetectionSchedule:
         self._noticed: list[Change] = []
 
     def cut(self, link: str, now_ns: int, *, carrier: bool = True) -> None:
-        """Note that a link carries no hellos any more. A link without carrier counts as dead at once."""
+        """Record that a link carries no hellos any more. A link without carrier counts as dead at once."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         last = self._last_hello(link, now_ns)
@@ -90,7 +90,7 @@ class DetectionSchedule:
             watched.up_ns = None
 
     def mended(self, link: str, now_ns: int) -> None:
-        """Note that a link carries hellos again."""
+        """Record that a link carries hellos again."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         if watched is not None and watched.up_ns is None:
@@ -120,7 +120,7 @@ class DetectionSchedule:
         return last if last == now_ns else last + self._detection.interval_ns
 
     def _next_of(self, link: str, watched: _Watched) -> int | None:
-        """Return when a link's state changes next: by a hello, by the hold time, or by its use in routes."""
+        """Return when a link's state changes next: a hello arrives, the hold time ends, or routes use it."""
         hello = None if watched.up_ns is None else self._first_hello(link, watched.up_ns)
         if watched.withdrawn:
             return None if hello is None else hello + self._detection.restore_ns
@@ -148,5 +148,5 @@ class DetectionSchedule:
                 del self._watched[link]
 
     def _saved(self, link: str, watched: _Watched, at_ns: int) -> bool:
-        """Return True if a hello arrived just when the hold time ended."""
+        """Return True if a hello arrived exactly when the hold time ended, so that the link is not dead."""
         return watched.up_ns is not None and self._first_hello(link, watched.up_ns) == at_ns

@@ -156,7 +156,7 @@ class FaultTables:
 
 
 def _outcomes(error: grpc.RpcError) -> list[bool]:
-    """Return, for each update of a failed write, True if it was carried out; empty if unknown."""
+    """Return for each update of a failed write whether it was carried out, or [] if this is unknown."""
     trailing: dict[str, Any] = dict(error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else {}
     status = rpc_status.Status.FromString(trailing.get(DETAILS_KEY, b""))
     outcomes = []

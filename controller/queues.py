@@ -79,7 +79,11 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
-    """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4. ``mark``: (from, span) in ticks."""
+    """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4.
+
+    ``mark`` has two numbers of ticks: the wait from which frames may be marked, and how much longer a wait
+    must be so that every frame is marked.
+    """
 
     byte_time: int
     limit: int

@@ -24,7 +24,7 @@ def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
 
 
 class _RemotePolicy(PathPolicy):
-    """Passes the calls of a policy to the student's process. An EV is sent only if it has changed."""
+    """Passes the calls of a policy to the student's process. Only changed counters of EVs are passed on."""
 
     def start(self, module: RemoteModule, name: str) -> None:
         self._name = name

@@ -16,7 +16,7 @@ from typing import Protocol
 GAP_NS = 1_000
 ONE_WAY_NS = 5_000
 WINDOW_NS = 8_000
-"""The reordering window: a packet may be overtaken by packets that were sent up to this much later."""
+"""The reordering window: packets that were sent up to this time after a packet may arrive before it."""
 TIMEOUT_NS = 50_000
 _LAST_NS = 10_000_000
 LOST = None

@@ -36,9 +36,10 @@ _HEADERS_ONLY_BYTES = 256
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a link: the link drops every packet (``ratio`` None), or keeps only this part of its rate.
+    """A fault of a link.
 
-    If ``until_us`` is not 0, the fault ends at that time.
+    If ``ratio`` is None, the link drops every packet. Otherwise it keeps only this part of its rate. If
+    ``until_us`` is not 0, the fault ends at that time.
     """
 
     link: str
@@ -54,13 +55,13 @@ class Sprayed:
     sent: Mapping[int, int]
     """The number of packets that were sent on each EV."""
     arrived: tuple[int, ...]
-    """The PSNs of untrimmed packets, in the order of arrival. A PSN may be there twice."""
+    """The PSNs of untrimmed packets, in the order of arrival. A PSN may occur twice."""
     took_us: float
     """The time until the last write completed, or infinity if not all completed."""
     lost: Mapping[int, int]
     """The number of packets on each EV that the sender counted as lost."""
     lost_after: Mapping[int, int]
-    """As ``lost``, but only packets sent after `Fault.at_us` + 100 us, when the fault should be known."""
+    """As ``lost``, but only packets sent after `Fault.at_us` + 100 us, when senders should know the fault."""
 
     @property
     def finished(self) -> bool:

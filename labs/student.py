@@ -45,7 +45,7 @@ def student_number(text: str) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """The values of one student. With ``student`` "", the values of the lab's page."""
+    """The values of one student. If ``student`` is "", they are the values of the lab's page."""
 
     student: str = ""
 

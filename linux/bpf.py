@@ -180,7 +180,7 @@ class Map:
         _bpf(_DELETE, self._delete_attr)
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return the value of a key (in a per-CPU map, of all CPUs), or None if the map has no such key."""
+        """Return the value of a key, or None if it is missing. A per-CPU map has a value for each CPU."""
         self._key.raw = key
         try:
             _bpf(_LOOKUP, self._attr[ANY])
@@ -213,7 +213,7 @@ class Map:
         return self._memory
 
     def close(self) -> None:
-        """Close the map in this process. The kernel keeps it as long as others use it."""
+        """Close the map in this process. The kernel keeps it while other processes or BPF programs use it."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None

@@ -1,8 +1,8 @@
 """Named network namespaces: make, enter and remove them without a helper process.
 
-A named namespace outlives its creator. If it is removed, its interfaces, qdiscs and tc programs go with it.
-Before a namespace gets its name, a marker file with its identity is written to the state directory. Only a
-namespace whose identity is in a marker file is ever removed.
+A named namespace outlives its creator. If it is removed, the kernel also removes its interfaces, qdiscs and
+tc programs. Before a namespace gets its name, a marker file with its identity is written to the state
+directory. mrclab removes only a namespace whose identity is in a marker file.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def exiting(pid: int) -> bool:
 
 
 def wait_exiting(pid: int, timeout_s: float) -> bool:
-    """Poll without a pause until a process has begun to end. Return False if that takes too long."""
+    """Poll without a pause until a process has begun to end. After ``timeout_s``, return False."""
     deadline = time.monotonic() + timeout_s
     while not exiting(pid):
         if time.monotonic() > deadline:
@@ -124,7 +124,7 @@ def _task_exiting(task: Path) -> bool:
 LOOK_MS = 10
 """The time between two looks at each process, in ms. A shorter stop may be missed."""
 OWN_LOOK_MS = 100
-"""The time between two looks of the watching thread at its clock if it watches no process, in ms."""
+"""If no process is watched, the watching thread reads its clock at this interval, in ms."""
 GAP_NS = 500_000_000
 """If the time between two looks is longer (ns), the watching process or the machine was stalled."""
 OWN = "the experiment's own process"

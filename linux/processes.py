@@ -103,7 +103,7 @@ def environment_value(pid: int, variable: str) -> str | None:
 
 
 def _environ(pid: int) -> bytes:
-    """Return a process's environment. During an exec it looks empty for some us, so it is read again."""
+    """Return a process's environment. It looks empty for some microseconds during an exec: read it again."""
     with suppress(OSError):
         for _ in range(EXEC_TRIES):
             if data := Path(f"/proc/{pid}/environ").read_bytes():
@@ -178,7 +178,7 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
 
 
 def _await(waiting: dict[int, Process], timeout_s: float) -> None:
-    """Wait until all have ended, at most ``timeout_s``; close and drop the ended ones."""
+    """Wait at most ``timeout_s`` for the end of all processes. Remove and close those that have ended."""
     deadline = time.monotonic() + timeout_s
     poller = select.poll()
     for fd in waiting:
@@ -275,7 +275,7 @@ class Child:
         return line.decode().rstrip("\n")
 
     def last_words(self) -> str:
-        """Return the last line of its log that is not of level INFO."""
+        """Return the last line of the child's log that is not of level INFO."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
             lines = log.read().decode(errors="replace").strip().splitlines()

@@ -124,7 +124,7 @@ def tbf(index: int, *, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Req
     rate = rate_bps // 8
     parameters = {
         "rate": min(rate, 0xFFFFFFFF),
-        "rate___reserved": LINKLAYER_ETHERNET,  # the link layer: the kernel then needs no rate table
+        "rate___reserved": LINKLAYER_ETHERNET,  # with a link layer, the kernel needs no rate table
         "limit": limit_bytes,
     }
     options = [("TCA_TBF_PARMS", parameters), ("TCA_TBF_BURST", burst_bytes)]

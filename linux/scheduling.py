@@ -62,7 +62,7 @@ def keep_cpus_awake() -> None:
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A real NIC does not wait for a CPU, and not for a CPU to wake up (``awake``: `keep_cpus_awake`). The
+    A real NIC waits neither for a CPU nor for its wake-up (with ``awake``, see `keep_cpus_awake`). The
     kernel reserves a part of each second for other processes, and children start as ordinary processes. In a
     container without a real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time
     priority. Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused,
@@ -155,13 +155,14 @@ def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
     """Draw how long `at_its_moment` is to wait, in nanoseconds.
 
     ``since_last_ns`` is the time since the last change, or None for the first. If several changes belong to
-    one moment, only the first waits for a random time: otherwise the last of eight links would fail 50 ms
-    late.
+    one moment, only the first has a random wait. Otherwise the waits would add up, and the last of eight
+    links would fail 50 ms late.
 
     The wait begins in a pause between two bursts, because an ordinary thread gets a CPU then. The change
-    should fall into every part of a burst equally often. After a uniform wait of 2.6 bursts, some parts are
-    hit 1.5 times as often as others. The sum of two long waits is nearly even in theory; in a measurement,
-    one fifth of a burst was hit 1.5 times as often as it should be (docs/measuring.md).
+    should fall into every part of a burst equally often. After one uniform wait of 2.6 bursts, the change
+    would fall into some parts 1.5 times as often as into others. So two long waits are added, which is
+    nearly even in theory. In a measurement, the change still fell into one fifth of a burst 1.5 times too
+    often (docs/measuring.md).
     """
     if since_last_ns is not None and since_last_ns < TOGETHER_NS:
         return LEAST_WAIT_NS
@@ -206,7 +207,7 @@ def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[],
 
 @contextmanager
 def at_its_moment(wait_ns: int, cpu: int | None) -> Iterator[None]:
-    """Wait, then run the calling thread on this CPU (None: on any) before NICs' processes in the ``with``.
+    """Wait. Then, in the ``with``, run the thread on this CPU (None: any) before the NICs' processes.
 
     Without the wait, the moment would depend on the NICs. A ready thread gets a CPU only when the NIC's
     process pauses, so a fault would always fall into a pause. The thread uses no CPU while it waits.

@@ -1,7 +1,7 @@
-"""The process on Linux: its rights, its end with its parent, its environment, its huge pages.
+"""The process on Linux: its rights, its end when its parent ends, its environment, its huge pages.
 
-Features that only Linux has are here. On other systems mrclab can simulate, report and teach, but run no
-fabric.
+Features that only Linux has are here. On other systems mrclab can simulate, report and teach, but not run
+a fabric.
 
 A run in virtual time reads hundreds of megabytes in random order. With pages of 4 KiB, most of these reads
 miss the processor's address cache (TLB). Huge pages of 2 MiB let the same cache cover 512 times as much.

@@ -13,7 +13,7 @@ CHECKS = Checks()
 SCHEDULES = 30
 PACKETS = 30
 NEEDLESS_US = 5
-"""The number of us that each needless repeat adds to the score, because it delays other packets."""
+"""The microseconds that each needless repeat adds to the score, because it delays other packets."""
 
 
 def result(

@@ -92,7 +92,7 @@ class Graded:
     late: bool = False
     note: str = ""
     student: str = ""
-    """The number from which the variant was drawn, or "" for the page's own values."""
+    """The number from which the variant was drawn, or "" if all values are those of the lab's page."""
     answers: dict[str, str] = field(default_factory=dict)
     sums: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()

@@ -26,8 +26,9 @@ _LARGEST_ZIP_BYTES = 50_000_000
 
 @dataclass(frozen=True)
 class Person:
-    """A person who takes the course: the name, and the platform's number, or "" if there is none.
+    """A person who takes the course.
 
+    ``number`` is the number that the learning platform gives the person, or "" if there is none.
     ``student`` is the number from which the labs' variants are drawn, or "" if it is not known.
     """
 
@@ -94,11 +95,15 @@ def _gradescope_names(path: Path) -> dict[str, str]:
 
 
 def read_roster(path: Path) -> list[Person]:
-    """Return the people in a list: a text file with a name in each line, or a CSV file of a platform.
+    """Return the people in a list: a text file with a name in each line, or a platform's CSV file.
 
-    In a CSV file, the name is in the column "Full name" or "Name", and the platform's number in "Identifier",
-    "ID number" or "SID". The student's number is in "Student", "ID number" or "SID". In a text file the
-    student's number is the name.
+    The CSV file is one of Moodle or Gradescope. Each value is in the first of these columns that exists:
+
+    * name: "Full name" or "Name"
+    * number that the platform gives the person: "Identifier", "ID number" or "SID"
+    * student's number: "Student", "ID number" or "SID"
+
+    So one column may give both numbers. In a text file, the name is also the student's number.
     """
     import csv
 
@@ -125,9 +130,10 @@ def read_roster(path: Path) -> list[Person]:
 
 
 def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[HandIn]:
-    """Return the hand-ins with the students' numbers from a roster. Find people by name or platform number.
+    """Return the hand-ins with the students' numbers from a roster.
 
-    Raise InputError if a person is missing from the roster or has no valid student's number there.
+    People are found by their name or by the platform's number. Raise InputError if a person is missing from
+    the roster or has no valid student's number there.
     """
     by_key = {person.name.casefold(): person for person in roster}
     by_key |= {f"#{person.number}": person for person in roster if person.number}

@@ -19,7 +19,7 @@ from typing import Any
 from mrclab.labs.sandbox.confine import Limits, confine
 
 FIELDS = ("value", "port", "sent", "acked", "lost", "trimmed", "ecn_marked")
-"""The fields of an EV that a path policy can read, in the order in which they are sent."""
+"""The fields of an EV that a path policy can read, in the order that requests have."""
 _OPTIONAL = ("on_sack", "on_trim", "on_loss")
 
 
@@ -164,7 +164,7 @@ def explained(error: BaseException, folder: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return plain data for a value that JSON cannot hold: a list for an array or a set, or a number."""
+    """Convert a value for JSON: an array or a set to a list, and a number of numpy to one of Python."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, set | frozenset):

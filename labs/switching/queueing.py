@@ -23,13 +23,13 @@ HALF = 0x8000
 
 @dataclass(frozen=True)
 class Fate:
-    """The result of a frame. ``data`` is the frame that left, empty if the switch dropped the frame."""
+    """The result of a frame. ``data`` is the frame that the switch sent, or empty if it was dropped."""
 
     data: bytes
 
     @property
     def dropped(self) -> bool:
-        """True if nothing left the switch."""
+        """True if the switch dropped the frame."""
         return not self.data
 
     @property
@@ -44,7 +44,7 @@ class Fate:
 
     @property
     def trimmed(self) -> bool:
-        """True if the frame left shorter than it came in."""
+        """True if the switch sent the frame shorter than it had received it."""
         return not self.dropped and len(self.data) < FRAME_BYTES
 
     @property

@@ -202,7 +202,11 @@ class Transfer:
 
 
 def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
-    """Check that replacements keep the plane, retransmissions change the EV, and planes have equal shares."""
+    """Check a queue pair's EVs.
+
+    A replacement of an EV must be in the same plane, a retransmission must use another EV, and the usable
+    planes must have equal numbers of EVs (or differ by one).
+    """
     for event in (e for e in sim.of(end, Retransmitted) if e.qpn == qpn):
         assert may_repeat or event.old_ev != event.new_ev
     for event in (e for e in sim.of(end, EvReplaced) if e.qpn == qpn):

@@ -11,7 +11,7 @@ from mrclab.experiments.measure.recording import load_recording
 
 
 def goodputs_mbps(out: Path, result: Mapping[str, Any], receiver: str) -> tuple[float, float]:
-    """Return the goodput of ``mrc``'s first repetition: from the result, and from a capture, Mbit/s."""
+    """Return the goodput of ``mrc``'s first repetition: from the result, and from a capture, in Mbit/s."""
     sample = result["transports"]["mrc"]["samples"][0]
     begin_ns, end_ns = sample["measure_ns"], sample["end_ns"]
     folder = out / "mrc-0"
@@ -19,7 +19,7 @@ def goodputs_mbps(out: Path, result: Mapping[str, Any], receiver: str) -> tuple[
     rows = packets.rows[packets.is_data & ~packets.rows["trimmed"]]
     recording = folder / "recording.json"
     t_ns = rows["t_ns"]
-    if recording.exists():  # captures of virtual time have no such file
+    if recording.exists():  # a run in virtual time has no such file
         t_ns = load_recording(recording).clock.to_monotonic(t_ns)
     arrived = sorted(zip(t_ns.tolist(), rows["psn"].tolist(), rows["payload"].tolist(), strict=True))
     seen: set[int] = set()

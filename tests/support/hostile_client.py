@@ -54,7 +54,7 @@ def attack(up: Up, pair: Path, entries: int, seed: int, messages: int) -> Attack
 
 
 def work(up: Up, pair: Path, messages: int) -> None:
-    """Let two programs write. Both check the result, and the reader compares every byte."""
+    """Let a program write messages to another, which checks every byte. Assert that both succeed."""
     words = ("--", str(pair))
     with (
         running(up, PEER, *words, "server", PORT, SIZE, str(messages)) as reader,

@@ -40,7 +40,7 @@ def no_loss(t: float) -> float:
 
 
 def series(rate: Rate, seconds: float, lost: Rate = no_loss, repetition: int = 0) -> dict[str, Any]:
-    """Return a repetition's series from -0.1 s on. ``rate`` (Mbit/s) and ``lost`` are functions of s."""
+    """Return a repetition's series from -0.1 s on. ``rate`` (Mbit/s) and ``lost`` depend on the time (s)."""
     bins = round((seconds + 0.1) * 1e6 / BIN_US)
     times = [i * BIN_US / 1e6 - 0.1 for i in range(bins)]
     return {
@@ -59,7 +59,7 @@ def over_time(
     faults: Iterable[tuple[str, float, float | None]] = (),
     spread: Sequence[float] = STEADY,
 ) -> dict[str, Any]:
-    """Return a transport. The rate of each repetition is ``rate`` times a factor of ``spread``."""
+    """Return a transport's results. The rate of each repetition is ``rate`` times a factor of ``spread``."""
     made = list(faults)
     return {
         "samples": [sample(number, {}) for number in range(len(spread))],
@@ -87,7 +87,7 @@ def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> di
 
 
 def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
-    """Return a transport. Each repetition has these metrics times a factor of ``spread``."""
+    """Return the results of a transport. Each repetition has these metrics times a factor of ``spread``."""
     rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
     factors = enumerate(spread)
     return {"samples": [sample(i, {n: [f * v for v in row] for n, row in rows.items()}) for i, f in factors]}
@@ -139,7 +139,7 @@ def result(
 
 
 def flow_of(kind: str, seconds: float, **more: Any) -> dict[str, Any]:
-    """Return a workload of flows, as a result contains it."""
+    """Return the description of a workload of flows, in the form that `result.json` has."""
     given = {
         "kind": kind,
         "message_bytes": 16384,

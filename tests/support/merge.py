@@ -96,7 +96,7 @@ class Merge:
         self.h = {}
         for i in (1, 2, 3):
             self.h[i] = ns.packet_socket(f"h{i}")
-            # Frames that wait in the switch occupy the sender's buffer. A large buffer lets the sender go on.
+            # Frames that wait in the switch occupy the sender's buffer. A large buffer has room for more.
             self.h[i].setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 16 << 20)
             self.stack.callback(self.h[i].close)
 

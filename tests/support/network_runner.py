@@ -1,8 +1,8 @@
 """A process that brings a testbed up for a test: PREFIX STATE_DIR [HOW].
 
 Without HOW, the process stays and owns the testbed. With ``detach``, the process ends and the testbed stays.
-With ``daemon``, the process and the testbed stay. With ``hurry``, the process prints a line, brings a testbed
-up and takes it down at once.
+With ``daemon``, the process stays as the testbed's daemon. With ``hurry``, the process
+prints a line, brings a testbed up and takes it down at once.
 """
 
 from __future__ import annotations

@@ -1,40 +1,43 @@
 """Model the NSCC congestion control in plain arithmetic, for tests.
 
-Its author read only the description in UEC 1.0.3 section 3.6.13, and not `mrclab.hosts.mrc`, from which
-nothing is imported here.
+The model's author read only the description in UEC 1.0.3 section 3.6.13, and not `mrclab.hosts.mrc`. The
+model imports nothing from there.
 
-The caller keeps the inflight count (it may be negative) and passes its value *after* the ACK or NACK; byte
-counts are nominal sizes (UDP length + 40).
+The caller counts the bytes in flight and passes this count *after* the ACK or NACK. The count may be
+negative. All byte counts are nominal sizes (UDP length + 40).
 
-If the text leaves a choice, this model makes the following one.
+If the text of UEC can be read in several ways, this model uses the following reading.
 
  1. Start: cwnd = max_wnd. The average delay, quick adapt's end and all byte counts are 0.
- 2. Bounds: MTU <= cwnd <= max_wnd after every change. The text names the cap only under Fulfil;
-    here a max_wnd that falls with base_rtt also cuts cwnd at once.
- 3. max_wnd is 1.5 BDP, or max_cwnd_bytes if that is given. Both are raised to 8 MTU (lab setting).
- 4. A value given to the constructor (target, qa_threshold, max_cwnd) replaces the derived one and
-    does not follow base_rtt. The given qa_threshold counts with trimming too.
+ 2. Bounds: MTU <= cwnd <= max_wnd after every change. The text has the upper bound only under Fulfil.
+    Here, if max_wnd falls with base_rtt, cwnd is limited at once.
+ 3. max_wnd is max_cwnd_bytes, or 1.5 BDP if that is not given, but at least 8 MTU (lab setting).
+ 4. A value given to the constructor (target, qa_threshold, max_cwnd) replaces the computed value and
+    does not follow base_rtt. A given qa_threshold also applies with trimming.
  5. qa_threshold without trimming is 4 * target, even if a given target is not base_rtt.
- 6. A sample of 0 or less is not valid. A smaller sample lowers base_rtt first, so its delay is 0;
-    the old average stays. The seeding probe on the control class is left out.
+ 6. An RTT sample of 0 or less is not valid. A sample below base_rtt lowers base_rtt first, so its delay
+    is 0. The average is not reset then. The probe on the control class that seeds base_rtt is left out.
  7. Average delay: avg += w * (delay - avg), on every ACK with a valid RTT, marked or not.
- 8. A trim NACK feeds the average with a *delay* (not an RTT) equal to the base RTT of the
-    constructor, which never falls.
- 9. Penalty: it acts without an RTT too. The saved cwnd is kept until a restore uses it, even over
-    ACKs with pen = 0 and no restore bit. Restore with nothing saved, or pen > 0: no effect.
-10. Fulfil (inc and eta) runs under penalty too; only new fair, proportional and fast increase stop.
-11. Fast increase: part of the proportional quadrant, so only with no mark and pen = 0. Bytes with
-    delay < fast_delay_ns are counted there; the ACK that takes the count above cwnd grows already.
-    It lasts until an ACK that reaches the quadrants, marked or not, has a larger delay.
-    It is added to proportional increase; set FAST_REPLACES for the other reading.
-12. Adjust period: its clock starts at the first ACK. `now - start >= period` means passed, and only
-    that restarts it and adds eta, once even after a long gap. inc and received go to 0 either way.
-13. Decrease: only if avg > target (else the factor is above 1), and if base_rtt has passed since
-    the last decrease that acted; the first is free. It leaves inc_bytes alone.
-14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise
-    cwnd. Any true result, `swallowed` included, zeroes inc_bytes and received. The trigger of a
-    trim NACK is kept until quick adapt fires, also if that NACK is swallowed.
-15. disable_qa: quick adapt never acts and never swallows.
+ 8. A trim NACK adds a *delay* (not an RTT) to the average: the base RTT given to the constructor,
+    which never falls.
+ 9. A penalty also acts without an RTT. The saved cwnd is kept until a restore uses it, even over ACKs
+    with pen = 0 and no restore bit. A restore has no effect if nothing is saved or if pen > 0.
+10. Fulfil (inc and eta) also runs under a penalty. A penalty stops only the three kinds of new increase:
+    fair, proportional and fast.
+11. Fast increase is a part of the proportional quadrant, so it needs an ACK with no mark and pen = 0.
+    This quadrant counts the bytes with delay < fast_delay_ns. The ACK that takes the count above cwnd
+    is the first with fast increase. Fast increase ends when an ACK that reaches the quadrants, marked
+    or not, has a delay of fast_delay_ns or more. It is added to proportional increase, or replaces
+    proportional increase if FAST_REPLACES is set.
+12. The adjust period starts at the first ACK and has passed if `now - start >= period`. Only then does
+    the period start again, and eta is added, once even after a long gap. Whenever Fulfil acts (because
+    of the period or of the byte count), inc and received become 0.
+13. Decrease: only if avg > target (else the factor is above 1), and if base_rtt has passed since the
+    last decrease. The first decrease does not wait. A decrease does not change inc_bytes.
+14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise cwnd.
+    If quick adapt sets cwnd or swallows the ACK, inc_bytes and received become 0. The trigger of a
+    trim NACK is kept until quick adapt sets cwnd, even if that NACK is swallowed.
+15. With disable_qa, quick adapt never sets cwnd and never swallows an ACK.
 """
 
 import math
@@ -97,7 +100,7 @@ class NsccModel:
         self.cwnd = float(min(max(cwnd, self.mtu), self.max_wnd))
 
     def _average(self, delay: float) -> None:
-        """Move the average delay towards this delay."""
+        """Add this delay to the moving average."""
         self.avg_delay += self.delay_weight * (delay - self.avg_delay)
 
     def on_ack(
@@ -148,7 +151,7 @@ class NsccModel:
             self.saved_cwnd = None
 
     def _grow(self, newly: int, delay: float) -> None:
-        """Grow in proportion to the delay that is left, and fast if the path has been empty for long."""
+        """Grow in proportion to target minus delay, and fast if the path has been empty for long."""
         if delay < self.fast_delay:
             self.fast_count += newly
             self.fast = self.fast or self.fast_count > self.cwnd

@@ -1,8 +1,8 @@
 """Run mrclab as if on Windows or macOS, as far as Linux can imitate them, in separate processes.
 
-`become` imitates another system for the modules of this repository only. Modules and names of Python that the
-system lacks according to typeshed are missing. Also missing are packages only for Linux, files under
-/proc, /sys and /run, libraries of C, and all programs except Python. On Windows, text has that system's line
+`become` imitates another system for the modules of this repository only. The modules and names of Python that
+the system lacks (according to typeshed) cannot be imported. Packages for Linux only, files under /proc, /sys
+and /run, libraries of C, and all programs except Python are missing. On Windows, text has that system's line
 ends and encoding unless the code chooses them, and a file cannot be renamed to a name in use.
 """
 

@@ -15,7 +15,7 @@ def count(task: Task) -> Outcome:
 
 
 def die_once(task: Task) -> Outcome:
-    """Kill this process at seed 3, but only once. A file in ``params['folder']`` records the kill."""
+    """Kill this process if the seed is 3, but only once. A file in ``params['folder']`` records the kill."""
     mark = Path(str(task.params["folder"])) / "died"
     if task.seed == 3 and not mark.exists():
         mark.touch()
@@ -24,7 +24,7 @@ def die_once(task: Task) -> Outcome:
 
 
 def die_always(task: Task) -> Outcome:
-    """Kill this process at seed 3, each time that this point is computed."""
+    """Kill this process if the seed is 3, each time that this point is computed."""
     if task.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return count(task)

@@ -20,7 +20,7 @@ needs_jax = pytest.mark.skipif(
 
 
 class Patient(Accelerator):
-    """An accelerator whose caller waits for each step, as for a replica in the caller's own process.
+    """An accelerator whose caller waits for each step, as if the replica ran in the caller's process.
 
     JAX runs in another process, because it starts threads. The tests' process must have no threads when a
     test forks it.

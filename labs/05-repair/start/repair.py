@@ -5,7 +5,7 @@ class LossDetector:
     """Receive each transmission and each SACK, and return the lost packets."""
 
     def __init__(self, window_ns, timeout_ns):
-        """`window_ns`: packets sent up to this much later may arrive first. `timeout_ns`: above any RTT."""
+        """Packets sent up to `window_ns` after a packet may arrive before it. Any RTT is below `timeout_ns`."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         # TODO 1: what do you have to remember about each packet?

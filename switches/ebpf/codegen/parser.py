@@ -277,7 +277,7 @@ class ParserWriter:
         before, raw = varbit.offset // 8, layout.raw[header]
         if before:
             self._fetch(raw, self._position(at), before, at)
-        else:  # `varbit_bytes` requires that a helper function was called: call any
+        else:  # `varbit_bytes` requires an earlier call of any helper function
             asm.helper(Helper.KTIME_GET_NS)
         some, done = asm.block("varbit.some"), asm.block("varbit.done")
         b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)

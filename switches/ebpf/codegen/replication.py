@@ -166,7 +166,7 @@ def each_copy(gen: CodegenContext, maps: ReplicationMaps) -> Iterator[tuple[Code
     asm.enter(call)
     asm.store(const(32, 1), _cell(gen, _CALLED), 4)
     asm.helper(Helper.TAIL_CALL, gen.ctx, asm.map_ptr(maps.program), const(64, 0))
-    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the program gets here only if the call failed
+    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the program gets here only if its call of itself failed
     b.branch(gen.drop)
 
 

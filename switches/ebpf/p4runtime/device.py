@@ -101,7 +101,10 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 
 
 def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
-    """Return a context for `changes` map updates. Up to FEW_CHANGES of them get the CPU first."""
+    """Return a context for `changes` map updates.
+
+    If `wait_ns` is given or there are at most FEW_CHANGES updates, the thread runs before other threads.
+    """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
     # Many updates program a whole switch. Their time is not measured, so they need no precedence.
@@ -291,7 +294,7 @@ class Device:
         return self.running
 
     def link_changed(self, port: int, up: bool) -> None:
-        """Record that the link of a port is up or down now."""
+        """Record whether the link of a port is up now."""
         if (port not in self._down) == up:
             return
         if up:

@@ -83,7 +83,10 @@ class DigestQueue:
         ]
 
     def acknowledge(self, digest: int, number: int) -> None:
-        """Record that the client has received a list. Messages of this list may be sent again from now on."""
+        """Record that the client has received a list.
+
+        From now on, a new message that equals a message of this list is no longer dropped as a duplicate.
+        """
         if digest in self._digests:
             self._digests[digest].sent.pop(number, None)
 

@@ -23,7 +23,8 @@ class Action:
 class Reference:
     """A member or a group of an action profile, to which an entry refers in place of an action.
 
-    `kind` is TO_MEMBER or TO_GROUP, `place` an index in the map. A one-shot has the client's message, no id.
+    `kind` is TO_MEMBER or TO_GROUP, `place` an index in the map. If the group is a one-shot, it has
+    no id, and `one_shot` is the client's message.
     """
 
     kind: int

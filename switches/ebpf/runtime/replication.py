@@ -47,7 +47,7 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """Return the replica or its first backup whose port is up, or None. Without backups: the replica."""
+    """Return the replica or its first backup whose port is up, or None. Return a replica without backups."""
     if not replica.backups:
         return replica
     return next((c for c in (replica, *replica.backups) if is_up(c.port)), None)

@@ -96,7 +96,7 @@ class TupleSpace:
         return ""
 
     def sync(self, ident: TupleIdent, present: bool) -> bool:
-        """Record that an entry is present or not. Return True if the list of tuples has changed."""
+        """Record whether an entry is present. Return True if the list of tuples has changed."""
         changed = False
         for key in expand(self.layout.key, ident[0]):
             held = self.holders.get(key, {})

@@ -1,10 +1,10 @@
 """A program that fills its rings with random entries: python hostile.py COUNT SEED PEER.
 
 It attaches to its host's NIC service again and again until the service has accepted COUNT random entries.
-Each queue pair is connected to PEER, to a random number of a queue pair. The program posts batches of random
-or nearly correct entries, and writes random words into the completion queue and the page that it shares with
-the service. At the end of a session it writes a wrong counter, so that the service has to end the session.
-Last, it prints a line of JSON with the numbers of sessions, queue pairs, entries and ended sessions.
+Each queue pair is connected to a queue pair of PEER that has a random number. The program posts batches of
+random or nearly correct entries, and writes random words into the completion queue and the page that it
+shares with the service. At the end of a session it writes a wrong counter, so that the service has to end the
+session. Last, it prints a line of JSON with the numbers of sessions, queue pairs, entries and ended sessions.
 """
 
 import ctypes

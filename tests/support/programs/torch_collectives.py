@@ -12,7 +12,7 @@ import torch.distributed as dist
 import mrclab.testbed.programs.process_group
 
 RANKS = 4
-LARGE = 1_100_000  # so many elements exceed the group's memory, and a message of them is sent in pieces
+LARGE = 1_100_000  # elements of a message that exceeds the group's memory, so that it is sent in pieces
 
 
 def equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -101,7 +101,7 @@ def copies(rank: int) -> None:
 
 
 def messages(rank: int) -> None:
-    """Check messages: blocking, in a ring at the same time, with tags out of order, and from any rank."""
+    """Check messages: blocking, at the same time in a ring, with tags out of order, and from any rank."""
     after, before = (rank + 1) % RANKS, (rank - 1) % RANKS
     large = torch.arange(LARGE, dtype=torch.float32) * (rank + 1)
     place = torch.zeros(LARGE)

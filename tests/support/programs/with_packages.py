@@ -1,4 +1,4 @@
-"""Run a program with the system's Python, and add the packages of a virtual environment after its own.
+"""Run a program with the system's Python. It also finds the packages of a virtual environment.
 
     python3 with_packages.py .venv/lib/python3.11/site-packages train.py ...
 

@@ -18,7 +18,7 @@ class ParserPosition:
     """A position of the parser: the offset in the frame, and the next free element of each header stack."""
 
     offset: int
-    unknown_lengths: int = 0  # number of fields before this position whose length is not in `offset`
+    unknown_lengths: int = 0  # number of earlier fields whose length `offset` does not include
     stacks: tuple[tuple[str, int], ...] = ()
 
     def next_index(self, stack: str) -> int:

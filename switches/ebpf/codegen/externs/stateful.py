@@ -62,7 +62,7 @@ def execute_meter(
     index = asm.fit(index, max(index.type.width, 32))
     b.cbranch(b.icmp_unsigned("<", index, const(index.type.width, meter.size)), inside, done)
     asm.enter(inside)
-    now = asm.helper(Helper.KTIME_GET_NS)  # no helper function can be called while the lock is held
+    now = asm.helper(Helper.KTIME_GET_NS)  # before the lock: while it is held, no helper can be called
     asm.store(asm.fit(index, 32), gen.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), gen.index_key)
     b.cbranch(asm.is_null(cell), done, found)
