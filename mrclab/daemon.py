@@ -167,7 +167,7 @@ def _plain(counters: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Client:
-    """A connection whose request is not complete yet."""
+    """A connection of a client that has not sent its whole request yet."""
 
     connection: socket.socket
     deadline: float

@@ -97,7 +97,7 @@ QUICK = {
         *("faults.4.at=2600 ms", "faults.4.duration=800 ms"),
     )
 }
-"""The settings of ``--quick``: `training` runs 30 steps, only MRC and RoCEv2, with all its faults."""
+"""The settings of ``--quick``: `training` runs 30 steps, with MRC and RoCEv2 only, and has all its faults."""
 _ASKED = ("scenario", "topology", "trials", "seed", "out", "program", "set", "dry_run", "no_pcap", "quick")
 
 

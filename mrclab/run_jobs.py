@@ -51,8 +51,8 @@ def run_in_processes(
 ) -> None:
     """Run all repetitions of a scenario like the engine's `run_scenario`, ``workers.count`` at a time.
 
-    The workers end when the run ends. ``step`` gets the trials of finished repetitions. Raise InputError if a
-    transport or the workload cannot be simulated, and MachineError if a process dies.
+    The workers end when the run ends. ``step`` gets the number of trials in finished repetitions. Raise
+    InputError if a transport or the workload cannot be simulated, and MachineError if a process dies.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED

@@ -66,8 +66,8 @@ PRIORITY_TRIMMED: Final = 1
 """The priority of trimmed frames. Data has priority 0."""
 PRIORITY_CONTROL: Final = 2
 
-# For queue depths, a bandwidth-delay product counts as at least 16 full-size frames. Last hops trim at 1.5
-# products.
+# The limits of queues are multiples of the bandwidth-delay product, which counts as at least 16 full-size
+# frames. The last switch of a path trims at 1.5 products.
 QUEUE_MIN_FRAMES: Final = 16
 QUEUE_TRIM_LAST_HOP: Final = 1.5
 

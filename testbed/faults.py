@@ -94,7 +94,7 @@ class Carrier(_Interface):
 
     The end farther from the hosts is taken down: a NIC then loses its carrier, as with a pulled cable. If the
     target's switches need all their interfaces up, the NIC's end is taken down. With such a target, a link
-    between switches raises InputError.
+    between switches cannot have this fault: `prepare` raises InputError.
     """
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:

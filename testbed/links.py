@@ -253,7 +253,7 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
 
 
 def settle(ends: Iterable[tuple[str, str]]) -> bool:
-    """Wait until interfaces, given as (namespace, name), carry frames. Return True if all interfaces do."""
+    """Make interfaces, given as (namespace, name), ready for frames. Return False if one has no carrier."""
 
     def work() -> bool:
         carrier = True

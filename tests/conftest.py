@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
         if os.environ.get("MRCLAB_TESTS_TOGETHER"):
-            # Tests of live pages use all CPUs, so they run last, after the other part (tools/test.sh).
+            # Tests of live pages use all CPUs, so they run last (tools/test.sh).
             items.sort(key=lambda item: LIVE in item.path.parents)
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:

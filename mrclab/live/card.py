@@ -117,7 +117,8 @@ BEFORE_NS = 150_000_000
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
 """The times, s, after a fault at which the captures are evaluated."""
 LOOK_UNDONE_S = (0.35, 0.8, 1.2, 1.6, 2.2, 3.0, 5.0)
-"""The times, s, after a fault's end at which the captures are evaluated: viewers wait for the recovery."""
+"""The times, s, after a fault's end at which the captures are evaluated. At first the times are close
+together, because viewers wait for the recovery."""
 OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
 STAYS = "it has one path, and stays on it: the last packet into the break is its last retry"
@@ -184,7 +185,7 @@ class Card:
 
         If ``whole`` is false, the captures do not reach back to the beginning of the fault, so the earlier
         results about this beginning are kept. ``over`` is true if the fault was undone some time ago. Then a
-        transport without losses cannot lose a packet by this fault any more.
+        transport without losses is complete, because this fault can cause no more losses.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
@@ -288,7 +289,7 @@ class Look:
     packets: Mapping[str, dict[str, Any]]
     """The packets around the fault (see `packets_around`), of the flow with the most losses."""
     over: bool
-    """True if the fault had been undone for `OVER_NS` at the end of the evaluation."""
+    """True if the evaluated captures end more than `OVER_NS` after the fault was undone."""
     whole: bool
     """False if the captures no longer include the beginning of the fault."""
 
@@ -302,7 +303,7 @@ def work_out(
 ) -> Look:
     """Compute the times of a fault from the captures until ``until_ns`` (monotonic).
 
-    The caller must read the retirements in ``watched`` later than at ``until_ns``. Otherwise the result may
+    The caller must read the retirements in ``watched`` after ``until_ns``. Otherwise the result may
     lack the fault's detection.
     """
     results, packets = {}, {}

@@ -105,7 +105,8 @@ class ProcessTraffic(ABC):
 
 
 LIGHT_BPS = 150_000_000
-"""The total payload rate, bit/s, of all transports at which agents need less than half of two CPUs."""
+"""The payload rate, bit/s, of all transports together, up to which agents need less than half the time of
+two CPUs."""
 
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:

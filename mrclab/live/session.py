@@ -152,7 +152,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """Replace the traffic by that of ``plan``. Raise InputError if the plan does not fit the fabric."""
+        """Replace the traffic as ``plan`` says. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -394,7 +394,7 @@ class Session:
         self._carried = now_ns, counts
         if before:
             per_s = 8e9 / (now_ns - before_ns)
-            # The upper end of every link is an interface of a switch, which counts both directions.
+            # The upper end of every link is an interface of a switch. This interface counts both directions.
             ends = [link.b.ifname for link in self.fabric.links]
             self._links = [
                 [round(max(0, counts[end][way] - before[end][way]) * per_s) for way in (1, 0)] for end in ends

@@ -44,7 +44,7 @@ def require_port(port: int) -> None:
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """Return the signals that end the page. After ``nohup``, for instance, SIGHUP is ignored instead."""
+    """Return the signals that end the page. After ``nohup``, for instance, SIGHUP does not end it."""
     return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 

@@ -32,7 +32,8 @@ from mrclab.version import version
 
 FRAME_S: Final = 1 / 15
 SHARE: Final = 0.8
-"""The share of real time that the simulation may use. If it needs a larger share, virtual time is slower."""
+"""The share of real time that the simulation may use. If this is not enough, virtual time passes more slowly
+than the viewers chose."""
 USUAL_TOPOLOGY: Final = "lab"
 
 

@@ -163,7 +163,7 @@ class Lane:
                 flow.gave_up_ns = self.now_ns
 
     def reconnect(self) -> None:
-        """Connect all flows again whose connection gave up, as a job does after a restart."""
+        """Connect those flows again whose connection gave up, as a job does after a restart."""
         for number, flow in enumerate(self.flows):
             if flow.gave_up_ns is None:
                 continue

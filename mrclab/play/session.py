@@ -25,7 +25,7 @@ PACES: Final = (1_000, 5_000, 20_000, 100_000, 1_000_000)
 USUAL_PACE: Final = 20_000
 KEPT_CARDS: Final = 12
 RATE_SPAN: Final = 15
-"""Rates are averages over this number of page updates, or over four messages if these need more time."""
+"""Rates are averages over this number of page updates, or, if it takes longer, over four messages."""
 BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.LINK.short: (
         ("c", "Cut silently", {"kind": "blackhole"}),

@@ -96,7 +96,7 @@ class Book:
         """The place of each port, by the ``id`` of the port."""
         frame_bits = 8 * 4300 * 10**12
         self._slack_ps = 3 * frame_bits // min(port.rate_bps for port in network.links.values())
-        """The longest time, ps, by which a frame can arrive late: it waits for frames of a higher class."""
+        """The longest time, ps, by which a frame is late because it waits for frames of a higher class."""
         for index, link in enumerate(network.fabric.links):
             up, down = network.links[link.a.node, link.b.node], network.links[link.b.node, link.a.node]
             for way, port in ((1, up), (0, down)):

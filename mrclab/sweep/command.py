@@ -75,7 +75,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
-    """Check the sweep without running it. Return the text of its scenario file (None: a shipped one).
+    """Check the sweep without running it. Return its scenario file's text, None if the file is shipped.
 
     Raise InputError if a point's scenario is not valid.
     """

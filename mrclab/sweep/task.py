@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute. It has a model's name, or a scenario's name and text (None: a shipped scenario)."""
+    """A point to compute. It names a model or a scenario (``text`` is None if mrclab ships it)."""
 
     place: int
     model: str | None
@@ -85,7 +85,7 @@ class PointError(MrclabError):
 
 
 def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
-    """Return the task of a point. ``text`` is the content of the scenario file (None: a shipped one)."""
+    """Return the task of a point. ``text`` is the scenario file's content, None if mrclab ships the file."""
     source = source_of(sweep.scenario is not None)
     return Task(
         place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source

@@ -1,6 +1,7 @@
 """Make faults between routers.
 
-A BPF filter drops frames at ingress. A fault replaces the filter, with one netlink request for each end.
+Each end of a link has a BPF filter at ingress, which passes frames. A fault replaces the filter by one that
+drops frames, with one netlink request for each end.
 Faults that need mrclab's switch program (corruption, rate) are refused, and so are faults that come and go.
 
 The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
@@ -95,7 +96,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Take an interface down or up: the end farther from hosts or, for "port-down", the NIC's port."""
+        """Bring up or take down the end farther from the hosts or, for "port-down", the NIC's port."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")

@@ -5,9 +5,9 @@
 
 A sum of integers or floating-point numbers is one all-reduce of `mrclab.hosts.collectives.group`, a ring that
 adds in a fixed order. All other collectives first collect the bytes of all ranks: each rank adds zeros in the
-places of the others. Then each rank reduces the collected bytes in the order of ranks. So an all-gather sends
-about twice the necessary data. All ranks must call collectives in the same order, as with other backends.
-Messages between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
+places of the other ranks. Then each rank reduces the collected bytes in the order of ranks. So an all-gather
+sends about twice the necessary data. All ranks must call collectives in the same order, as with other
+backends. Messages between two ranks need no such order (`mrclab.hosts.collectives.point_to_point`).
 
 mrclab does not depend on PyTorch: only programs that use PyTorch import this module. It supports both ways to
 register a backend: that of PyTorch 1.13 (Debian 12) and that of PyTorch 2.

@@ -93,7 +93,7 @@ def test_a_hello_between_two_cuts_begins_the_hold_time_anew() -> None:
     watch.mended(LINK, 1020 * MS)
     watch.cut(LINK, 1060 * MS)
     assert watch.due(9000 * MS) == [Change(1200 * MS, LINK, False)]
-    # Now the second cut is before the hello at 1050 ms, so the hold time is not begun anew.
+    # Now the second cut is before the hello at 1050 ms, so the hold time does not begin again.
     watch = schedule()
     watch.cut(LINK, 1001 * MS)
     watch.mended(LINK, 1020 * MS)

@@ -280,7 +280,7 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
 
 
 def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    """The agent is stopped and continued by a signal, which no other counter of the machine shows."""
+    """Signals stop and continue the agent. No other counter of the machine shows such a stop."""
     process = start(mrclab, tmp_path / "out")
     space = namespaces.identity(mrclab.names.host("h2"))
     (receiver,) = (

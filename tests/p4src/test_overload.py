@@ -123,5 +123,5 @@ def test_the_switch_map_says_whether_retransmissions_overtake_data(
                 break  # the frames were sent fast enough to fill the queue
         else:
             pytest.skip("this machine is too busy to fill a queue")
-    # Some data is always ahead: the link has begun to send it, or the token bucket has let it through.
+    # Some data always leaves first: the link has begun to send it, or it has already passed the token bucket.
     assert came.index(RETX_DSCP) < 8 if higher else came[-1] == RETX_DSCP

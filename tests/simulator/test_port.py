@@ -168,7 +168,7 @@ def test_cut_frames_beyond_their_half_are_dropped() -> None:
     for _ in range(12):
         line.put_at(0, packet(trim=20))
     line.run()
-    # A trimmed frame takes 40 ns. It is dropped if more than 90 ns of frames are ahead, so three pass.
+    # A trimmed frame takes 40 ns. It is dropped if frames of more than 90 ns wait before it, so three pass.
     assert (line.port.trimmed, line.port.dropped) == (3, 3)
 
 
@@ -221,7 +221,7 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
     switch = Line(bucket=Bucket(150, owes=True))
     sent = [switch.put_at(0, packet()) for _ in range(4)]
     control = switch.put_at(10, packet(20, CONTROL))
-    # A frame may go if at least one token is left: after the second frame, 50 tokens are owed.
+    # A frame may leave if at least one token is left: after the second frame, 50 tokens are owed.
     assert switch.run() == [(0, sent[0]), (0, sent[1]), (50, control), (70, sent[2]), (170, sent[3])]
 
 

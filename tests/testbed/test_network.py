@@ -313,7 +313,7 @@ def test_what_a_detached_testbed_lives_by_may_take_it_down_itself(names: Names) 
     with _runner(names, "daemon") as runner:
         removed = clean(names)
         assert runner.pid in [process.pid for process in removed.processes]
-        assert runner.wait(10) == 128 + signal.SIGTERM  # it ended by SIGTERM; nobody had to kill it
+        assert runner.wait(10) == 128 + signal.SIGTERM  # SIGTERM ended it; no SIGKILL was needed
     assert leftovers(names) == []
 
 

@@ -16,7 +16,7 @@ from mrclab.testbed.programs import nic
 from mrclab.topologies import load_fabric
 
 SLOW = "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(1000)"
-"""Like the service, it continues in a child."""
+"""A program that continues in a child process, as the service does."""
 
 
 class Network:

@@ -149,7 +149,7 @@ def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
 
 
 def shorter(packet: Packet, length: int) -> bytes:
-    """Return a shorter packet with correct lengths: its sender cut it, not the capture."""
+    """Return a shorter packet with correct lengths, as if its sender had shortened it (not the capture)."""
     middle = packet.frame[frames.BTH_OFFSET : frames.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 

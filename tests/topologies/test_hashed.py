@@ -1,4 +1,4 @@
-"""Paths computed by a hash are those that the switch program takes with the controller's entries."""
+"""Paths computed by a hash equal the paths that the switch program takes with the controller's entries."""
 
 import random
 from collections import Counter

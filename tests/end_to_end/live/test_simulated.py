@@ -67,7 +67,7 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
     with chromium() as browser, view_of(browser, address, WAIT_MS) as page:
         page.locator("[data-transport=rocev2]").wait_for()
         page.keyboard.press("PageDown")  # opens the tour
-        page.keyboard.press("PageDown")  # goes to its second step
+        page.keyboard.press("PageDown")  # goes to the tour's second step
         page.locator("#tour-go", has_text="Cut a link").wait_for()
         page.keyboard.press("PageDown")  # carries the step out
         page.locator(".link.faulty").wait_for()
@@ -90,7 +90,7 @@ def test_a_presenter_plays_the_tour_and_the_cut_never_leaves_the_screen(address:
             assert box["y"] > 0
             assert box["y"] + box["height"] < height
         page.keyboard.press("PageDown")  # goes to the third step
-        page.keyboard.press("PageDown")  # carries the step out: restores the link
+        page.keyboard.press("PageDown")  # carries out the third step: restores the link
         page.locator(".link.faulty").wait_for(state="detached")
         page.wait_for_function("() => document.querySelector('#sentence').innerText.startsWith('Restored')")
 

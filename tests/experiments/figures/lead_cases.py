@@ -207,7 +207,7 @@ PAIRS = {
 
 
 def fig20() -> Cases:
-    """Each rack has two flows over two uplinks, so the flows share an uplink every other time."""
+    """Each rack has two flows over two uplinks, so the two flows share an uplink in half of the cases."""
 
     def run(
         mrc: float, roce: list[list[float]], pfc: list[list[float]] | None = None, eight: float = 0

@@ -257,7 +257,7 @@ def test_of_a_fault_that_lets_packets_through_that_is_no_failure(
 
 
 def test_a_retransmission_that_the_cut_took_is_no_answer_to_that_loss(lab: Fabric) -> None:
-    """The packet was lost elsewhere before the cut, and its retransmission goes onto the cut path."""
+    """The packet was lost elsewhere before the cut, and its retransmission takes the cut path."""
     scene = Scene(lab)
     psn = scene.next_psn()
     scene.wire.send(T - 50_000, psn, scene.sound, arrives_ns=None)
@@ -314,7 +314,7 @@ def test_losses_elsewhere_are_kept_apart(lab: Fabric) -> None:
 
 
 def test_in_a_run_of_milliseconds_losses_elsewhere_are_kept_apart_too(lab: Fabric) -> None:
-    """Hosts answer within us here. The usual 20 ms without packets on their way is longer than this run."""
+    """Here hosts answer within microseconds. The usual limit of 20 ms for packets in flight is too long."""
     paths = lab.paths("h0", "h6")
     broken, sound, wire = paths[0], paths[5], Wire(lab)
     fault = replace(FAULT, restore_before_ns=T + 2_000_000, restore_after_ns=T + 2_000_000)

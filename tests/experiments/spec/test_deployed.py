@@ -61,7 +61,7 @@ def variants(name: str) -> Iterator[Scenario]:
 
 
 def unlike_deployed(scenario: Scenario) -> dict[str, Any]:
-    """Return the options of a scenario's MRC that differ from MRC as it is deployed."""
+    """Return those MRC options of a scenario that differ from the options of deployed NICs."""
     found: dict[str, Any] = {}
     for transport in scenario.transports:
         if transport.kind != "mrc":

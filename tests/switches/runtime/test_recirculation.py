@@ -35,8 +35,8 @@ from tests.support.switch_kit import (
 pytestmark = pytest.mark.parallel
 
 PROGRAM = DATA / "again.json"
-# The fields of key_t and way_t. The last three bits of `op` are the request. 8 drops, 16 multicasts, and 32
-# cuts the frame to 40 bytes in ingress. With 64 there is another header.
+# The values of a frame's field `op`: the last three bits are a request. In addition, 8 drops the frame, 16
+# multicasts it, 32 shortens it to 40 bytes in ingress, and 64 says that another header follows.
 CLONE, RESUBMIT, CLONE_OF_EGRESS, RECIRCULATE, CUT_A_COPY = range(1, 6)
 DROP, MULTICAST, CUT, MORE = 8, 16, 32, 64
 SESSIONS = {
@@ -127,7 +127,7 @@ def test_a_clone_of_egress_has_what_egress_left(model: Interpreter) -> None:
     assert way(original)["rounds"] == way(clone)["rounds"] == 2  # the value after egress, not before
     assert (port, way(clone)["type"], way(clone)["port"]) == (3, 2, 3)
     assert clone[WAY.size : WAY.size + 4] == original[WAY.size : WAY.size + 4] == struct.pack("!I", 1003)
-    # A clone can be cloned again, as often as the preserved `rounds` allows. Dropped frames can, too.
+    # A clone can be cloned again, as often as the preserved `rounds` allows. So can dropped frames.
     out = model.run(1, frame(CLONE_OF_EGRESS, 1, 2, fields=1))
     assert [(p, way(f)["type"]) for p, f in out] == [(2, 0), (3, 2), (3, 2)]
     assert model.run(1, frame(CLONE_OF_EGRESS, 1, 4, fields=1)) == []

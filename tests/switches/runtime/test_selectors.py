@@ -87,7 +87,7 @@ def test_places_go_by_the_handles_that_bmv2_gives(state: ProfileState) -> None:
         state.insert_member(member, action(member), tx)
     state.insert_group(1, {3: Share(1), 5: Share(1), 7: Share(1)}, 0, tx)
     assert numbers(state, 1) == [7, 3, 5]
-    # Members get handles in the order of their ids: 5's second place gets 3, and 7's others 4 and 5.
+    # In the order of ids: member 5's second place gets handle 3, member 7's other places get 4 and 5.
     state.modify_group(1, {7: Share(3), 5: Share(2)}, tx)
     assert numbers(state, 1) == [7, 5, 5, 7, 7]
     state.delete_member(3, tx)  # this frees handle 1 for the third place of 5

@@ -443,7 +443,7 @@ def test_a_penalty_cuts_the_window_to_what_is_in_flight_and_takes_its_part():
     # 8000 B are in flight. Half of the 2000 acknowledged bytes is subtracted.
     assert control.cwnd_bytes == 7_000
     control.on_ack(2_000, 1_000, None, False, 20_000, penalty=127)
-    # The cut is 127 * 1000 >> 7 = 992.
+    # The window shrinks by 127 * 1000 >> 7 = 992.
     assert control.cwnd_bytes == 6_008
     control.on_ack(3_000, 0, None, False, -300, penalty=1)
     assert control.cwnd_bytes == MTU, "never below one packet, though what is in flight may be negative"
@@ -469,7 +469,7 @@ def test_under_a_penalty_no_quadrant_increases_the_window(rtt_ns):
     control = nscc()
     for n in range(4):
         control.on_ack(2_000 * n, 12_800, rtt_ns, False, 50_000, penalty=1)
-    # The cut is four times 12,800 / 128, although more than 8000 B arrived each time.
+    # The window shrinks by four times 12,800 / 128, although more than 8000 B arrived each time.
     assert control.cwnd_bytes == 9_600
     control.on_ack(9_000, 9_000, 14_000, True, 50_000)
     assert control.cwnd_bytes == 9_600, "nothing was gathered"

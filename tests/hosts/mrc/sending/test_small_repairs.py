@@ -26,7 +26,7 @@ def test_a_lost_packet_that_a_bitmap_acknowledges_is_not_sent_again():
 
 
 def test_an_ev_of_a_plane_that_went_down_meanwhile_is_not_probed():
-    """The probe waits until its port is free, but the port goes down first."""
+    """The probe waits until its port is free, but the port goes down before that."""
     sim = Sim(seed=2, planes=2, paths=2, config=MrcConfig(probe_interval_ns=1_000_000), keep_frames=True)
     end, qpn = sim.ends[0], sim.qpns[0]
     sim.network.dead.add(ev_value(1, 0))
