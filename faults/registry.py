@@ -69,7 +69,7 @@ MakeMechanism = Callable[[], Mechanism]
 
 
 class Faults:
-    """The faults of a running fabric. Only one thread may use an object."""
+    """The faults of a running fabric. Only one thread may use this object."""
 
     def __init__(
         self,
@@ -122,8 +122,9 @@ class Faults:
     def apply(self, fault: Fault) -> Moment:
         """Make a fault and return when it took effect.
 
-        Raise InputError if the fault is invalid in this fabric or its place has a fault already, MachineError
-        if the machine lacks something. After an error the fabric is unchanged.
+        Raise InputError if the fault is invalid in this fabric, or if its place has a fault already. Raise
+        MachineError if the machine lacks something that the fault needs. After an error the fabric is
+        unchanged.
         """
         found = self._prepared.pop(fault, None)
         checked_fault, mechanism = found or self._made_ready(fault)

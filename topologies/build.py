@@ -278,7 +278,7 @@ def _at(exception: int) -> KeyPath:
 
 
 def _link_name(ends: tuple[str, str]) -> str:
-    """Return the name of a link. The end of the lower tier (a host is the lowest) comes first."""
+    """Return the name of a link. The end in the lower tier comes first. Hosts are below all tiers."""
 
     def height(node: str) -> int:
         parsed = parse_switch_name(node)
@@ -363,7 +363,7 @@ def _plane(entry: LinkException) -> int:
 def fabric_text(fabric: Fabric) -> str:
     """Return a text from which ``fabric_from_text`` makes an equal fabric, also in another process.
 
-    The topology file is not needed for this.
+    ``fabric_from_text`` does not need the topology file.
     """
     spec = spec_of(fabric)
     return json.dumps({**asdict(spec), "block": str(spec.block)})

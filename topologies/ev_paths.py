@@ -58,7 +58,10 @@ def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> P
 
 
 def _way(ways: Sequence[Path], value: int) -> Path:
-    """Return the path for a hash value. The remainder chooses the T1, and the quotient the T2 (if any)."""
+    """Return the path that a hash value chooses.
+
+    The value is divided by the number of T1s. The remainder chooses the T1, the quotient the T2 (if any).
+    """
     t1s = list(dict.fromkeys(path.t1 for path in ways))
     over = [path for path in ways if path.t1 == t1s[value % len(t1s)]]
     return over[value // len(t1s) % len(over)]

@@ -134,7 +134,7 @@ class Path:
 
 
 def ev_of(plane: int, uplink: int) -> int:
-    """Return the EV of a path. It consists of the plane and ``uplink``, the number of the highest switch.
+    """Return the EV of a path. The EV has the plane and ``uplink``, the number of the highest switch.
 
     With two tiers, the highest switch is a T1.
     """

@@ -6,11 +6,13 @@ A uSID has 16 bits: the plane, the role of the node that it names, and the node'
     |  plane  |  role |     index      |
 
 So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and the
-EV's uplink bits into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3, Fig. 3).
+EV's uplink bits are copied into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3,
+Fig. 3).
 
 In a fabric of up to 1,024 hosts, a NIC's index is the NIC's number in the fabric. In a larger fabric, the
-index is the NIC's number in the rack. This is enough, because only the rack's T0 reads a NIC's index (like a
-local SID of RFC 9800). T2s have the role of T1s, and their indices follow the indices of their plane's T1s.
+index is the NIC's number in the rack. This number is enough, because only the rack's T0 reads a NIC's index
+(like a local SID of RFC 9800). T2s have the role of T1s, and their indices follow the indices of their
+plane's T1s.
 
 A container has the format F3216: a 32-bit locator block and up to six uSIDs. Zeros end the list (RFC 9800).
 """
@@ -28,7 +30,7 @@ INDEX_BITS = 10
 MAX_PLANES = 1 << PLANE_BITS
 MAX_INDEX = (1 << INDEX_BITS) - 1
 MAX_HOSTS = 1 << 16
-"""The largest number of hosts that have different addresses."""
+"""The largest number of hosts in a fabric. With more hosts, some addresses would be equal."""
 MAX_USIDS = 6
 BLOCK_PREFIX_LEN = 32
 SID_PREFIX_LEN = 48
@@ -71,7 +73,7 @@ class UsidPlan:
         return IPv6Network((int(self.block.network_address) | usid << 80, SID_PREFIX_LEN))
 
     def container(self, usids: Sequence[int]) -> IPv6Address:
-        """Return the address whose path visits these uSIDs in order. Raise ValueError for more than six."""
+        """Return the address of a path over these uSIDs, in order. Raise ValueError for more than six."""
         if len(usids) > MAX_USIDS:
             raise ValueError(f"a container holds {MAX_USIDS} uSIDs, not {len(usids)}")
         address = int(self.block.network_address)

@@ -218,7 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return each repetition's growth factor of the measured links' rate when the second flow begins."""
+    """Return for each repetition: the measured links' rate with the second flow, over the rate before."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):
@@ -286,7 +286,7 @@ def _judge_mode(result: Result, name: str) -> list[Check]:
 
 
 def _retirements(result: Result, name: str, trial: Mapping[str, Any]) -> tuple[set[int], set[int]]:
-    """Return the EVs that were retired during a fault, and the EVs that were retired before it began."""
+    """Return the EVs that were retired during a fault, and the EVs retired before the fault began."""
     fault, begin = trial["fault"], trial["fault"]["at_us"]
     middle_ns = (fault["t_before_ns"] + fault["t_after_ns"]) // 2
     until_ns = fault["restore_before_ns"]

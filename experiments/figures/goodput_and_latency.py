@@ -1,4 +1,4 @@
-"""Judges of goodput and latency without faults: the paper's figure 20 and section 5.2.1, queue pairs."""
+"""Judges of goodput and latency without faults: figure 20, section 5.2.1, and numbers of queue pairs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def judge_fig20(result: Result) -> Verdict:
 
 
 def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
-    """Compare the share of colliding flows and the slowest flow with a random hash; check MRC's lead."""
+    """Check that collisions and the slowest flow are as with a random hash, and check MRC's lead."""
     fabric, found = fabric_of(result, name), flows(result, name)
     whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in found])

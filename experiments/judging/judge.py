@@ -50,7 +50,7 @@ FEW_SOURCE = f"an interval of 95 % takes {MIN_FOR_INTERVAL} values"
 TIME_METRICS = ("latency_us", "step_us", "time_us")
 RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
 MARGIN = 1.05
-"""A measured rate may exceed the links' rate by this factor: all bytes of a message count when the last one
+"""A measured rate may exceed the links' rate by this factor: all bytes of a message count when its last byte
 arrives, even bytes that were sent before the measurement."""
 STAMP_ERROR_US = 1.0
 """The assumed error, us, of a trial's times, if the trial itself does not give an error."""
@@ -64,7 +64,7 @@ def broken_evidence(result: Result) -> list[Check]:
 
 
 def too_few(result: Result) -> list[Check]:
-    """Return a check if an MRC transport has too few repetitions, and too few faults that lost packets."""
+    """Return a "not shown" check if an MRC transport has too few repetitions and too few felt faults."""
     counts = {
         name: max(len(samples(result, name)), sum(bool(t["felt"]) for t in trials_of(result, name)))
         for name in result["transports"]
@@ -221,8 +221,9 @@ UNKNOWN = "the result does not say whether the run is valid, so it shows nothing
 def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
     """Return the verdict of a figure's judge on a result, with ``more`` checks after the judge's checks.
 
-    The first checks report contradictions in the result and too few repetitions. If ``figure`` is empty, the
-    verdict has only the contradictions and ``more``. Raise InputError if the figure has no judge.
+    Before these checks, the verdict has checks that report contradictions in the result and too few
+    repetitions. If ``figure`` is empty, the verdict has only the contradictions and ``more``. Raise
+    InputError if the figure has no judge.
     """
     valid = result.get("valid")
     invalid = UNKNOWN if valid is None else "" if valid else INVALID

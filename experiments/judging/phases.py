@@ -68,9 +68,10 @@ def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
 
 
 def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> Check:
-    """Check that the fault-free rate is at least the paper's share of the links: ``gbps`` of ``of_gbps``.
+    """Check that the fault-free rate is at least the paper's share of the links' capacity.
 
-    With a smaller rate, the links that still work could carry all traffic, and a fault would have no effect.
+    In the paper, the rate was ``gbps`` on links of ``of_gbps``. With a smaller share, the links that still
+    work could carry all traffic, and a fault would have no effect.
     """
     shares: list[float | None] = []
     for series in series_of(result, transport):

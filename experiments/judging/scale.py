@@ -27,7 +27,7 @@ PAPER_BYPASS_US = 50.0
 PAPER_TENS_US = 100.0
 """The limit, us, that mrclab uses for "tens of microseconds". Nine of ten faults must be below it."""
 BMV2_HOP_US = 150.0
-"""The time that a BMv2 switch adds to a round trip: 44 us on an idle machine, more if it has queues."""
+"""The assumed time that a BMv2 switch adds to a round trip. An idle machine needs 44 us, a busy one more."""
 HOPS = 6
 """The number of switches that a packet and its answer pass on a path over a T1: T0, T1, T0 and back."""
 BYPASS_SOURCE = (
@@ -90,9 +90,9 @@ def packets_a_second(fabric: Fabric, mbps: float) -> float:
 
 
 def rtt_us(result: Result, transport: str) -> float:
-    """Return the shorter round-trip time, us: measured before the faults, or computed for the idle network.
+    """Return the shorter of two RTTs, us: measured before the faults, and computed for the idle network.
 
-    Limits are multiples of this time, so queues during the run must not make it longer.
+    Limits are multiples of this time. Therefore, queues during the run must not make this time longer.
     """
     found = [t["rtt_us"] for t in trials_of(result, transport) if t.get("rtt_us")]
     idle_us = idle_network_rtt_us(result, transport)
@@ -110,7 +110,7 @@ def idle_network_rtt_us(result: Result, transport: str) -> float:
 
 
 def bypass_limit_us(round_trip_us: float, paper_us: float = PAPER_BYPASS_US) -> float:
-    """Return the time limit for bypassing a failed path, us. It grows with the round-trip time."""
+    """Return the time limit for bypassing a failed path, us. The limit grows with the round-trip time."""
     return paper_us * max(1.0, round_trip_us / PAPER_RTT_US)
 
 

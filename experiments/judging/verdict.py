@@ -32,7 +32,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a claim. The claim holds if all checks hold. It is open if a check is open.
+    """The verdict on a claim.
+
+    In a valid run, the claim holds if all checks hold, and does not hold if a check fails. Otherwise the
+    claim is open.
 
     ``notes`` are reasons why the claim may fail at this scale. They are printed if the claim does not hold.
     """
@@ -45,7 +48,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool | None:
-        """True if the claim holds, False if it does not, None if it is open."""
+        """True if the claim holds, False if it does not, None if the claim is open."""
         if self.invalid:
             return None
         if any(check.holds is False for check in self.checks):

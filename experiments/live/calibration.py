@@ -48,7 +48,7 @@ def needs_calibration(scenario: Scenario) -> bool:
 
 
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
-    """Return the scenario, slowed down if this machine needs it.
+    """Return the scenario, slowed down if this machine is too slow for the scenario.
 
     If transports differ only in their loss, one of them is rehearsed. The files of a rehearsal are in `out`,
     so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be slower

@@ -3,8 +3,8 @@
 Each transport has a separate process, because a process can work on one fabric only: gRPC's threads stay in
 the network namespace in which they were first used.
 
-The findings of a repetition are written into its directory as soon as it is done. If a signal or an error
-ends the repetition early, the findings up to then are written.
+The findings of a repetition are written into its directory as soon as the repetition is done. If a signal or
+an error ends the repetition early, the findings up to then are written.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The fabric consists of P4 switches, or of routers with FRRouting. Switches with ECMP do not react to a dead
 link. If the transport has a ``detection_ns`` (`ecmp+controller`), the controller removes a dead link from the
-routes after that time. A routing protocol would do this after it received no hellos for that time.
+routes after that time. A routing protocol would also remove the link after it received no hellos for that
+time.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Withdrawal(NamedTuple):
 class Reaction(LateDetection):
     """How a run's routing reacts to faults: ``act`` makes the changes of routes that are due at ``next_ns``.
 
-    Without a ``detection_ns`` the controller changes no route. Routers react without the controller.
+    If ``detection_ns`` is None, the controller changes no route. Routers react without the controller.
     """
 
     def __init__(self, running: RunningFabric, transport: Transport, seed: int) -> None:

@@ -318,7 +318,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults. Return the objects, and when the measurement began and ended."""
+        """Run the workload with its faults. Return all parts, and when the measurement began and ended."""
         fabric = self._running.fabric
         course = Course(self._scenario, self._transport, fabric, setting.placement, setting.seed)
         reaction = Reaction(self._running, self._transport, setting.seed)

@@ -1,8 +1,8 @@
 """Events of endpoints, and the detection of faults.
 
-This module reads agents' logs (docs/event-log.md) into CLOCK_MONOTONIC nanoseconds. Senders' events about
-paths come from logs or, for ranks, from columns of their samples. A fault is detected by a sender or by the
-routing. If it is not detected, the result has a reason.
+This module reads agents' logs (docs/event-log.md) and converts their times to CLOCK_MONOTONIC nanoseconds.
+Senders' events about paths come from logs or, for ranks, from columns of their samples. A fault is detected
+by a sender or by the routing. If a fault is not detected, the result has a reason.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
 
 
 def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
-    """Return, for each kind, a row for each event in order of time.
+    """Return the rows of the events of each kind, in order of time.
 
     A row has the time since the measurement's start (us), rank, queue pair and EV, and for ``replaced`` the
     new EV. Trimmed packets are not in ``lost``, because a trim is a sign of congestion. ``skipped`` has only

@@ -48,7 +48,7 @@ class FaultRecord:
 
     @property
     def lets_through(self) -> bool:
-        """True if some frames pass the broken place: the kind lets them pass, or it affects only a share."""
+        """True if some frames pass the broken place: the kind lets them pass, or only a share is affected."""
         kind = ALL_KINDS.get(self.kind)
         return self.takes_share or (kind is not None and kind.lets_through)
 

@@ -322,7 +322,7 @@ def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, s
 def _fullest(
     spent: Sequence[_Spent], cpus: Mapping[str, int], duration_ns: int
 ) -> tuple[float | None, str | None]:
-    """Return the share of the time in which the busiest CPU ran its processes, and their names.
+    """Return the share of the time in which the busiest CPU ran its processes, and these processes' names.
 
     The waiting of these processes does not count: they wait for one another, even on a CPU that is not full.
     """

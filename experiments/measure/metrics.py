@@ -10,8 +10,8 @@ effect of such a watchdog from the measured steps. Training is deterministic, so
 losses.
 
 The goodput of a stream is measured at completions or at arrivals of packets. The bytes of the first
-completion were sent before it. So the goodput is the bytes of all later completions, divided by the time from
-the first to the last completion. The same holds for arrivals.
+completion were sent before this completion. So these bytes do not count: the goodput is the bytes of all
+later completions, divided by the time from the first to the last completion. The same holds for arrivals.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
     """Return ``step_us``, ``comm_us``, ``stalled_us``, ``stalled_share`` and ``busy_share`` of a training.
 
     A step lasts from its first rank's start until its last rank's end. ``comm_us`` is the part of the step
-    after computing. ``stalled_us`` is the time by which ``comm_us`` exceeds the median.
+    after computing. ``stalled_us`` is the time by which ``comm_us`` exceeds its median.
     """
     starts, computed, ends = (np.array([r[k] for r in ranks]) for k in ("start_ns", "computed_ns", "end_ns"))
     if not starts.size:
@@ -294,7 +294,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A crash of a job: its step, its time, and the number of lost steps, including the present step."""
+    """A crash of a job: its step, its time, and the number of lost steps, including this step."""
 
     step: int
     at_us: float
@@ -303,7 +303,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The course of a job with a watchdog: all steps that ended, also those that were repeated."""
+    """The course of a job with a watchdog: all steps that ended, including repeated steps."""
 
     end_us: list[float]
     losses: list[float]
@@ -329,7 +329,7 @@ def steps_of(ranks: RankSamples, measure_ns: int) -> Steps:
 def course_under(
     steps: Steps, timeout_us: float, checkpoint_steps: int, restart_us: float, *, failed: bool = False
 ) -> Course:
-    """Return the course of the job if a watchdog ends it when a collective takes ``timeout_us``.
+    """Return the course of the job if a watchdog ends the job when a collective takes ``timeout_us``.
 
     The job restarts ``restart_us`` later and repeats the steps since the checkpoint. Each repeated step takes
     the median time, as without faults. ``failed`` is True if the job's transport failed after the last step,
@@ -359,7 +359,7 @@ def course_under(
 def transformer_metrics(steps: Steps, course: Course) -> Metrics:
     """Return the times of each step, and ``stalled_share``, ``crashes`` and ``lost_steps`` of the repetition.
 
-    ``comm_us`` is a step's communication; ``stalled_us`` is the time by which it exceeds the median.
+    ``comm_us`` is a step's communication; ``stalled_us`` is the time by which ``comm_us`` exceeds its median.
     """
     if not len(steps.end_us):
         return {}
@@ -417,14 +417,17 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' completions at begin <= t < end, Mbit/s; None if there are too few."""
+    """Return the goodput of the receivers' completions with begin <= t < end, Mbit/s.
+
+    Return None if there are fewer than FEWEST_MARKS completions, or if all have the same time.
+    """
     events = [event for log in logs.values() for event in log.between("ReceiveCompleted", begin_ns, end_ns)]
     marks = [(event.t_ns, event.int_field("length_bytes") or 0) for event in events]
     return _rate_mbps(marks)
 
 
 def captured_mbps(traces: Sequence[Trace], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput by receivers' captures, which count each packet once; see `completed_mbps`."""
+    """Return the goodput in the receivers' captures, with each packet counted once; see `completed_mbps`."""
     marks: list[tuple[int, int]] = []
     for trace in traces:
         received = trace.received

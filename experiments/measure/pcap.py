@@ -1,9 +1,9 @@
 """Read captures of MRC and RoCEv2: a pcap file becomes numpy arrays, a million packets in two seconds.
 
 This module reads the recorder's formats: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
-Ethernet. Packets have inner IPv6 alone, or behind an outer IPv6 header with or without an SRH. For the
-layouts see the MRC specification and [IBTA] chapter 9. Other packets, and an incomplete last record, are left
-out.
+Ethernet. Packets have only the inner IPv6 header, or this header behind an outer IPv6 header with or without
+an SRH. For the layouts see the MRC specification and [IBTA] chapter 9. Packets of other protocols, and an
+incomplete last record, are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC (mrc.md 1.5). They are not from the hosts' code, to find errors of that code."""
+    """BTH opcodes of MRC [SPEC §6.2.2], written here again to find wrong opcodes in the hosts' code."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -355,7 +355,8 @@ def _data_fields(
 ) -> None:
     """Set the payload of writes, and the hash of their content.
 
-    The payload is UDP's length or the bytes on the wire, whichever is less, so that a trim is visible.
+    The payload is computed from UDP's length and from the bytes on the wire. The smaller result counts, so
+    that a trim is visible.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)
@@ -393,6 +394,6 @@ def _sack_fields(
     seth = gather(raw, at[sack], _SACK)
     rows["probe_reply"][sack] = seth["bits"] & _PR_BIT != 0
     rows["echo_ev"][sack] = seth["entropy"]
-    # The cumulative PSN plus the offset is the PSN that triggered the SACK (mrc.md 1.8).
+    # The cumulative PSN plus the offset is the PSN that triggered the SACK [SPEC Table 7-12].
     echo = (seth["cack"].astype(np.int64) & 0xFFFFFF) + seth["ack_offset"].astype(np.int64)
     rows["echo_psn"][sack] = echo & 0xFFFFFF

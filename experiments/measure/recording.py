@@ -132,7 +132,7 @@ def crc32_of(path: Path) -> int:
 class CaptureCounts:
     """The counts of a capture. A ``dropped`` packet was seen by the kernel, but is not in the file.
 
-    ``crc32`` is of the written file; None: unknown.
+    ``crc32`` is the CRC-32 of the written file; None if it is unknown.
     """
 
     captured: int

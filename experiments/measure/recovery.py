@@ -1,6 +1,6 @@
 """The times of a fault, computed by the same rule for all transports from traces, faults and detections.
 
-All times are counted from the middle of the fault's interval:
+All times are counted from the middle of the time in which the fault was made:
 
 * first loss: when the first packet that was lost to the fault was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
@@ -62,7 +62,7 @@ NO_PACKETS = "not applicable: this rule looks at messages, not at packets"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A time since the fault in ns with its error (+-), or None with the reason."""
+    """A time since the fault and its error (+-), ns. If ``ns`` is None, ``reason`` says why."""
 
     ns: int | None
     error_ns: int | None = None

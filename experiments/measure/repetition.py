@@ -335,7 +335,7 @@ def _metrics(
     logs: Mapping[str, EventLog],
     traces: Sequence[Trace],
 ) -> Metrics:
-    """Return the metrics of a repetition's workload. Agents have only their goodput."""
+    """Return the metrics of a repetition's workload. For agents, it is only the goodput."""
     kind = str(e.workload.get("kind", ""))
     if kind == "program":
         mbps = captured_mbps(traces, e.measure_ns, e.end_ns)

@@ -6,7 +6,7 @@ time. An arrived number is unwrapped relative to the last number sent before it,
 mean the same packet.
 
 Frames are captured before the ICRC is checked. So a capture contains packets in which a link flipped a bit.
-If the PSN is wrong, the packet matches no transmission and does not count as an arrival.
+If the bit is in the PSN, the packet matches no transmission and does not count as an arrival.
 """
 
 from __future__ import annotations

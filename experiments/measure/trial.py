@@ -194,7 +194,7 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that no packets were lost except those lost to the fault."""
+    """Check that all lost packets were lost to the fault."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")
@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the silence on the broken paths was too long to be chance."""
+    """Check that the time without packets on the broken paths was too long to be chance."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")

@@ -5,9 +5,9 @@ stopped, and their CPU time per packet. CPU use by other programs matters only i
 endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
 A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
-least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half
-of the time. A stopped machine stops sender, receiver and switches. A sender that waits for an acknowledgement
-could look the same, so recoveries are judged separately.
+least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half of
+the time. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for an
+acknowledgement could look like a stopped machine, so recoveries are judged separately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEPT = 200
 
 @dataclass(frozen=True)
 class Standstills:
-    """The start and length of each standstill, ns: arrays of shape (n,). ``limit_ns`` is the least length."""
+    """Start and length of each standstill, ns: shape (n,). ``limit_ns`` is the shortest possible length."""
 
     t_ns: IntArray
     length_ns: IntArray
@@ -65,7 +65,8 @@ class Standstills:
 def chosen_aside(found: Mapping[int, int], trials: int) -> list[int]:
     """Return the trials to set aside, of those with a standstill between the fault and the recovery.
 
-    If there are several such trials, and more than a tenth of all, return none: the transport may cause them.
+    If there are several such trials, and more than a tenth of all, return none, because the transport may
+    cause the standstills.
     """
     return sorted(found) if len(found) <= max(1.0, MOST_SHARE * trials) else []
 

@@ -71,7 +71,8 @@ class Run:
     """The scenario of a run, and the machine on which it ran.
 
     ``parameters`` is the scenario in JSON types: ``topology``, ``workload``, ``faults`` and so on, with times
-    in ns and rates in bps. ``figure`` names the claim's judge. ``command`` repeats the run.
+    in ns and rates in bps. ``figure`` names the claim's judge. ``command`` is the command line that repeats
+    the run.
     """
 
     scenario: str
@@ -95,8 +96,8 @@ def build(
     """Return the contents of result.json, with a verdict if the run has a figure or expectations.
 
     The keys of ``repetitions`` are names of transports. If ``finished`` (the end time) is None, use the
-    present time. If a run was ended early, ``unfinished`` is the reason. Then the result lacks transports
-    without repetitions.
+    present time. If a run was ended early, ``unfinished`` is the reason. Then transports without repetitions
+    are not in the result.
     """
     ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
     found = {t.name: _transport(t, repetitions[t.name]) for t in ran}
@@ -141,7 +142,7 @@ def build(
 
 
 def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the validities of a run's parts. If there are several parts, lines begin with the part's name."""
+    """Join the validities of a run's parts. With several parts, each reason begins with the part's name."""
 
     def lines(key: str) -> list[str]:
         if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""A run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: faults, queue pairs, EVs.
+"""Convert a run to a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: faults, queue pairs, EVs.
 
 The format is Chrome's JSON Trace Event Format. It has slices ("X") and instants ("i") on tracks, and each
 track is a thread of a process. Here, a process is one host in one repetition, or the faults of a repetition.

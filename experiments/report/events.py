@@ -26,7 +26,10 @@ MOST_LABELS = 32
 
 
 def draw_ev_map(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw for each transport its first repetition with retired EVs. Return nothing if no EV was retired."""
+    """Draw when EVs were out of use, in each transport's first repetition with retired EVs.
+
+    Return {} if no transport retired an EV.
+    """
     shown = {name: events for name, found in result["transports"].items() if (events := _first(found))}
     if not shown:
         return {}
@@ -60,7 +63,7 @@ def ev_words(ev: int, routing: str) -> str:
 
 
 def share_retired(events: Mapping[str, Any], edges_us: Floats, routing: str) -> dict[str, Floats]:
-    """Return for each EV the share of queue pairs, in each time bin, that do not use it. Keys are EV names.
+    """Return by EV name, for each time bin, the share of queue pairs that do not use the EV.
 
     Only queue pairs with losses or with retired or restored EVs count. A retired EV is out of use until it is
     restored, or until it replaces another EV.

@@ -32,7 +32,7 @@ LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that are on HTML pages but not in the terminal."""
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0
-"""If a decision needs more than this number of times as many values, the text proposes no number."""
+"""The text proposes a number of repetitions only if the present number must grow by less than this factor."""
 MANY = 40
 """The largest number of trials that the terminal shows one by one. result.json has all trials."""
 MOST_LINES = 5

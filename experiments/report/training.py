@@ -26,7 +26,7 @@ class Row:
     longest_stall_us: float
     """The longest stall in all repetitions."""
     stalled_share: float
-    """The stalled share of the time: median of the repetitions."""
+    """The share of the time in which the training was stalled: median of the repetitions."""
     crashes: float
     lost_steps: float
     ended: int
@@ -131,7 +131,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the table cells about a watchdog: ended jobs, lost steps, goodput, equality of all bits."""
+    """Return the table cells about a watchdog: ended jobs, lost steps, goodput, equal parameters."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),

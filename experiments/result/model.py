@@ -35,7 +35,7 @@ class Fault(Model):
     direction: str = "both"
     params: dict[str, Any] = Field(default_factory=dict)
     at_us: float | None = None
-    """The time of the fault since the start of the measurement."""
+    """The time from the start of the measurement to the fault."""
 
 
 class Gaps(Model):

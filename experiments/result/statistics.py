@@ -187,7 +187,7 @@ def rate_ratio_interval(
 ) -> Interval | None:
     """Return the ratio of two rates of rare events, or None if there was no event.
 
-    The counts ``above`` and ``below`` are of Poisson processes. The interval is exact (Przyborowski,
+    ``above`` and ``below`` are counts of events in Poisson processes. The interval is exact (Przyborowski,
     Wilenski, Biometrika 31, 1940). If ``below`` is 0, the upper end is infinite.
     """
     share = share_interval(above, above + below)

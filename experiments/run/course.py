@@ -1,6 +1,6 @@
 """The course of a repetition, live and in virtual time: its faults, the order of actions, its evidence.
 
-Live and virtual runs differ in the clock, how to wait, the routes and the workload. `World` is the interface
+Live and virtual runs differ in the clock, the waiting, the routes and the workload. `World` is the interface
 to these parts.
 """
 
@@ -95,7 +95,7 @@ class World(Protocol):
         """Return the present time of the world's clock."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait until ``until_ns`` or an event. If ``paths``, a trial waits until all paths are in use."""
+        """Wait until ``until_ns`` or an event. With ``paths``, a trial waits until all paths are in use."""
 
     def act(self) -> None:
         """Perform the actions of the workload's processes that are due."""

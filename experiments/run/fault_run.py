@@ -217,7 +217,7 @@ class SequenceSource:
             self._wait_for_paths()
 
     def _judge(self, load: Load) -> None:
-        """Decide by the load of the trial that ended whether to make it again, and adapt the rate."""
+        """Decide by the load of the ended trial whether to make this trial again, and adapt the rate."""
         self._recorder.amend(load)
         if kept_up(load) or self._rehearsing:
             self._recorder.take_as_usual()
@@ -361,7 +361,7 @@ class FaultRun:
 
     @property
     def waits_for_paths(self) -> bool:
-        """Return True if a trial waits until all paths are back."""
+        """Return True if a trial waits until all paths are in use again."""
         return any(sequence.next_ns is None and not sequence.over for sequence in self.sequences)
 
     def records(self) -> tuple[FaultRecord, ...]:

@@ -17,9 +17,9 @@ show it."""
 
 
 class LateDetection:
-    """The links that must be removed from the routes or restored, and when a routing protocol would notice.
+    """The links to remove from the routes or to restore, and when a routing protocol would do so.
 
-    Without a ``detection_ns`` there are no such links.
+    If ``detection_ns`` is None, there are no such links.
     """
 
     def __init__(self, fabric: Fabric, detection_ns: int | None, seed: int) -> None:

@@ -114,7 +114,7 @@ def busiest_link(
 ) -> str:
     """Return the T0-T1 link of ``used`` that carried the most bytes between two readings.
 
-    If links are equal, return the first.
+    If several links carried the same number of bytes, return the first of them.
     """
 
     def carried(name: str) -> int:

@@ -29,7 +29,7 @@ class Outcome:
         return tuple(number for number in range(scenario.repetitions) if number not in done)
 
     def add(self, transport: str, repetition: Repetition) -> None:
-        """Add the findings of a repetition. They replace the findings of an interrupted attempt."""
+        """Add the findings of a repetition. The new findings replace those of an interrupted attempt."""
         others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
         self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
 

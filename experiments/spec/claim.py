@@ -31,7 +31,7 @@ MODULES: Mapping[str, str] = {
     **dict.fromkeys(("fig18", "fig21", "fig22", "lossless"), "incast"),
     **dict.fromkeys(("fig20", "queue_pairs", "bandwidth", "latency"), "goodput_and_latency"),
 }
-"""The shipped figures. The value is the module of experiments/figures that judges the figure."""
+"""For each shipped figure: the module of experiments/figures that judges it."""
 
 
 def require_figure(figure: str) -> None:

@@ -135,7 +135,7 @@ def drained_links(spec: Drain, fabric: Fabric) -> tuple[str, ...]:
 
 
 def denylists(specs: Sequence[FaultSpec], fabric: Fabric) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Return (time, links that hosts avoid from then on) for each change by drains, in order of time."""
+    """Return (time, links that hosts avoid from then on) for each start or end of a drain, by time."""
     drains = [spec for spec in specs if isinstance(spec, Drain)]
     changes = {spec.at_ns for spec in drains}
     changes |= {spec.at_ns + spec.duration_ns for spec in drains if spec.duration_ns}
@@ -238,7 +238,7 @@ def _planned(fault: Fault, at_ns: int, until_ns: int | None, entry: int) -> Plan
 
 
 def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
-    """Return the faults of an entry that begins at ``start``: (fault without place, beginning, end)."""
+    """Return (fault without place, beginning, end) for each fault of an entry that begins at ``start``."""
     until = start + spec.duration_ns if spec.duration_ns else None
     fault, phases = spec.fault(), ALL_KINDS[spec.kind].phases
     if phases is None or until is None:
@@ -287,7 +287,8 @@ def place_in_one_plane(place: str) -> str:
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
     """Return the faults that a transport meets. For a control (a run without faults), return no fault.
 
-    An entry with ``over: planes`` or ``over: one-plane`` applies only to transports of that kind.
+    An entry with ``over: planes`` applies only to transports over all planes, and an entry with ``over:
+    one-plane`` only to transports over one plane.
     """
     if not transport.faults:
         return ()

@@ -43,7 +43,7 @@ def repeats(kind: str) -> bool:
 
 
 def boots_again(kind: str) -> bool:
-    """Return True if this kind of fault (such as the reboot of a switch) ends without a restore."""
+    """Return True if this kind of fault (such as the reboot of a switch) ends by itself after some time."""
     return ALL_KINDS[kind].phases is not None and not repeats(kind)
 
 

@@ -39,7 +39,7 @@ class WorkloadModel(YamlModel):
 
     @property
     def lasts_ns(self) -> int | None:
-        """Return how long the workload sends, ns. Return None if its work or its faults determine the end."""
+        """Return how long the workload sends, ns. Return None if this time is not set."""
         return getattr(self, "duration_ns", None) or None
 
 

@@ -21,7 +21,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement of a workload. ``hosts`` has the host of each rank, ``job`` the kind of job."""
+    """The placement of a workload. ``hosts`` has the host of each rank. ``job`` is the kind of job."""
 
     hosts: tuple[str, ...]
     job: str

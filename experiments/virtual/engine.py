@@ -51,7 +51,8 @@ LINK_BINS = 30
 """The bytes of links are counted in periods. The measurement has at least this number of periods."""
 LINKS_OF_A_PATH = 4
 HUGE_PAGES_FROM_HOSTS = 256
-"""The smallest fabric for huge pages. For fabrics with fewer hosts, they cost more than they save."""
+"""Fabrics with at least this number of hosts use huge pages. In smaller fabrics, huge pages cost more time
+than they save."""
 BUSIEST_PART = 10
 """The busiest link is determined in the last 1/10 of the warm-up."""
 
@@ -252,7 +253,7 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Run the clock until ``until_ns``. The workload stops it earlier if paths may be in use again."""
+        """Run the clock to ``until_ns``. The workload stops the clock earlier if all paths may be in use."""
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)
@@ -268,7 +269,7 @@ class _Run:
         self.queues.act(self.clock())
 
     def queue_details(self) -> dict[str, Any]:
-        """Return the readings of queues, if the scenario asks for them."""
+        """Return the readings of queues; {} if the scenario does not ask for them."""
         wanted = self._setting.scenario.measure.queues
         return {"queues": self.queues.found(self.measure_ns)} if wanted else {}
 

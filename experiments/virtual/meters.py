@@ -2,7 +2,8 @@
 
 Captures have the format of a live run's captures. Their times are virtual, in ns from 0. The link type
 LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. For the time of
-the measurement, the flow meter reports how long lossless links were stopped, and how long queues were.
+the measurement, the flow meter reports for how long lossless links were stopped, and how long the longest
+queues were (bytes).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class QueueMeter:
     """Measure periodically how long a frame would wait at each port."""
 
     def __init__(self, network: Network, begin_ns: int, period_ns: int, *, wanted: bool) -> None:
-        """Begin the readings at ``begin_ns``. If not ``wanted``, take no readings."""
+        """Begin the readings at ``begin_ns``. If ``wanted`` is False, take no readings."""
         self._ports = list(network.links.values()) if wanted else []
         self._period_ns = period_ns
         self._begin_ns = begin_ns

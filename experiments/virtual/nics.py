@@ -22,7 +22,7 @@ from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric
 
 TIMERS_IN_RTT = 8
-"""On fast links an endpoint's timers are checked this number of times in an idle RTT."""
+"""On fast links, an endpoint's timers are checked this number of times in an RTT of the idle network."""
 PROCESSING_NS = 200
 """The default time from the arrival of a frame at an idle host until the host answers."""
 
@@ -49,8 +49,8 @@ def attach_nic(
     """Attach a NIC with an endpoint to a host. ``options`` replace the default options.
 
     Every frame to the NIC arrives ``propagation_ns`` later. With ``objects``, all NICs send packets as Python
-    objects instead of bytes. Raise ValueError for a bad value or a kind that needs the Linux kernel. Raise
-    TypeError for a bad option.
+    objects instead of bytes. Raise ValueError for a bad value, or if the endpoint needs the Linux kernel.
+    Raise TypeError for a bad option.
     """
     if core.config is None:
         raise ValueError(f"{core.name} uses the kernel's sockets: it has no endpoint")

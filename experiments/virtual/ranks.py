@@ -38,7 +38,7 @@ class HostProgram:
         seats: list[Seat],
         over: Callable[[], None],
     ) -> None:
-        """Run the jobs of ``seats`` over the ``channels`` of ``context``. Call ``over`` at the end."""
+        """Run the jobs of ``seats`` over the ``channels`` of ``context``. Call ``over`` when all are done."""
         self.nic = nic
         self.seats = seats
         self._context = context

@@ -172,7 +172,7 @@ class Capture:
             self._heard += _read_some(self._process, _DRAIN_PAUSE_S) or b""
 
     def _ask(self, deadline: float) -> CaptureCounts | None:
-        """Return tcpdump's present counts, or None if it has ended."""
+        """Return tcpdump's present counts, or None if tcpdump has ended."""
         said = len(self._heard)
         self._process.send_signal(signal.SIGUSR1)
         while not (lines := _COUNTS_NOW.findall(self._heard[said:])):
@@ -399,7 +399,7 @@ class Recorder:
 
     @property
     def recording(self) -> Recording:
-        """Return the recording. Raise RuntimeError if it has not ended yet."""
+        """Return the recording. Raise RuntimeError if the recording has not ended yet."""
         if self._recording is None:
             raise RuntimeError("the recording is not over")
         return self._recording

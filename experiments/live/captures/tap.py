@@ -3,7 +3,7 @@
 For every IPv6 frame that leaves or enters an interface, the program writes a record of fixed size into a ring
 buffer: the time and the first bytes of the frame. A thread copies the records to a file every 0.1 s. When the
 capture ends, the records are written as a pcap file, like tcpdump's. A tap needs much less CPU time than a
-packet socket. So it works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
+packet socket. So a tap works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
 
 A tap does not depend on the endpoints. It records the frames between the kernel and the NIC.
 """

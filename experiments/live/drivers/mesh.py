@@ -34,7 +34,7 @@ DRAIN_S = 120.0
 LOG_BYTES = 32 << 20
 """The number of bytes of each agent's event log that are kept."""
 GROWTH_BYTES = 8 << 20
-"""An agent has a memory leak if its memory grows by more than this in the last two thirds of a run."""
+"""An agent has a memory leak if its memory grows by more bytes than this in the last two thirds of a run."""
 GROWTH_SAMPLES = 12
 NEVER_ENDING = 25
 MIB = 1 << 20
@@ -92,7 +92,7 @@ class Watched:
     progressed_s: float = 0.0
 
     def check_end(self) -> str | None:
-        """Return the error of a stream that should have sent and received all; None if it is correct."""
+        """Return the error of a stream that should have completed all messages; None if there is no error."""
         sent, got = self.sender, self.receiver
         if not sent["drained"] or sent["posted"] != sent["completed"]:
             return f"{sent['completed']} of {sent['posted']} messages completed at the sender"
@@ -154,7 +154,7 @@ class MeshDriver(Steady):
         self._agents.close()
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context without effect, because agents have no high priority here."""
+        """Return a context without effect, because the agents of a mesh have no high priority."""
         return contextlib.nullcontext()
 
     def _connect(self) -> None:

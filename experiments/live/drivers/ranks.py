@@ -172,7 +172,7 @@ class RankDriver(Steady):
         )
 
     def _reference(self) -> Mapping[str, Any]:
-        """Return the digests of the same training in one process; empty for stopped ranks and other jobs."""
+        """Return the digests of this training in a single process; empty for stopped ranks and other jobs."""
         if any("stopped" in answer for answer in self._ended.values()):
             return {}
         setting = self._setting
@@ -216,7 +216,7 @@ def start_timeout_s(placement: Placement) -> float:
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
-    """After the request to open, receive each rank's attributes, and send them to the ranks that need them.
+    """Receive the attributes of each rank that has opened, and send them to the ranks that need them.
 
     Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
     """

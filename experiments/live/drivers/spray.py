@@ -1,7 +1,7 @@
 """The spray: a steady, paced stream of writes from one NIC to another, driven by two agents.
 
 A control loop sets the rate: as high as the endpoints can send without using too much of their CPUs. `Pace`
-computes the next rate from the measured CPU shares and rates. It has no input or output.
+computes the next rate from the measured CPU shares and rates. `Pace` has no input or output.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def nic_options(workload: Spray) -> dict[str, Any]:
 
 
 def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return an error in the data or None, and the reason why the stream failed or None."""
+    """Return two texts: an error in the data, and why the stream failed. Each text can be None."""
     if receiver["problem"] is not None:
         return str(receiver["problem"]), None
     if sender["failed"] is not None:

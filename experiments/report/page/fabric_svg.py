@@ -69,7 +69,7 @@ def _widest(fabric: Fabric) -> int:
 
 
 def _rows(fabric: Fabric) -> dict[str, int]:
-    """Return the y coordinate of each row of nodes. It counts from the top of the drawing."""
+    """Return the y coordinate of each row of nodes, counted from the top of the drawing."""
     if fabric.pods == 1:
         return _ROWS
     return {"t2": _ROWS["t1"], **{row: y + _THREE_TIERS for row, y in _ROWS.items()}}
