@@ -1,4 +1,4 @@
-"""When a routing protocol notices a dead or a restored link: computed times, without a clock.
+"""Compute the times at which a routing protocol notices a dead or a restored link, without a clock.
 
 Neighbours send each other hellos at a fixed interval. If no hello arrives for the hold time, the link counts
 as dead. BFD (RFC 5880: hold time = interval times detection multiplier) and BGP (RFC 4271: three keepalives

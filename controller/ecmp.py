@@ -54,7 +54,7 @@ class Reader:
     mask: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """Return the member for routes that read the path from the EV, as an object of finsy."""
+        """Return the member, as an object of finsy, for routes whose switch reads the path from the EV."""
         action = fy.P4TableAction(READ_EV, shift=self.shift, mask=self.mask)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=READER_ID, action=action)
 
@@ -75,7 +75,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """Ports, with weights, among which a hash chooses. The group's id is the number of its rack, plus 1."""
+    """Ports, with weights, among which a hash chooses. The group's id is its target rack's number plus 1."""
 
     number: int
     ports: tuple[tuple[int, int], ...]
@@ -182,7 +182,7 @@ def _uplinks(
 
 
 def updates(before: Routing, after: Routing) -> list[Any]:
-    """Return the updates from one state of a switch to another. No entry ever refers to a missing entry."""
+    """Return the updates between two states of a switch, ordered so that no entry refers to a missing one."""
     routes = set(after.routes)
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
     new: list[Any] = []

@@ -42,7 +42,7 @@ def reconnect_soon() -> None:
 
 
 def answer_late() -> None:
-    """Let finsy wait up to ``ANSWER_S`` for an answer. If a switch ends, finsy still notices it at once."""
+    """Let finsy wait up to ``ANSWER_S`` for an answer. If a switch ends, finsy still notices this at once."""
     finsy.p4client._DEFAULT_RPC_TIMEOUT = ANSWER_S
 
 

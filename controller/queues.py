@@ -1,9 +1,9 @@
-"""The depths of a port's queue, and how live targets limit a link's rate. Pure arithmetic.
+"""Compute the depths of a port's queue, and the token bucket with which live targets limit a link's rate.
 
 In the switch program a depth is a waiting time: queued bytes, divided by the rate. The depths are fractions
-of the plane's bandwidth-delay product (UEC 1.0 section 3.6.17): frames are marked from 0.2 to 0.8, trimmed
-from 1 (on the last hop from 1.5), and dropped from 2. The product includes the delay of software hosts and
-switches.
+of the plane's bandwidth-delay product (UEC 1.0 section 3.6.17). From 0.2 on, a frame may be marked; from 0.8
+on, every frame is marked. Frames are trimmed from 1 on (on the last hop from 1.5), and dropped from 2 on. The
+product includes the delay of software hosts and switches.
 """
 
 from __future__ import annotations

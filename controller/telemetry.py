@@ -1,4 +1,4 @@
-"""Read from switches: all entities of one kind, and the counters."""
+"""Read P4Runtime entities and counters from switches."""
 
 from __future__ import annotations
 

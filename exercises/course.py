@@ -87,9 +87,9 @@ def _places(target: Path, name: str) -> list[Path]:
 
 
 def compile_all(directory: Path, out: Path, compiler: bool) -> None:
-    """Compile all programs of a directory into ``out``. If ``compiler`` is false, use earlier output.
+    """Compile all programs of a directory into ``out``. If ``compiler`` is false, keep what ``out`` has.
 
-    Raise NotCompiledError if a program cannot be compiled, or if there is no compiler and no earlier output.
+    Raise NotCompiledError if a program cannot be compiled, or if without a compiler ``out`` has no program.
     """
     sources = sorted(directory.glob("*.p4"))
     if not compiler:

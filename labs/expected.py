@@ -78,7 +78,7 @@ def _printed(words: Sequence[str], folder: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the commands again and write their output into the blocks. Return 0."""
+    """Run the commands of the labs' pages again, and write their output into the pages. Return 0."""
     for lab in [find(word) for word in words] or all_labs():
         page = _page(lab)
         text = page.read_text(encoding="utf-8")

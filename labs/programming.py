@@ -182,7 +182,10 @@ class SendingNic:
         """Do nothing: a sender posts no receives."""
 
     def poll(self, count: int) -> list[Completion]:
-        """Complete some writes of random queue pairs, in order within each queue pair. Raise Wrong."""
+        """Complete some writes of random queue pairs, in order within each queue pair.
+
+        Raise Wrong if the program polls too often while no write is under way.
+        """
         busy = [qp for qp, writes in enumerate(self._under_way) if writes]
         if not busy:
             self._idle += 1
@@ -349,7 +352,7 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Fail queue pairs that reached their limit: flush their receives, give their messages to others."""
+        """Fail queue pairs at their limit: flush their receives, move their messages to other queue pairs."""
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:
                 continue

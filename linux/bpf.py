@@ -138,7 +138,7 @@ class RefusedError(SwitchError):
 
 
 class Map:
-    """An open map of this process. Not for concurrent use: each call reuses the same buffers."""
+    """An open map of this process. It is not for concurrent use: each call reuses the same buffers."""
 
     def __init__(self, spec: MapSpec, fd: int | None = None) -> None:
         self.spec = spec
@@ -244,7 +244,7 @@ def relocate(code: bytes, fds: list[int]) -> bytes:
 
 
 def load_program(code: bytes, name: str) -> int:
-    """Load a tc program and return its descriptor. Raise RefusedError with the verifier's reason."""
+    """Load a tc program and return its descriptor. Raise RefusedError if the verifier refuses the program."""
     try:
         return _load(code, name, None)
     except OSError as exc:

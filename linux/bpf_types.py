@@ -14,7 +14,7 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""The mark of map 0; map n has this plus n. `mrclab.linux.bpf.relocate` replaces marks by descriptors."""
+"""The mark of map 0; the mark of map n is higher by n. `linux.bpf.relocate` replaces marks by descriptors."""
 
 
 class MapType(IntEnum):
@@ -95,7 +95,7 @@ def if_below(register: int, value: int, body: bytes) -> bytes:
 
 
 def call(helper: int) -> bytes:
-    """Return code that calls a helper. It reads and destroys registers 1 to 5, and sets `RESULT`."""
+    """Return code that calls a helper. The helper reads and destroys registers 1 to 5, and sets `RESULT`."""
     return _insn(0x85, imm=helper)
 
 

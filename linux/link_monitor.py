@@ -31,7 +31,7 @@ def _link_news(groups: int = _GROUP_LINK) -> socket.socket:
 class LinkMonitor:
     """The links of all interfaces of a namespace, by index. Its descriptor is readable when a link changes.
 
-    It requests all states at the start, so the first messages report all interfaces.
+    The object requests all states at the start, so the first messages report all interfaces.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,10 @@ class CarrierWatch:
         self._ioctls.close()
 
     def changes(self) -> dict[int, bool]:
-        """Return the planes whose port went up or down since the last call. At first, all count as up."""
+        """Return the planes whose port went up or down since the last call.
+
+        The first call returns the planes whose port is down.
+        """
         while True:
             try:
                 self._news.recv(_MESSAGE_BYTES)

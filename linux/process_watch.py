@@ -126,7 +126,7 @@ LOOK_MS = 10
 OWN_LOOK_MS = 100
 """If no process is watched, the watching thread reads its clock at this interval, in ms."""
 GAP_NS = 500_000_000
-"""If the time between two looks is longer (ns), the watching process or the machine was stalled."""
+"""If more time than this (ns) passes between two looks, the watching process or the machine was stalled."""
 OWN = "the experiment's own process"
 STOPPED = ("T", "t")
 FROZEN = "frozen"

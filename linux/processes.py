@@ -103,7 +103,7 @@ def environment_value(pid: int, variable: str) -> str | None:
 
 
 def _environ(pid: int) -> bytes:
-    """Return a process's environment. It looks empty for some microseconds during an exec: read it again."""
+    """Return a process's environment. If it looks empty, as during an exec, read it again."""
     with suppress(OSError):
         for _ in range(EXEC_TRIES):
             if data := Path(f"/proc/{pid}/environ").read_bytes():
@@ -178,7 +178,7 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
 
 
 def _await(waiting: dict[int, Process], timeout_s: float) -> None:
-    """Wait at most ``timeout_s`` for the end of all processes. Remove and close those that have ended."""
+    """Wait at most ``timeout_s`` for all processes to end. Close and remove descriptors of ended ones."""
     deadline = time.monotonic() + timeout_s
     poller = select.poll()
     for fd in waiting:

@@ -43,7 +43,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def read_line(lines: io.IOBase, limit: int) -> bytes:
-    """Return the next line, or b"" at the end of the stream. Raise TooLongError above ``limit`` bytes."""
+    """Return the next line, or b"" at the end. Raise TooLongError for a line of more than ``limit`` bytes."""
     line = lines.readline(limit + 1)
     if len(line) > limit:
         raise TooLongError(f"a line of more than {limit} bytes")

@@ -1,7 +1,7 @@
 """Route netlink and ethtool by pyroute2: make links, switch offloads off, check the carrier.
 
-A socket belongs to the namespace of the thread that opens it. Import this module only where it is used: it
-imports pyroute2 and asyncio, which takes some 0.1 s, and commands that only read a testbed should be quick.
+A socket belongs to the namespace of the thread that opens it. Import this module only where it is used,
+because the import of pyroute2 and asyncio takes some 0.1 s. Commands that only read a testbed must be quick.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def opened() -> IPRoute:
     """Return a netlink socket in the calling thread's namespace, as a context manager.
 
     Open and use it in a short-lived thread (``namespaces.in_thread``). pyroute2 runs an event loop for its
-    socket, which fails in a thread that already has one, such as a notebook's. pyroute2 also opens one socket
-    for each thread, in the thread's namespace. Do not use ``IPRoute(netns=...)``: it forks a process, which
-    does not work with gRPC's threads.
+    socket. This fails in a thread that already has an event loop, such as a notebook's. pyroute2 also opens
+    one socket for each thread, in the thread's namespace. Do not use ``IPRoute(netns=...)``: it forks a
+    process, which does not work with gRPC's threads.
     """
     return IPRoute(ext_ack=True)
 
@@ -157,8 +157,8 @@ def htb_class(
     """Return the request for the class 1:``number`` of HTB, below 1:``parent`` (0: below the qdisc).
 
     The class always gets ``rate_bps`` and can borrow up to ``ceil_bps`` from its parent, before classes of a
-    higher ``order``. It may send ``burst_bytes`` of its own rate and ``ceil_burst_bytes`` of the borrowed
-    rate at once (by default the same number). pyroute2's ``tc("add-class", "htb")`` would round the bursts.
+    higher ``order``. It may send ``burst_bytes`` of its own rate at once, and ``ceil_burst_bytes``
+    (by default as many) of the borrowed rate. pyroute2's ``tc("add-class", "htb")`` would round the bursts.
     """
     parameters: dict[str, int] = {"quantum": quantum_bytes, "prio": order}
     options: list[tuple[str, object]] = [("TCA_HTB_PARMS", parameters)]

@@ -27,7 +27,7 @@ ABOVE_AGENTS = 2
 LEAST_WAIT_NS, MOST_WAIT_NS = 250_000, 5_000_000
 """Limits of each of the two waits in `chosen_wait_ns`. 5 ms is ten times a burst and its pause."""
 TOGETHER_NS = 10_000_000
-"""Changes closer together than this belong to the same moment (`chosen_wait_ns`)."""
+"""Changes with less time (ns) between them belong to the same moment (`chosen_wait_ns`)."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 """A process that holds this file open sets how many us a CPU may take to wake up [pm_qos_interface]."""
 
@@ -90,7 +90,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Let this process and its future children run before ordinary processes. Return False if not allowed."""
+    """Let this process and its future children run before ordinary ones; return False if that is refused."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:
@@ -125,9 +125,9 @@ def stand_back() -> None:
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
 
-    It is for a thread with little work that must be on time or (``ABOVE_AGENTS``) must not lose the CPU
-    because others wait for it. Threads and processes that it starts do not inherit the priority. Afterwards
-    the thread has its earlier policy again, for instance that of `chrt --batch`.
+    It is for a thread with little work that must be on time or, with ``ABOVE_AGENTS``, for a thread for which
+    others wait. Threads and processes that this thread starts do not inherit the priority. Afterwards the
+    thread has its earlier policy again, for instance that of `chrt --batch`.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -144,8 +144,8 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
 def beside_agents() -> int | None:
     """Return the CPU for work that must not wait for a NIC's process; None if there is one CPU only.
 
-    Senders get the first CPUs, so this is the last CPU. If there are two CPUs, the receiver uses the last,
-    too.
+    Senders get the first CPUs, so the last CPU is returned. If there are two CPUs, the receiver also
+    uses the last CPU.
     """
     cpus = sorted(os.sched_getaffinity(0)) if is_linux() else []
     return cpus[-1] if len(cpus) > 1 else None

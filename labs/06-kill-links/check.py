@@ -21,9 +21,9 @@ TIMES = ("first_loss_us", "detected_us", "recovered_us")
 REPETITIONS = 3
 RUN_LIMIT_S = 280.0
 SIMULATED = 1.02
-"""The allowed factor between two runs in virtual time: equal versions of mrclab give equal times."""
+"""The allowed factor between times of two runs in virtual time: equal versions of mrclab give equal times."""
 LIVE = 30.0
-"""The allowed factor for a run on real switches: cuts have other moments, and hosts are slower."""
+"""As `SIMULATED`, but for a run on real switches: links are cut at other moments, and hosts are slower."""
 EXAMPLE: list[dict[str, Any]] = [
     {"transport": "mrc", "first_loss_us": 100.0, "detected_us": 400.0, "recovered_us": 500.0},
     {"transport": "mrc", "first_loss_us": 10.0, "detected_us": 300.0, "recovered_us": 400.0},

@@ -18,7 +18,7 @@ OURS = {
     "all_reduce_with_three_planes": 17.22,
     "all_reduce_with_a_port_less": 14.80,
 }
-"""Median times in ms of plane.yaml and port.yaml in virtual time, where all machines give equal times."""
+"""Median all-reduce times (ms) of plane.yaml and port.yaml in virtual time, equal on all machines."""
 WITHIN = 0.05
 RUN_LIMIT_S = 140.0
 START = np.array([[0, 30, 60, 90, 130, 170], [1, 30, 60, 90, 130, 171]]) * MS

@@ -1,8 +1,8 @@
 """Check a class's hand-ins again, several at a time, in processes without rights. Compare the hand-ins.
 
-Hand-ins are compared by their runs of tokens, in which names and numbers are replaced by their kind, as in
-MOSS (Schleimer, Wilkerson, Aiken 2003). So renamed variables, other comments and another layout change
-nothing. Similarity alone proves nothing: short correct solutions resemble each other.
+Hand-ins are compared by their runs of consecutive tokens, as in MOSS (Schleimer, Wilkerson, Aiken 2003). In
+these runs, each name and each number is replaced by its kind. So renamed variables, other comments and
+another layout change nothing. Similarity alone proves nothing: short correct solutions resemble each other.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def claimed_time(folder: Path) -> datetime | None:
 
 
 def missing(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Person]:
-    """Return the people of a list without a hand-in. They are compared by name and by number."""
+    """Return the people of a list who have no hand-in. People are compared by name and by number."""
     numbers = {hand_in.person.number for hand_in in found if hand_in.person.number}
     names = {hand_in.person.name.casefold() for hand_in in found}
     return [

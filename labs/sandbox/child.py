@@ -1,7 +1,8 @@
 """``python -m mrclab.labs.sandbox.child FOLDER STAGE CPU_S``: load a student's files and answer calls.
 
-A request is a line of JSON with a number and a list of steps. The answer is a line with the same number and
-the value of the last step, or the error of the first step that failed. Values are plain data.
+STAGE is the empty folder on which `confine` mounts the new file system. A request is a line of JSON with a
+number and a list of steps. The answer is a line with the same number and the value of the last step, or the
+error of the first step that failed. Values are plain data.
 """
 
 from __future__ import annotations

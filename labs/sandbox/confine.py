@@ -42,7 +42,7 @@ _UNSEEN_ROOMS = ("scale", "experiments")
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a student's code. It may start ``processes`` further processes and threads."""
+    """The limits of a student's code. The code may start ``processes`` further processes and threads."""
 
     memory_bytes: int = 2 << 30
     cpu_s: int = 600

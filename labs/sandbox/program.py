@@ -46,8 +46,8 @@ class Program:
     ) -> None:
         """Compile the program and start it ``runs`` times, one after the other.
 
-        It is ended after ``limit_s`` seconds for all runs. ``report`` is called with the rights that could
-        not be removed. Raise CompileError, or MachineError if there is no compiler here.
+        All runs together may take ``limit_s`` seconds. ``report`` is called with the rights that could not
+        be removed. Raise CompileError, or MachineError if there is no compiler here.
         """
         if shutil.which(COMPILER) is None or not HEADER.exists():
             raise MachineError(

@@ -33,7 +33,7 @@ class Gone(BaseException):
 
 
 def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
-    """Return a new directory and two folders in it: for the student's files (not made yet), and the stage."""
+    """Return a new directory and two paths in it: for the student's files, and for the stage of `confine`."""
     scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
     above = Path(scratch.name).resolve()
     above.chmod(0o755)
@@ -109,7 +109,10 @@ class RemoteCode:
             self._watchdog = None
 
     def function(self, file: str, name: str, args: Sequence[Any], *, arrays: bool = False) -> Any:
-        """Call a function of a file; return its value as plain data. Raise StudentError, Gone."""
+        """Call a function of a file; return its value as plain data.
+
+        Raise StudentError if the student's code fails, or Gone if the process gives no usable answer.
+        """
         return self._ask({"do": "function", "file": file, "name": name, "args": list(args), "arrays": arrays})
 
     def value(self, file: str, name: str) -> Any:
@@ -223,11 +226,11 @@ class RemoteObject:
         """The optional methods that the object has."""
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call a method; return its value as plain data. Raise StudentError, Gone."""
+        """Call a method; return its value as plain data. Raise errors as `RemoteCode.function` does."""
         return self._code.ask(self._step(name, args))
 
     def later(self, name: str, *args: Any) -> None:
-        """Call a method that returns nothing. It is sent with the next call that returns a value."""
+        """Call a method that returns nothing. The call is sent with the next call that returns a value."""
         self._code.later(self._step(name, args))
 
     def _step(self, name: str, args: Sequence[Any]) -> dict[str, Any]:

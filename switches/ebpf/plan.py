@@ -21,7 +21,7 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class SourceMap:
-    """Places in the P4 program: (first BPF instruction, text of the place), in order. May be empty."""
+    """Places in the P4 program: (first BPF instruction, text of the place), in order. There may be none."""
 
     places: tuple[tuple[int, str], ...] = ()
 

@@ -41,7 +41,7 @@ class HeaderType:
 
     @property
     def bits(self) -> int:
-        """Width of the fixed fields, in bits."""
+        """The total width of all fields except the `varbit` field, in bits."""
         return sum(f.width for f in self.fields)
 
     def name_at(self, index: int) -> str:
@@ -94,7 +94,7 @@ class UnionStack:
 
 @dataclass(frozen=True)
 class ActionParam:
-    """A parameter of an action; width in bits."""
+    """A parameter of an action; `width` is in bits."""
 
     name: str
     width: int
@@ -166,7 +166,7 @@ class FieldList:
 
 @dataclass(frozen=True)
 class RegisterArray:
-    """A register array; width in bits."""
+    """A register array: `size` cells of `width` bits each."""
 
     name: str
     size: int
@@ -191,7 +191,7 @@ class Calculation:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum: a field that should equal the result of a calculation. Used only if `condition` is true.
+    """A checksum: a field that should equal the result of a calculation, if `condition` is true.
 
     If `verify` is true, and field and result differ after the parser, the switch sets checksum_error. If
     `update` is true, the switch writes the result to the field before the deparser.

@@ -98,7 +98,7 @@ class _Counted:
 
 
 class ActionWriter:
-    """Write the code of action bodies. `leave` is the block after the control; `exit` jumps to this block."""
+    """Write the code of action bodies. P4's `exit` jumps to block `leave`, which follows the control."""
 
     def __init__(self, gen: CodegenContext, leave: Any) -> None:
         self.gen = gen

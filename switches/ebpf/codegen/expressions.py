@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """Replace an access to a field of a known header by the field. Other expressions stay unchanged."""
+        """If the header of a field access is known at compile time, return the field, else the expression."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:
@@ -314,7 +314,7 @@ class Evaluator:
         fill = b.ashr(limbs[-1], const(64, 63)) if how == "arithmetic" else const(64, 0)
 
         def limb(i: int) -> Value:
-            """Return limb `i` of the value shifted by `some` bits, which are fewer than 64."""
+            """Return limb `i` of the value shifted by `some` bits; `some` is at most 63."""
             if how == "left":
                 below = b.lshr(b.lshr(limbs[i - 1], const(64, 1)), rest) if i else const(64, 0)
                 return b.or_(b.shl(limbs[i], some), below)

@@ -45,7 +45,7 @@ class EntryReason(IntEnum):
 
 
 def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """Add the map with the mark of frames that enter again, and the program's number. Return its index.
+    """Add the map that holds the mark of frames that enter again and the program's number. Return its index.
 
     Return None if the program has no such frames. Raise UnsupportedError if the program's state is too large.
     """

@@ -1,7 +1,7 @@
 """Write the code of tables: look up the key in a map, and run the action of the found entry.
 
-Large ternary tables use tuple space search: one hash look-up per tuple (entries with the same masks), until
-no other tuple can have an entry of higher priority.
+Large ternary tables use tuple space search: one hash look-up per tuple (entries with the same masks). The
+search ends when no other tuple can have an entry of higher priority than the best entry found.
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
 
 
 def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
-    """Write code that updates checksums and runs the deparser's statements. Return the headers' writer."""
+    """Write code that updates checksums and runs the deparser's statements. Return the writer of headers."""
     update_checksums(gen)
     statements = ActionWriter(gen, out)
     for p in gen.program.deparser.primitives:

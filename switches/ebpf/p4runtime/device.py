@@ -316,10 +316,11 @@ class Device:
     ) -> WriteResult:
         """Execute updates in order. All are prepared first, so that the map updates take little time.
 
-        If `atomic` is true and an update fails, undo all updates and return the error ABORTED for the others.
-        If `at_once` is true, frames must never see only a part of the updates. So raise P4RuntimeError
-        UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given, wait for this time
-        between preparation and map updates, on a CPU without senders (`linux.scheduling.at_its_moment`).
+        If `atomic` is true and an update fails, undo all updates. The updates that did not fail get the
+        error ABORTED. If `at_once` is true, frames must never see only a part of the updates. So raise
+        P4RuntimeError UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given,
+        wait for this time between preparation and map updates, on a CPU without senders
+        (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -416,7 +417,7 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entities that match a request. Unset fields match all. Raise P4RuntimeError."""
+        """Yield the requested entities; unset fields match all. Raise P4RuntimeError for a bad request."""
         _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:

@@ -209,7 +209,7 @@ class Schema:
 
     @staticmethod
     def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
-        """Return the requested cell, or all without an index. Raise P4RuntimeError for a wrong index."""
+        """Return the requested cell; without an index, all cells. Raise P4RuntimeError for a wrong index."""
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index

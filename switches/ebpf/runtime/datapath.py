@@ -153,7 +153,7 @@ class Datapath:
             ports.delete(struct.pack("=I", self._served.pop()))
 
     def detach(self, tc: TrafficControl) -> None:
-        """Stop forwarding and remove the qdiscs."""
+        """Stop forwarding and remove the clsact qdiscs of the ports."""
         for ifindex in self.attached:
             tc.remove_clsact(ifindex)
         self.attached.clear()

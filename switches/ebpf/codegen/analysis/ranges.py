@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def bits(self) -> int:
-        """The number of bits that can hold every value, including the sign bit if needed. At least 1."""
+        """The number of bits that can hold every value, with the sign bit if needed; at least 1 bit."""
         if self.low >= 0:
             return max(self.high.bit_length(), 1)
         return max(self.high.bit_length(), (-self.low - 1).bit_length()) + 1

@@ -386,7 +386,7 @@ def verify_checksums(gen: CodegenContext) -> None:
 
 
 def update_checksums(gen: CodegenContext) -> None:
-    """Write code that updates checksums whose condition is true. As in BMv2, a header may be invalid."""
+    """Write code that updates checksums whose condition is true, even in invalid headers, as in BMv2."""
     asm, b = gen.asm, gen.asm.b
     for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")

@@ -1,7 +1,7 @@
 """Write code that computes the state of a port's queue: how many frames wait, and when each will leave.
 
-The program runs before the kernel's queue and cannot read its state. But it can compute when a frame will
-leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
+The program runs before the kernel's queue and cannot read its state. But the program can compute when a
+frame will leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
 `switches/ebpf/runtime/interfaces.py`). The program stores this time for the last 1,024 frames. A frame still
 waits if its time is in the future. Frames that other programs send over the port are not counted.
 """

@@ -35,7 +35,7 @@ class Entities(Protocol):
         """Change the server's state and add the map updates to `tx`. Raise P4RuntimeError if this fails."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entities that match a request. Unset fields match all. Raise P4RuntimeError."""
+        """Yield the requested entities; unset fields match all. Raise P4RuntimeError for a bad request."""
 
 
 Counts = tuple[int, int]  # (packets, bytes)
@@ -183,7 +183,7 @@ class Running:
     def apply(self, tx: Transaction, undo_first: Sequence[Transaction] = ()) -> None:
         """Make the map updates of a transaction.
 
-        If an update fails, undo the transactions of `undo_first`, then this one, and raise P4RuntimeError.
+        If an update fails, undo the transactions of `undo_first`, then `tx`, and raise P4RuntimeError.
         """
         maps = self.datapath.maps
         done = 0
@@ -204,7 +204,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Undo a transaction, including its first `done` map updates. None: undo all map updates."""
+        """Undo a transaction, including its first `done` map updates. If `done` is None, undo all."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
