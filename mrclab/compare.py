@@ -51,7 +51,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _csv(rows: Sequence[dict[str, Any]], runs: dict[str, dict[str, Any]]) -> None:
-    """Print one CSV line for each row: both directories, the values, the limits of the ratio's interval."""
+    """Print each row as a CSV line: both directories, its values, the ratio's confidence interval."""
     names = [name for name in rows[0] if name != _LIST]
     columns = ["directory_a", "directory_b", *names, "ratio_low", "ratio_high"]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")

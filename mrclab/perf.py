@@ -26,7 +26,7 @@ ALL_SIZES = tuple(1 << n for n in range(1, 24))
 DEFAULT_SIZE = {"write_bw": 65536, "write_lat": 2}
 DEFAULT_ITERATIONS = {"write_bw": 5000, "write_lat": 1000}
 DEFAULT_BYTES = 256 << 20
-"""The most bytes to send without -n: perftest's 5,000 messages would take too long with 8 MiB each."""
+"""The most bytes to send if -n is not given: perftest's 5,000 messages of 8 MiB would take too long."""
 WARM_UP = 100
 MAX_DURATION_S = 3600
 INTERVAL_S = 1.0

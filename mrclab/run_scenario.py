@@ -90,7 +90,7 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return a run's settings in JSON types, to compare, without names that have several spellings."""
+    """Return a run's settings in JSON types, to compare runs; omit names that have several spellings."""
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 

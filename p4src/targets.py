@@ -30,7 +30,7 @@ class Capabilities:
     takes_frames_first: bool
     """A switch receives a frame before any other program at the interface's ingress.
 
-    So if a link is made longer, its frames must be delayed at egress.
+    So to give a link a delay, a program must delay its frames at egress.
     """
     one_clock: bool
     """All switches stamp frames with CLOCK_MONOTONIC, so stamps of different switches can be compared."""

@@ -128,7 +128,7 @@ def _kernel() -> Check:
 
 
 def _kernel_checks() -> list[Check]:
-    """Return the checks that need root. They run in a temporary namespace, which ends with its thread."""
+    """Return the checks that need root. They run in a namespace that disappears with its thread."""
     from mrclab.linux import rtnetlink
 
     def work() -> list[Check]:

@@ -137,7 +137,7 @@ class Delay(_Interface):
         return self._cable(self._fabric.link(*fault.where.split(":")))
 
     def prepare(self, fault: Fault) -> None:
-        """Start the delaying process if there is no netem. Raise InputError if the link has a delay."""
+        """Without netem, start the delaying process. Raise InputError if the link already has a delay."""
         cable = self._cable_of(fault)
         if cable.link.profile.delay_ns:
             raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")

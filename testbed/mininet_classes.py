@@ -313,7 +313,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         error("these switches have no OpenFlow: use 'status', or 'mrclab shell SWITCH' in another terminal\n")
 
     def do_switch(self, _line: str) -> None:
-        """Refuse: faults stop switches here."""
+        """Refuse: the command `fault` stops switches."""
         error("use 'fault switch-death SWITCH' and 'restore SWITCH'\n")
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
@@ -392,7 +392,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         return any(intf.updateIP() for host in self.mn.hosts for intf in host.intfList())
 
     def _silent(self) -> bool:
-        """Return True if the hosts' kernels have no IP address. Then also print what to use instead."""
+        """Return True if no host's kernel has an IP address. If so, print commands that work without IP."""
         if self._speaks_ip():
             return False
         hosts = [host.name for host in self.mn.hosts]

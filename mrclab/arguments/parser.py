@@ -50,7 +50,7 @@ def add_target(parser: argparse.ArgumentParser, default: str | None, *, simulato
 
 
 def add_topology(parser: argparse.ArgumentParser, default: str = "", more: str = "") -> None:
-    """Add ``--topology``; `more` names larger topologies that this command also takes."""
+    """Add ``--topology``; `more` is a text for the help that names further topologies."""
     parser.add_argument(
         "--topology",
         metavar="T",

@@ -1,4 +1,4 @@
-"""The times of a fault that a viewer made: when it was detected and rerouted, and when traffic recovered.
+"""The times of a fault that a viewer made: when it was detected, when traffic changed paths and recovered.
 
 The times come from captures at the hosts' NICs. The rule is the same as in experiments:
 `mrclab.experiments.measure.recovery`.
@@ -44,7 +44,7 @@ class Pieces:
 
     def __init__(self, most_bytes: int) -> None:
         self.since_ns: int | None = None
-        """Records from this time (monotonic) on are kept; None: the records of the last `IDLE_NS`."""
+        """Records from this time (monotonic) on are kept; if it is None, records of the last `IDLE_NS`."""
         self.held_bytes = 0
         self._most_bytes = most_bytes
         self._dropped_ns = -1

@@ -1,4 +1,4 @@
-"""The fabric as data for the page: nodes and links, kinds of faults, pairs of hosts. No input or output."""
+"""The fabric as data for the page: nodes, links, kinds of faults, pairs of hosts. The module has no I/O."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
 
 
 def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
-    """Return the pairs of hosts whose paths the page gets at the start. If the fabric is small: all pairs."""
+    """Return the pairs of hosts whose paths the page gets at the start; in a small fabric, all pairs."""
     if len(fabric.hosts) <= 8:
         return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
     first, last = fabric.far_ends()

@@ -81,7 +81,7 @@ class LiveClustermapper:
 
 
 def links_at(fabric: Fabric, place: str) -> frozenset[str]:
-    """Return the links that a fault breaks. Its place is a link, a NIC port, a switch or a plane."""
+    """Return the links that a fault breaks at ``place``, which is a link, NIC port, switch or plane."""
     ports = {port.ifname: f"{host.name}:{port.t0}" for host in fabric.hosts for port in host.ports}
     wanted = ports.get(place, place)
     return frozenset(
@@ -152,7 +152,7 @@ class SwitchCheck:
 
 
 GRACE_NS: Final = 8_000_000_000
-"""The time, ns, after a repair in which the fault may still cause retransmissions, as with RoCEv2."""
+"""The time, ns, after a repair in which the fault may still cause retransmissions, for example of RoCEv2."""
 
 
 class LatePackets:

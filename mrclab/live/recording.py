@@ -94,14 +94,14 @@ class Recording:
             del evs[self._asked.popleft()]
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Return the page updates of the last ``seconds`` seconds. None: return all page updates."""
+        """Return the page updates of the last ``seconds`` seconds. If ``seconds`` is None, return all."""
         with self._lock:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
         return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
 
     def recent(self) -> list[dict[str, Any]]:
-        """Return the newest page updates: the number that the charts of the page show."""
+        """Return the newest page updates, as many as the charts of the page show."""
         with self._lock:
             kept = [
                 self._frames[n][1] for n in range(max(0, len(self._frames) - SHOWN_FRAMES), len(self._frames))

@@ -145,7 +145,7 @@ class AgentTraffic(ProcessTraffic):
             lambda host: {
                 "transport": self.name,
                 "config": config_of(self.name, plan),
-                # Other seeds give other QPNs: the transports of a host must not have equal QPNs.
+                # Each agent has a different seed, because the transports of a host must have different QPNs.
                 "seed": f"{plan.seed} {self.name} {host} {attempt}",
                 "cpu": None,
                 "realtime": goes_first(plan, len(pairs)),
@@ -303,7 +303,7 @@ class RankTraffic(ProcessTraffic):
         )
 
     def _answer(self, process: RemoteAgent) -> dict[str, Any]:
-        """Return a rank's answer to ``news``. If it answers ``run`` first, note that the job has ended."""
+        """Return a rank's answer to ``news``. If its answer to ``run`` comes first, note the job's end."""
         answer = process.receive()
         if "ranks" not in answer:
             self._ended = True

@@ -285,7 +285,10 @@ class Session:
             self._traffic.popitem()[1].close()
 
     def _restart_or_wait(self, name: str) -> None:
-        """Connect a transport again after it gave up a connection. During faults, only note this."""
+        """Connect a transport again after it gave up a connection.
+
+        During faults, do not connect. Only note that the transport gave up.
+        """
         if not self._active:
             self._restart(name)
         elif name not in self._broken:

@@ -54,7 +54,7 @@ def interrupt(_number: int, _frame: object) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without signal handlers, which would end the process before the testbed is taken down."""
+    """uvicorn's server without signal handlers: they would end the process with the testbed still up."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

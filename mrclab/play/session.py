@@ -25,7 +25,7 @@ PACES: Final = (1_000, 5_000, 20_000, 100_000, 1_000_000)
 USUAL_PACE: Final = 20_000
 KEPT_CARDS: Final = 12
 RATE_SPAN: Final = 15
-"""Rates are averages over this number of page updates, or, if it takes longer, over four messages."""
+"""Rates are averages over this number of page updates, or over four messages if they take longer."""
 BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.LINK.short: (
         ("c", "Cut silently", {"kind": "blackhole"}),
@@ -39,7 +39,7 @@ BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.SWITCH.short: (("k", "Kill", {"kind": "switch-death"}),),
     Place.PLANE.short: (("k", "Kill the plane", {"kind": "plane-death"}),),
 }
-"""The buttons of the live page. Faults that last milliseconds would be too long in slow motion."""
+"""The page's buttons for faults. Faults that take milliseconds are left out, because of the slow motion."""
 ALLOWED: Final = frozenset(fault["kind"] for row in BUTTONS.values() for _, _, fault in row)
 
 
@@ -217,7 +217,10 @@ class Play:
         return {}
 
     def set_pace(self, ns_per_s: int) -> dict[str, Any]:
-        """Set the pace: virtual ns per second of the viewer's time. Raise InputError if out of range."""
+        """Set the pace: virtual ns per second of the viewer's time.
+
+        Raise InputError if the pace is out of bounds.
+        """
         if not isinstance(ns_per_s, int) or not PACES[0] <= ns_per_s <= PACES[-1]:
             raise InputError(f"a pace is {PACES[0]} to {PACES[-1]} ns in a second, not {ns_per_s}")
         self.pace = ns_per_s

@@ -28,7 +28,7 @@ Run = Callable[[Task], Outcome]
 
 
 class Executor(Protocol):
-    """Computes the tasks of a sweep, on this machine or on others."""
+    """Computes the tasks of a sweep, on this machine or on other machines."""
 
     def run(self, tasks: Sequence[Task], done: Done) -> None:
         """Compute all tasks in any order. Call ``done`` with each outcome, in the calling thread."""

@@ -71,7 +71,10 @@ def parse_sweep(text: str, where: str) -> SweepFile:
 
 
 def points_of(sweep: SweepFile) -> tuple[Point, ...]:
-    """Return all points: the seed changes fastest, then the last key. Raise InputError if too many."""
+    """Return all points: the seed changes fastest, then the last key.
+
+    Raise InputError if there are too many points.
+    """
     seeds = range(1, sweep.seeds + 1) if isinstance(sweep.seeds, int) else sweep.seeds
     number = len(seeds)
     for values in sweep.grid.values():

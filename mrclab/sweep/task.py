@@ -94,7 +94,7 @@ def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str,
 
 @cache
 def source_of(of_runs: bool) -> str:
-    """Return a hash of the code that computes points: all packages if ``of_runs``, otherwise the models."""
+    """Return a hash of the code that computes points: all packages if ``of_runs``, else only the models."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
@@ -157,7 +157,10 @@ def _remove(folder: str) -> None:
 
 
 def _ran(words: Sequence[str], folder: str, env: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command; return its exit code and its lines on stderr. On a signal, end the command first."""
+    """Run a command; return its exit code and its lines on stderr.
+
+    If a signal interrupts the wait, end the command, then raise the signal's exception.
+    """
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(words, stdout=nothing, stderr=pipe, text=True, cwd=folder, env=env) as process:
         try:

@@ -90,7 +90,7 @@ class LongWires:
             self._ready = True
 
     def begin(self) -> tuple[int, int]:
-        """Begin the delay; return CLOCK_MONOTONIC (ns) before and after. Raise errors of ``wait_ready``."""
+        """Begin the delay; return CLOCK_MONOTONIC (ns) before and after. Raise what ``wait_ready`` raises."""
         self.wait_ready()
         self._send("begin")
         said = self._answer()

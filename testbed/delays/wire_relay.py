@@ -107,7 +107,7 @@ class Relay:
         return program
 
     def _lay_pair(self, number: int, end: WireEnd) -> None:
-        """Make the veth pair of an end: one half in the end's namespace, the other in this process's."""
+        """Make the veth pair of an end: one half in the end's namespace, one in this process's namespace."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
@@ -174,7 +174,7 @@ class Relay:
             for fd in numbers:
                 ready.register(fd, select.EPOLLIN)
             while True:
-                # epoll takes many descriptors but waits whole milliseconds. So select() waits for epoll.
+                # epoll's timeout is in whole milliseconds, so select() waits for the descriptor of epoll.
                 readable, _, _ = select.select([until, ready.fileno()], [], [], self._timeout_s())
                 if until in readable:
                     return

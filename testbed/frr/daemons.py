@@ -1,4 +1,4 @@
-"""Start and stop FRRouting's daemons. Each router has its own set, in its namespace and in a directory."""
+"""Start and stop FRRouting's daemons. Each router has its own daemons, in its namespace and directory."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Daemons:
                 time.sleep(_LOOK_AGAIN_S)
 
     def watched(self, router: Router) -> bool:
-        """Return True if BFD runs with every neighbour of a router and reports it as up."""
+        """Return True if BFD runs with every neighbour of a router, and all neighbours are up."""
         home = str(self._directory / router.name)
         command = ["vtysh", "--vty_socket", home, "-d", "bfdd", "-c", "show bfd peers json"]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout

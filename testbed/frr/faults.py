@@ -96,7 +96,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Bring up or take down the end farther from the hosts or, for "port-down", the NIC's port."""
+        """Bring up or take down the link's end farther from the hosts; for "port-down", the NIC's port."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")

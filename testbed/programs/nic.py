@@ -125,10 +125,10 @@ def _start(
             stdin.flush()
         readable, _, _ = select.select([stdout], [], [], START_S)
         ready = bool(readable) and stdout.readline() == b"ready\n"
-        if not ready:  # otherwise this service could start late and replace the next one
+        if not ready:  # otherwise this service could start late and replace the next service
             with suppress(ProcessLookupError):
                 os.killpg(service.pid, signal.SIGKILL)
-        service.wait()  # this process ends now, because the service runs in its child
+        service.wait()  # the started process ends now, because the service runs in its child
     if not ready:
         raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
 

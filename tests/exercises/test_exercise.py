@@ -123,7 +123,7 @@ def test_a_link_keeps_to_its_rate(up: Exercise, tmp_path: Path) -> None:
     with listening(up, "h3", TIMED, tmp_path) as child:
         up.run("h1", python(BLAST, tmp_path), 20)
         took = float(child.communicate(timeout=30)[0])
-    # At 10 Mbit/s. The burst of 15,000 bytes, and the first frame, which starts the clock, do not count.
+    # The rate is 10 Mbit/s. The burst of 15,000 bytes and the first frame (it starts the clock) do not count.
     assert took > (50 * 1442 - 15_000 - 1442) * 8 / 10e6 * 0.9
 
 

@@ -1,4 +1,4 @@
-"""Lab 6's equal scenarios run only once for all tests. All tests here have the mark `labs`."""
+"""Tests of the labs. If several tests need the same run, it runs once. All tests have the mark `labs`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_reading_the_input_takes_nothing_heavy(module: str) -> None:
 
 
 def test_scapy_stays_optional() -> None:
-    """scapy's license is GPL-2.0-only, so only one module may import it. No module may import that one."""
+    """scapy's license is GPL-2.0-only, so only one module may import it. No module may import that module."""
     users = {
         path.relative_to(ROOT).as_posix()
         for room in ROOT.iterdir()

@@ -1,4 +1,4 @@
-"""The constants of p4src/contract.py are equal to those in the P4 source."""
+"""The constants of p4src/contract.py are equal to the constants in the P4 source."""
 
 import re
 import struct

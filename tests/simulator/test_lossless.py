@@ -70,7 +70,7 @@ class Wire:
 
 
 def test_headroom_is_what_the_standard_adds_up() -> None:
-    """100 Gbit/s, 100 m (500 ns) and frames of 4,200 bytes: data of 1.5 us is on its way, 18,750 bytes."""
+    """With 100 Gbit/s, 100 m (500 ns) and frames of 4,200 bytes, 18,750 bytes (1.5 us) are on their way."""
     assert headroom_bytes(10**11, 500 * NS, 4200, 500 * NS) == 18_750 + PAUSE_BYTES + 3 * 4200
     assert headroom_bytes(10**11, 0, 4200, 0) == PAUSE_BYTES + 3 * 4200
 

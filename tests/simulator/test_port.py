@@ -253,7 +253,7 @@ def test_a_port_with_a_bucket_is_one_that_counts_tokens(
         tokens -= arrivals[chosen][1]
         expected[chosen] = now
         waiting.remove(chosen)
-    # If a frame arrives at the very moment at which another may go, either may be served first.
+    # If a frame arrives at the very moment at which another may leave, either may be served first.
     if len({at for at, _, _ in arrivals} & {t for n, t in expected.items() if t > arrivals[n][0]}) == 0:
         assert [found[id(p)] for p in sent] == [expected[n] for n in range(len(sent))]
     assert len(found) == len(sent)

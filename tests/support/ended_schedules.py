@@ -41,7 +41,7 @@ class End:
 
 @dataclass(frozen=True)
 class Change:
-    """Lets a controller deny EVs of an endpoint's profile for a while: of a plane, or of one path in it."""
+    """Lets a controller deny EVs of an endpoint's profile for a while: one path, or all of a plane."""
 
     at_ns: int
     lasts_ns: int
@@ -141,7 +141,7 @@ class _Run:
         for _ in range(schedule.connections - 1):
             self._join()
         self._sent: list[dict[tuple[int, int], int]] = [{}, {}]
-        """For each end: the packets that a queue pair had sent on an EV when the EV was denied."""
+        """For each end: how many packets a queue pair had sent on an EV when the EV was denied."""
         self.posted: dict[tuple[int, int], int] = {}
         """The number of posted messages, by side and queue pair."""
         self.endless = self.config.ack_times()[2] == ENDLESS_RETRIES

@@ -79,7 +79,7 @@ class Ending:
 
     @property
     def good(self) -> bool:
-        """True if the command ended with at most one line, and `mrclab clean` removed the rest."""
+        """True if the command ended with at most one line, and `mrclab clean` removed all that was left."""
         one_line = self.lines <= 1 or self.how in ("SIGHUP", "SIGKILL") or self.how.startswith("kill")
         return self.code is not None and one_line and not self.traceback and not self.for_good
 
@@ -141,7 +141,7 @@ def _command(kind: str, directory: Path) -> list[str]:
         (directory / "short.yaml").write_text(SWEEP)
         return [*start, "sweep", str(directory / "short.yaml"), "--out", str(directory / "out")]
     if kind == "run":
-        slowly = ["--set", "workload.rate=20 Mbit/s"]  # a low rate, so that agents leave CPU time to others
+        slowly = ["--set", "workload.rate=20 Mbit/s"]  # a low rate, so that agents do not use all CPUs
         return [*start, "run", "link-kill", "--topology", "tiny", "--trials", "1000", *slowly, *on]
     if kind == "soak":
         return [*start, "soak", "--topology", "tiny", "--duration", "10 min", *on]

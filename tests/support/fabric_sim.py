@@ -1,4 +1,4 @@
-"""A simulated fabric of Clustermapper's probes: links lose probes, CPUs stall, and the mapper judges."""
+"""A simulated fabric of Clustermapper's probes: links lose probes, CPUs stall, and Clustermapper decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class ProbedFabric:
-    """A fabric with given losses and delays of probes. It records the mapper's events."""
+    """A fabric with given losses and delays of probes. It records Clustermapper's events."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ProbedFabric:
                 self.loss[link] = loss
 
     def run(self, duration_ms: int, interval_ms: int = 1) -> list[MapperEvent]:
-        """Simulate this duration and return the mapper's new events."""
+        """Simulate this duration and return Clustermapper's new events."""
         start = len(self.events)
         for _ in range(duration_ms // interval_ms):
             routes = self.plan.round(self._number, self.mapper.suspects(self.now))

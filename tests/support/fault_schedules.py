@@ -34,7 +34,7 @@ class NearWrap(random.Random):
         return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        # The base class would draw a queue pair's number by `getrandbits(24)`, but here that returns a PSN.
+        # The base class would draw a queue pair's number by `getrandbits`, which returns a PSN in this class.
         first, last = (0, start) if stop is None else (start, stop)
         return first + step * int(self.random() * -(-(last - first) // step))
 

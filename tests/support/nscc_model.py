@@ -169,7 +169,7 @@ class NsccModel:
             self.last_decrease = now
 
     def _fulfil(self, now: float) -> None:
-        """Add the saved increase to the window when the period or the byte count is full."""
+        """Add the saved increase to the window when the period has passed or enough bytes have arrived."""
         assert self.adjust_start is not None
         period_passed = now - self.adjust_start >= self.adjust_period
         if period_passed or self.received > self.adjust_bytes:
@@ -201,7 +201,7 @@ class NsccModel:
         self._set(self.cwnd - lost_bytes)
 
     def on_trim_nack(self, now_ns: float, lost_bytes: int, inflight_bytes: int) -> None:
-        """Process a NACK with reason TRIMMED or LASTHOP. Without receiver credits both are the same."""
+        """Process a NACK with reason TRIMMED or LASTHOP. Without receiver credits, the effect is the same."""
         self._average(self.config_base_rtt)
         self.bytes_ignored += lost_bytes
         self.trigger = True

@@ -73,7 +73,7 @@ def view(
 
 
 def pictures(page: Page, name: str) -> None:
-    """Check that the page is not wider than any screen size. Save pictures if MRCLAB_PICTURES is set."""
+    """Check that the page fits into every screen width. Save pictures if MRCLAB_PICTURES is set."""
     directory = os.environ.get("MRCLAB_PICTURES")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})

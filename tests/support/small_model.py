@@ -25,7 +25,7 @@ from tests.support.mrc_sim import is_data, mark_ce, port_addresses, remote_paths
 Step = tuple[str, int]
 PLANES, MTU = 2, 64
 MESSAGES = ((2 * MTU + 5, 9), (MTU,))
-"""The message lengths of each queue pair: 3 packets and 1 packet for the first, and 1 for the second."""
+"""Message lengths of each queue pair: 3 and 1 packets for the first pair, 1 packet for the second pair."""
 NEAR = 2
 """How many of the oldest frames in flight may arrive or be lost next."""
 FAIR_STEPS = 4000
@@ -184,7 +184,7 @@ _CODE = (FunctionType, MethodType, BuiltinFunctionType, type)
 
 
 def _walk(value: Any, seen: dict[int, int], parts: deque[str]) -> None:
-    """Append the content of an object. Each object is read once."""
+    """Append the content of an object to `parts`. Each object is read only once."""
     if isinstance(value, _PLAIN):
         parts.append(repr(value))
     elif isinstance(value, random.Random):

@@ -93,7 +93,7 @@ def module_name(path: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """Return the package of a module of mrclab (``hosts`` of ``mrclab.hosts.agent``), or its first name."""
+    """Return a module's package in mrclab (``hosts`` for ``mrclab.hosts.agent``), or else its first name."""
     top, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     return room if top == "mrclab" and room in RANK else top

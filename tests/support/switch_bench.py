@@ -95,7 +95,7 @@ class Bench:
         """
         expected = self.model.run(1, frame)
         code, out, _ = self.ns.run(lambda: bpf.run_once(self.path.fd, frame, self.index))
-        if expected and expected[0][0] in self.path.ifindexes:  # else the frame is dropped
+        if expected and expected[0][0] in self.path.ifindexes:  # otherwise the frame is dropped
             assert code == REDIRECT
             assert view(out).hex() == view(expected[0][1]).hex()
         else:

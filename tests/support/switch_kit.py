@@ -418,7 +418,7 @@ def compare_frames(
     view: Callable[[bytes], bytes] = bytes,
     ports: tuple[int, ...] = (1, 2, 3),
 ) -> None:
-    """Send frames into h1 one by one and check that the frames from the ports are those of the model.
+    """Send frames into h1 one by one and check that the ports send the same frames as the model.
 
     `view` removes the parts of a frame that may differ, such as timestamps.
     """

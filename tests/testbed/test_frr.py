@@ -94,7 +94,7 @@ def frames_taken_in(fabric: FrrFabric, router: str) -> int:
 
 
 def test_a_flow_keeps_its_path_whatever_its_sender_s_kernel_thinks(tiny: Fabric, names: Names) -> None:
-    """A flow is given by its addresses and ports, although each socket of the sender has a random hash."""
+    """The path depends only on addresses and ports, although each socket of the sender has a random hash."""
     with FrrFabric.up(tiny, Timers(), names=names) as fabric:
         target = str(tiny.host("h3").ports[0].address)
 

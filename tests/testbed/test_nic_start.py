@@ -35,7 +35,7 @@ class Network:
 def test_a_service_that_is_not_ready_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """If it were not ended, it would take the socket of the next service later."""
+    """If the service were not ended, it would later take the socket of the next service."""
     monkeypatch.setattr(nic, "START_S", 0.5)
     reads, held = os.pipe()
     network = cast("FabricNetwork", Network(program, held))

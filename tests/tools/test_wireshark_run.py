@@ -29,7 +29,7 @@ def capture(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Path:
-    """Make a capture (SLL2 and Ethernet) on h0 while it exchanges writes with h3."""
+    """Make a capture (SLL2 and Ethernet) on h0 while h0 exchanges writes with h3."""
     require_tshark()
     path: Path = tmp_path_factory.mktemp("run") / "run.pcap"
     namespace = ["ip", "netns", "exec", tiny.host_namespace("h0")]

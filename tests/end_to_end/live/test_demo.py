@@ -23,7 +23,7 @@ WAIT_MS = 120_000
 LAB = load_fabric("lab")
 SIZES = ((1400, 900, "light"), (820, 1180, "dark"), (390, 844, "light"), (1400, 900, "dark"))
 STAGES = ((1920, 1080), (1280, 720))
-"""Screen sizes of projectors. The demo runs on the last one."""
+"""Screen sizes of projectors. The demo runs at the last size."""
 WATCH = """() => {
   const seen = (mark) => {
     const {left, right, top, bottom} = mark.getBoundingClientRect();

@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 
 def checked(page: Page) -> tuple[list[str], list[str], str]:
-    """Press the check button. Return the titles that passed, those that failed, and the summary."""
+    """Press the check button. Return the titles of passed and of failed checks, and the summary."""
     page.click("#check")
     page.wait_for_function("!document.getElementById('check').disabled")
     passed, failed = page.locator("#outcomes .passed"), page.locator("#outcomes .failed")

@@ -9,7 +9,7 @@ from tests.support.command import Mrclab
 
 SHIPPED = shipped_pipeline()
 BLOCK = "0xffffffff000000000000000000000000"
-"""The mask of the locator block in the action `un`. Without it, the shift would destroy the block."""
+"""The mask of the locator block in the action `un`. Without the mask, the shift would destroy the block."""
 
 
 def own(folder: Path, *, json: tuple[str, str] = ("", ""), p4info: tuple[str, str] = ("", "")) -> str:

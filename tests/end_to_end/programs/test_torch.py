@@ -51,7 +51,7 @@ def test_all_collectives_and_messages(tiny: Up) -> None:
 
 
 def test_a_plane_that_dies_in_a_training_changes_no_bit(tiny: Up) -> None:
-    """The parameters also equal those of a training by a single process."""
+    """The parameters also equal the parameters of a training by a single process."""
     argv = _everywhere(tiny, "torch_training.py", "24", "pause")
     with subprocess.Popen(
         argv, env=tiny.mrclab.environment, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True

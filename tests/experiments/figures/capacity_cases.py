@@ -41,7 +41,7 @@ def dipping(rate: Rate, seconds: float) -> Rate:
 
 
 FULL = {"bidirectional": 1.93, "stream": 0.965}
-"""What full links carry in a workload, divided by 100 Mbit/s, the rate of the NICs."""
+"""The rate that full links carry in each workload, divided by the NICs' rate of 100 Mbit/s."""
 
 
 def times(factor: float, rate: Rate) -> Rate:

@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 
 
 def rehearsed(monkeypatch: pytest.MonkeyPatch, shares: dict[float, tuple[float, bool]]) -> list[float]:
-    """Fake rehearsals: each finds the share given for the nearest slowness. Return the rehearsed values."""
+    """Fake rehearsals: each has the share given for the nearest slowness. Return the rehearsed slownesses."""
     speeds: list[float] = []
 
     def rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:

@@ -247,7 +247,7 @@ def test_reordering_and_delivery(evidence: Evidence) -> None:
     extents = reorder_extents(trace)
     assert len(extents) == int(trace.received.first.sum())
     assert extents.min() == 0
-    assert extents.max() > 0  # a retransmitted packet is drawn to the right of others
+    assert extents.max() > 0  # a retransmitted packet is drawn to the right of other packets
     sent, took = delivery_times_ns(trace)
     assert len(sent) == len(took)
     assert took.min() > 0

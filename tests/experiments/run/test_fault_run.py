@@ -159,7 +159,7 @@ class Bench:
     [
         ([QUIET] * 3, "abc"),
         ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abcbc"),
-        ([STOLEN] * 6, "abcabc"),  # at most as many repeats as trials
+        ([STOLEN] * 6, "abcabc"),  # there are at most as many repeats as trials
     ],
 )
 def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[Load], places: str) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of the link meter: even if counters are read late, the bytes are in even bins."""
+"""The arithmetic of the link meter: the bins of bytes have equal lengths, even if counters are read late."""
 
 import pytest
 

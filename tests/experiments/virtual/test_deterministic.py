@@ -82,7 +82,7 @@ def test_ranks_may_be_asked_at_any_time_and_the_run_is_the_same(
 
 
 def test_the_other_kind_of_core_gives_the_same_bytes(tmp_path: Path) -> None:
-    """If the core is compiled, this runs pure Python: endpoints, NICs, ports, switches, pauses and faults."""
+    """A compiled core is compared with pure Python: endpoints, NICs, ports, switches, pauses and faults."""
     names = ("trimming", "pfc", "drain")
     other = output_of("-m", "tests.support.simulated_runs", "1", *names, MRCLAB_PURE=str(int(in_use())))
     assert other == "".join(

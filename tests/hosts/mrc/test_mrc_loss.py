@@ -333,7 +333,7 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
 
 
 def test_an_overtaken_packet_is_asked_about_as_soon_as_an_answer_can_decide():
-    """A later packet was acknowledged within the guard time. The probe waits only for the rest of it."""
+    """A later packet was acknowledged within the guard time. The probe waits until this time is over."""
     hand = Hand(initial_rtt_ns=10_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)

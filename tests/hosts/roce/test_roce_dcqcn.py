@@ -49,7 +49,7 @@ def test_alpha_shrinks_by_g_in_every_interval_without_a_cnp():
 
 
 def test_alpha_is_the_same_bits_on_every_system() -> None:
-    """C's pow() may differ between systems: glibc's differs from these products in the last bit."""
+    """C's pow() may differ between systems: glibc's result differs from these products in the last bit."""
     x = 255 / 256
     x8 = ((x * x) * (x * x)) * ((x * x) * (x * x))
     assert power(x, 24) == x8 * (x8 * x8) != x**24

@@ -78,9 +78,9 @@ def test_the_bytes_of_a_generated_step_follow_from_the_model() -> None:
     step = LlmStep(data=4, tensor=2, pipeline=2, layers=4, hidden=64, ffn=192, tokens=128, microbatches=3)
     rows = {(r["what"], r["ranks"]): r for r in summary_of(matched(llm_graph(step)), {})["communication"]}
     activations = 128 * 64 * 2
-    # 8 groups of tensor-parallel ranks, 2 layers each, 3 microbatches, 2 directions, 2 parts of a layer
+    # Factors: 8 groups of tensor-parallel ranks, 2 layers, 3 microbatches, 2 directions, 2 parts of a layer.
     assert rows["all-reduce", 2]["bytes"] == 8 * 2 * 3 * 2 * 2 * activations
-    # at the stage boundary: 8 pairs of ranks, in both directions
+    # The messages at the stage boundary: 8 pairs of ranks, 3 microbatches, 2 directions.
     assert rows["message", 2]["bytes"] == 8 * 3 * 2 * activations // 2
     weights = 4 * 64 * 64 + 3 * 64 * 192
     assert rows["all-reduce", 4]["bytes"] == 4 * 2 * weights * 2 // 2
@@ -89,7 +89,7 @@ def test_the_bytes_of_a_generated_step_follow_from_the_model() -> None:
 def test_a_pipeline_idles_at_its_ends() -> None:
     one = step_ns(matched(llm_graph(LlmStep(data=2, layers=4, microbatches=4))))
     four = step_ns(matched(llm_graph(LlmStep(data=2, layers=4, microbatches=4, pipeline=4))))
-    # Without the optimizer, a pipeline of p stages takes (m + p - 1) / m times its share.
+    # Without the optimizer, p stages with m microbatches take (m + p - 1) / m times 1/p of one stage's time.
     assert four / (one / 4) == pytest.approx((4 + 3) / 4, rel=0.01)
 
 

@@ -99,7 +99,7 @@ def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Na
     names = {number: name for name, number in IDS.items()}
     expected = list(dict.fromkeys((name, values) for name, values in model.learned))
     assert [(names[digest], tuple(*data)) for digest, _, data in received] == expected
-    # After its acknowledgement, a digest is sent again. Unacknowledged digests are not.
+    # After its acknowledgement, a digest is sent again. Other digests are not sent again.
     ack = p4r.StreamMessageRequest()
     ack.digest_ack.digest_id, ack.digest_ack.list_id = received[0][:2]
     client.send(ack)

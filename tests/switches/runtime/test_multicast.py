@@ -81,7 +81,7 @@ def test_a_group_gets_copies_by_instance_and_port() -> None:
     assert out[0][1][:9] == struct.pack("!HBBHHB", 7, 1, 1, 2, 9 + 6 + 7, 5)
     assert (out[0][1][9:13], out[0][1][15:]) == (struct.pack("!I", 8), struct.pack("!IH", 9, 0) + b"payload")
     assert out[1][1] == struct.pack("!HBBHHB", 7, 1, 2, 3, 9 + 6 + 7, 5) + b"payload"
-    # A group takes precedence over egress_spec, even if egress_spec means a drop. mark_to_drop() removes it.
+    # A group takes precedence over egress_spec, even over a drop there. mark_to_drop() removes the group.
     assert len(model.run(1, frame(7, 4, b""))) == 2
     assert model.run(1, frame(7, 3, b"")) == []
     assert [port for port, _ in model.run(1, frame(0, 0, b""))] == [2]
@@ -109,7 +109,7 @@ def test_frames_are_copied_alike(switch: Switch, namespace: Namespace) -> None:
 
 @pytest.mark.root
 def test_a_group_of_256_copies(ebpf: Switch, namespace: Namespace) -> None:
-    """So many copies need more than one call of the program. A group can have no more."""
+    """256 copies need more than one call of the program. A group cannot have more copies."""
     ebpf.group(9, [(2, rid) for rid in range(256)])
     names = Names(ebpf.info)
     compare_copies(namespace, ebpf.model, [frame(9, 1, bytes(range(200)))])

@@ -241,7 +241,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
             one.send(frame(2))
         reports = [Report(f) for f in receive(two, 30, 1)]
         assert time.monotonic() - began > 0.16
-        # The queue sends 50 frames a second of any size. One leaves at once, eight wait, others are lost.
+        # The queue sends 50 frames a second of any size. One leaves at once, eight wait, the others are lost.
         assert [r.enq_depth for r in reports] == [0, *range(8)]
         assert reports[8].waited + since(reports[8].enq, reports[0].enq) == pytest.approx(160_000, abs=5_000)
         for s in (one, two):

@@ -127,7 +127,7 @@ def test_a_clone_of_egress_has_what_egress_left(model: Interpreter) -> None:
     assert way(original)["rounds"] == way(clone)["rounds"] == 2  # the value after egress, not before
     assert (port, way(clone)["type"], way(clone)["port"]) == (3, 2, 3)
     assert clone[WAY.size : WAY.size + 4] == original[WAY.size : WAY.size + 4] == struct.pack("!I", 1003)
-    # A clone can be cloned again, as often as the preserved `rounds` allows. So can dropped frames.
+    # A clone can be cloned again, as often as the preserved `rounds` allows. Dropped frames are cloned, too.
     out = model.run(1, frame(CLONE_OF_EGRESS, 1, 2, fields=1))
     assert [(p, way(f)["type"]) for p, f in out] == [(2, 0), (3, 2), (3, 2)]
     assert model.run(1, frame(CLONE_OF_EGRESS, 1, 4, fields=1)) == []

@@ -45,7 +45,7 @@ Code = grpc.StatusCode
 
 
 def test_hashes_have_the_check_values_of_their_catalogue() -> None:
-    """The check values are those of the CRC catalogue for "123456789": ARC, ISO-HDLC, IBM-3740."""
+    """The check values for "123456789" are from the CRC catalogue: ARC, ISO-HDLC, IBM-3740."""
     text = b"123456789"
     assert HASHES["crc16"](text) == HASHES["crc16_custom"](text) == 0xBB3D
     assert HASHES["crc32"](text) == HASHES["crc32_custom"](text) == 0xCBF43926 == zlib.crc32(text)
@@ -321,7 +321,7 @@ def test_one_shots_choose_as_bmv2_does_and_read_back(switch: Switch, namespace: 
     compare_frames(namespace, s.model, frames(rng, 60))
     found = {e.table_entry.table_id: e.table_entry for e in s.client.read(p4r.Entity(table_entry={}))}
     assert (found[first.table_id], found[second.table_id]) == (first, second)
-    # The new group is made before the old one is deleted, so it gets other handles.
+    # The new group is made before the old one is deleted, so the new group gets other handles.
     second = s.one_shot("I.again", {"hdr.key.c": 1}, (3, "I.mark", 10), (1, "I.mark", 11))
     s.client.write(modify(second))
     s.model.profiles["I.by_crc32"].groups[1] = [10, 10, 10, 11]

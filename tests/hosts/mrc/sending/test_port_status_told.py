@@ -148,7 +148,10 @@ def test_nics_whose_ports_were_never_down_announce_nothing():
 
 @pytest.mark.parametrize("lost", [4, 0])
 def test_an_announcement_outlives_the_queue_pair_that_carried_it(lost):
-    """If all copies are lost, or answers come after the queue pair's end, another queue pair announces it."""
+    """All copies are lost, or answers come after the queue pair's end.
+
+    Then another queue pair must send the announcement.
+    """
     sim = make(qps=2)
     a = sim.ends[0]
     a.set_port_state(2, False, sim.now_ns)
