@@ -181,7 +181,7 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return the headers before the BTH; also cache the headers of a retransmission."""
+        """Return `Ev.head` for this class; for trimmable data, also cache the head of a retransmission."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)
@@ -195,9 +195,10 @@ def read_stamp(view: memoryview, flags_psn: int) -> int | None:
 
 
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
-    """Return the data packet of a frame with a correct ICRC; None if the frame is too short for its headers.
+    """Return the data packet of a frame; None if the frame is too short for its headers.
 
-    `timestamps`: whether to expect a TSETH. If this expectation is wrong, the headers are unpacked twice.
+    The caller has checked the ICRC. `timestamps`: expect a TSETH. If this expectation is wrong, the headers
+    are unpacked twice.
     """
     end = len(view) - ICRC_LEN
     if end < _DATA_END:
@@ -250,7 +251,7 @@ def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
 
 
 def read_sack(view: memoryview) -> SackPacket | None:
-    """Return the SACK of a frame with a correct ICRC; None if the frame is too short."""
+    """Return the SACK of a frame, whose ICRC the caller has checked; None if the frame is too short."""
     if len(view) - ICRC_LEN < _SACK_END:
         return None
     fields: tuple[int, ...] = SACK_STRUCT.unpack_from(view, BTH_OFFSET)

@@ -48,9 +48,9 @@ class NsccConfig:
     0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants
     to this network."""
     fi: float = 0.0
-    """Gain of the fair increase, bytes; 0: 5 * MTU * a, where `a` is that of `alpha`."""
+    """Gain of the fair increase, bytes; 0: 5 * MTU * a (for `a` see `alpha`)."""
     fi_scale: float = 0.0
-    """Gain of the fast increase, a part of the acknowledged bytes; 0: 0.25 * a, where `a` is that of `alpha`.
+    """Gain of the fast increase, a part of the acknowledged bytes; 0: 0.25 * a (for `a` see `alpha`).
     The fast increase is for idle networks. It starts after a whole window was acknowledged without delay, and
     ends with any delay."""
     fast_delay_ns: int = 1_000
@@ -66,8 +66,8 @@ class NsccConfig:
     """True: the RTT of a NACK may lower the base RTT [UEC]. A trimmed packet is short, so it has a shorter
     RTT than a full packet. On slow links `byte_ns` must correct the RTT."""
     eta: float = 0.0
-    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a,
-    where `a` is that of `alpha`."""
+    """Bytes added in every adjustment period, so that every flow gets some rate; 0: 0.15 * MTU * a
+    (for `a` see `alpha`)."""
     gamma: float = 0.8
     """Strength of the multiplicative decrease."""
     max_md_jump: float = 0.5
@@ -76,9 +76,9 @@ class NsccConfig:
     """Weight of a new sample in the average delay. The average sets the size of a decrease. 0: the average is
     the plain mean of the samples of the last base RTT [UEC]."""
     adjust_bytes_threshold: int = 0
-    """The collected increases take effect when more bytes than this were acknowledged; 0: 8 * MTU."""
+    """The collected increases take effect each time more bytes than this were acknowledged; 0: 8 * MTU."""
     adjust_period_ns: int = 0
-    """Longest time until the collected increases take effect, ns; 0: one base RTT."""
+    """The collected increases also take effect each time this time has passed, ns; 0: one base RTT."""
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
@@ -268,9 +268,9 @@ class MrcConfig:
     max_wimm: int = 32
     """WRITE_IMMs that a peer may have in flight to this endpoint; the specification demands 32."""
     posted_receives: bool = False
-    """True: a WRITE_IMM needs a receive that the peer's application has posted. Without a receive, the queue
-    pairs of both ends fail, as the specification demands. mrclab's programs need no receives, because both
-    ends agree on a place for every message. Queue pairs of the verbs API and of other programs set True."""
+    """True: an arriving WRITE_IMM needs a receive that the application has posted. Without a receive, the
+    queue pairs of both ends fail, as the specification demands. mrclab's programs need no receives, because
+    both ends agree on a place for every message. The verbs API and other programs set True."""
     transport_ack: bool = True
     """Complete writes by transport ACKs (opcode 0xD1): they confirm that the data is in memory, as the
     specification demands. False: complete writes by SACKs, which confirm only the arrival. Both ends need

@@ -66,7 +66,7 @@ class CongestionControl:
         return getattr(self, name)
 
     def budget_bytes(self, now_ns: int) -> int:
-        """Return the bytes that may be sent now. If positive, a whole packet may be sent [SPEC §8]."""
+        """Return how many bytes may be sent now. A number above 0 allows a whole packet [SPEC §8]."""
         return self.cwnd_bytes - self.inflight_bytes
 
     def next_send_ns(self, now_ns: int) -> int | None:
@@ -92,10 +92,10 @@ class CongestionControl:
         """Note the nominal bytes that newly arrived at the peer. A call of `on_ack` follows."""
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Note the RTT of a NACK, ns. The requester calls this method before all others for the NACK."""
+        """Note the RTT of a NACK, ns. The requester calls this method first when it handles the NACK."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Note a trimmed packet. A trim at the last hop means incast, a trim elsewhere a congested path."""
+        """Note a trimmed packet. A trim at the last hop means incast; other trims mean a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
@@ -199,13 +199,13 @@ class RateCap(CongestionControl):
         return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
-        """Return how long the bucket must fill after `size` more bytes; NO_END_NS if they fill the window."""
+        """Return the wait for tokens, ns, after `size` more bytes; NO_END_NS if they fill the window."""
         if self.inflight_bytes + size >= self.cwnd_bytes:
             return NO_END_NS
         return (self._quantum - self._tokens + self._cost(size)) // self.rate_bps + 1
 
     def on_sent(self, now_ns: int, size: int) -> None:
-        """Take the size out of the bucket."""
+        """Take the tokens for `size` sent bytes out of the bucket."""
         self._window.on_sent(now_ns, size)
         self._follow()
         self._tokens -= self._cost(size)

@@ -260,7 +260,7 @@ class Endpoint(BaseEndpoint):
         return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
 
     def answer_strangers(self, way_back: WayBack | None) -> None:
-        """Answer NICs without a queue pair, over the path that `way_back` returns. None: send no answer."""
+        """Let `way_back` choose the paths of answers to NICs without a queue pair. None: do not answer."""
         self._operations.way_back = way_back
 
     def set_mpr(self, qpn: int, mpr: int) -> None:

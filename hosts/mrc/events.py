@@ -98,7 +98,7 @@ class ProbeAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlaneDown(Event):
-    """A plane went out of service for this QP: the local port or the peer's (`remote`) went down."""
+    """A plane went out of service for this QP: the local port or (`remote`) the peer's port went down."""
 
     plane: int
     remote: bool
@@ -134,8 +134,8 @@ class EvProbed(Event):
 class EndpointAnswered(Event):
     """A controller's request to a NIC was answered or timed out. If it timed out, `rtt_ns` is None.
 
-    `qpn` is 2, which is no queue pair. `port` is the port on which the response arrived. If there is no
-    response, `port` is the port of the request.
+    `qpn` is 2: no queue pair has this number. `port` is the port on which the response arrived. If there is
+    no response, `port` is the port of the request.
     """
 
     request_id: int

@@ -10,7 +10,7 @@ ECN without delay means that some paths are congested and others are not. Sprayi
 paths, so the window does not change. Increases are collected. They take effect after every
 `adjust_bytes_threshold` bytes and every `adjust_period_ns`. There is at most one decrease per base RTT.
 
-An inferred (silent) loss lowers the window by its size only: the path failed, so the loss is no sign of
+An inferred (silent) loss lowers the window only by the lost bytes: the path failed, so the loss is no sign of
 congestion. A trimmed packet means that a queue was full. The trim may start *quick adapt*, which sets the
 window to the bytes acknowledged during the last period of base RTT + target. If switches do not trim, a delay
 above `qa_threshold_ns` may start quick adapt, too.
@@ -44,7 +44,7 @@ class Nscc:
         self._samples_ns = 0
         """Sum of the delays in `_samples`, ns."""
         self._increase = 0.0
-        """Collected increases, in bytes times bytes; divided by the window when they take effect."""
+        """Collected increases, in bytes times bytes. They are divided by the window when they take effect."""
         self._received = 0
         """Bytes acknowledged since the collected increases last took effect."""
         self._period_ns: int | None = None
@@ -192,7 +192,7 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """Grow the window by a part of `acked_bytes` if a whole window had no delay; return True if so."""
+        """Grow the window by a part of `acked_bytes` if a whole window had no delay, and return True then."""
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes
@@ -203,7 +203,7 @@ class Nscc:
         return True
 
     def _fulfil(self, now_ns: int, period_over: bool) -> None:
-        """Apply the collected increases to the window."""
+        """Apply the collected increases to the window, and `eta` if an adjustment period is over."""
         cwnd = self._cwnd + self._increase / self._cwnd
         if period_over:
             cwnd += self.config.eta
@@ -225,7 +225,7 @@ class Nscc:
         self._end_fast_increase()
 
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
-        """Set the window to the bytes acknowledged in base RTT + target, after a trim or a long delay.
+        """After a trim or a long delay, set the window to the bytes acknowledged in the last period.
 
         Return True if the caller must not change the window: quick adapt has set the window, or a mark or
         trim still belongs to bytes that were in flight at the last quick adapt.

@@ -103,7 +103,7 @@ class Requests:
         self._waiting.pop(request_id, None)
 
     def forget_updates(self, peers: frozenset[bytes]) -> None:
-        """Remove all port updates for a peer: one answer is enough, and a newer update replaces them."""
+        """Remove all port updates for a peer: one answer is enough, and a new update replaces all others."""
         for number, request in list(self._waiting.items()):
             if request.purpose is Purpose.PORTS and request.peers == peers:
                 del self._waiting[number]
@@ -151,7 +151,7 @@ class Operations:
         self.waiting = False
         """There are frames to send or requests to answer."""
         self._reverse_due: dict[frozenset[bytes], int] = {}
-        """Next time to check an EV for answers, by peer."""
+        """Time of the next probe that checks an EV for answers, by peer."""
         self.port_mask = 0
         """Bit mask of the local ports that are up, in the form of requests; `PortStatus` sets this mask."""
         self.told: set[frozenset[bytes]] = set()
@@ -293,7 +293,7 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """Probe a random EV for answers, if a probe is due. A sender of data needs no such probe."""
+        """If a probe is due, probe a random EV that answers may use. A sender of data needs no such probe."""
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)
@@ -338,7 +338,7 @@ class Operations:
         return self._requests.due_ns()
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests that have timed out; return the last port update for each peer among them.
+        """Remove the requests that have timed out; return each peer's last port update among these requests.
 
         The peer needs a port update even if the QP for which the update was sent has been destroyed.
         """

@@ -150,7 +150,7 @@ class SentPacket:
         self.tries = tries
         """Number of earlier transmissions of this PSN."""
         self.previous = previous
-        """The transmission before this one. Only the last two are kept, to limit memory."""
+        """The transmission before this one. Only the last two transmissions are kept, to limit memory."""
         self.by_window = False
         """The reordering window was the only reason to count the packet as lost. If the packet arrives, the
         window was too short. Other losses (EV retired, port down, timeout) do not depend on the window."""

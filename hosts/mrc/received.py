@@ -85,7 +85,7 @@ class ReceiverBitmap:
 class Messages:
     """Which messages are complete, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
 
-    This class is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN is enough.
+    This class is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN shows both.
     """
 
     def __init__(self) -> None:

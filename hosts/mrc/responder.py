@@ -248,7 +248,7 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the complete messages before the first incomplete one; send an ACK if they request one."""
+        """Count the complete messages before the first incomplete one. Send an ACK if one requests it."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -262,10 +262,10 @@ class Responder:
                 self._answer()
 
     def _refuse_immediate(self, now_ns: int, packet: DataPacket, psn: int, port: int, waiting: int) -> None:
-        """Fail with a NAK: too many immediates wait for earlier packets, or no receive is posted.
+        """Fail with a NAK if too many immediates wait for earlier packets, or if no receive is posted.
 
-        If the receive is missing for a packet that arrived early, only refuse the packet. Then a later NAK
-        names this packet and not an earlier write.
+        If no receive is posted for a packet that arrived early, only refuse this packet with a NACK. A NAK
+        would name the expected PSN, which belongs to an earlier packet.
         """
         reading = self._config.reading
         ev, stamp = packet.flow.ev, packet.timestamp

@@ -45,7 +45,7 @@ def send_buffer_bytes(rate_bps: int) -> int:
 
 @dataclass(slots=True)
 class PortCounters:
-    """Numbers of frames, since the port was opened: frames that were sent, frames that the kernel refused."""
+    """Numbers of frames since the port was opened: sent frames, and frames that the kernel refused."""
 
     tx_frames: int = 0
     tx_refused: int = 0

@@ -153,9 +153,9 @@ class BaseEndpoint:
         return {number: self.port_states[number].received for number in self.addresses}
 
     def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
-        """Return the first of `count` consecutive, random numbers for new queue pairs.
+        """Return the first of `count` consecutive numbers for new queue pairs, chosen at random.
 
-        No number is in `taken`. Numbers are random so that they are hard to guess.
+        None of these numbers is in `taken`. The choice is random, so that the numbers are hard to guess.
         """
         while True:
             qpn = self.rng.randrange(FIRST_QPN, LAST_QPN - count + 2)
@@ -285,7 +285,7 @@ class BaseEndpoint:
         """Note that a port went down or came up."""
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames without a queue pair, until `out` holds `limit` frames; return whether more wait."""
+        """Append frames that belong to no queue pair until `out` holds `limit`; return whether more wait."""
         return False
 
     def next_timer(self) -> int | None:

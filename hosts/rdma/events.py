@@ -108,7 +108,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class SendCompleted(Event):
-    """A posted write is complete or has failed. These events have the order of posting."""
+    """A posted write is complete or has failed. These events come in the order of posting."""
 
     wr_id: int
     status: Status

@@ -195,7 +195,7 @@ def build_prefix(
 
 
 def seal(head: bytes, crc: int, middle: bytes) -> bytes:
-    """Return a frame without payload: `head` and `crc` from `build_prefix`, `middle` from the BTH on."""
+    """Return a frame without payload: `head` and `crc` of `build_prefix`; `middle` starts with the BTH."""
     return b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))
 
 

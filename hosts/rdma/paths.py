@@ -27,12 +27,12 @@ class PlanePaths:
     """One plane: its local port, the addresses of both ends, and its paths."""
 
     port: int
-    """NIC port, which is the plane's number (SPEC §11.5: port = plane)."""
+    """NIC port. Its number is the plane's number (SPEC §11.5: port = plane)."""
     src_mac: bytes
     dst_mac: bytes
     """MAC address of the T0 that the port is linked to."""
     src: bytes
-    """Inner source: the local address in this plane, 16 bytes. Also the outer source."""
+    """Source address of both IPv6 headers: the local address in this plane, 16 bytes."""
     dst: bytes
     """Inner destination: the peer's address in this plane, 16 bytes."""
     paths: tuple[Path, ...]

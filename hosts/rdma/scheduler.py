@@ -76,7 +76,7 @@ class QueuePair:
         return 0
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the window has room without an acknowledgement; None if it needs an acknowledgement."""
+        """Return when the window has room without an acknowledgement; None if it needs an ACK for this."""
         return None
 
     def next_timer(self, now_ns: int) -> int | None:

@@ -74,7 +74,8 @@ class RoceConfig:
     """Options of one endpoint and of every queue pair on it."""
 
     mtu_bytes: int = 4096
-    """PMTU: payload of a message's packets except the last, bytes: 256, 512, 1024, 2048, 4096 [IBTA 9.7]."""
+    """PMTU: payload of each packet of a message except the last, bytes. Allowed are 256, 512, 1024, 2048
+    and 4096 [IBTA 9.7]."""
     udp_port: int = 4791
     hop_limit: int = 64
     pkey: int = 0xFFFF

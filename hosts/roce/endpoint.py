@@ -53,7 +53,7 @@ class RoceCounters:
     sent: int
     retransmitted: int
     lost: int
-    """Number of times that the sender went back. The number of lost packets is unknown without SACK."""
+    """How often the sender went back to an earlier PSN. Without SACK, the number of losses is unknown."""
     timeouts: int
     bytes_acked: int
     acks_received: int

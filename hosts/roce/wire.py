@@ -22,7 +22,7 @@ from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 
 
 class Opcode(IntEnum):
-    """BTH opcodes: reliable connection is class 0b000 [IBTA Table 38]; CNP: [IBTA A17.9.3]."""
+    """BTH opcodes of reliable connections (class 0b000 [IBTA Table 38]) and of CNPs [IBTA A17.9.3]."""
 
     WRITE_FIRST = 0x06
     WRITE_MIDDLE = 0x07

@@ -23,7 +23,7 @@ class Aimd(CongestionControl):
         self._halved_ns = -1 << 62
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Increase the window by one packet per RTT, or halve the window if the packet was marked."""
+        """Increase the window by one packet per RTT, or halve the window if the SACK has a mark."""
         super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
         if rtt_ns is not None:
             self._rtt_ns = rtt_ns

@@ -1,7 +1,7 @@
 """Two choices: draw two EVs at random, and take the one with fewer packets in flight.
 
-It is "the power of two choices" [Mitzenmacher 2001]. As the load of an EV, the sender counts the packets sent
-on this EV that are neither acknowledged nor lost.
+The idea is known as "the power of two choices" [Mitzenmacher 2001]. As the load of an EV, the sender counts
+the packets sent on this EV that are neither acknowledged nor lost.
 """
 
 from __future__ import annotations

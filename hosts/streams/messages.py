@@ -40,7 +40,7 @@ class MessageFactory:
         into[OVERHEAD_BYTES:] = self._body(number, len(into) - OVERHEAD_BYTES)
 
     def problem(self, number: int, message: memoryview) -> str | None:
-        """Return the error in a buffer that should hold message ``number``, or None."""
+        """Return the error in a buffer that should hold message ``number``; None if the buffer holds it."""
         if len(message) <= OVERHEAD_BYTES:
             good = message == self._body(number, len(message))
             return None if good else f"message {number}: its {len(message)} bytes are not what was sent"

@@ -38,7 +38,7 @@ DEFAULT = "mrc"
 
 
 def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any] | None = None) -> Config:
-    """Return the configuration of a transport on a host; ``options`` override its own options.
+    """Return the configuration of a transport on a host; ``options`` override the transport's options.
 
     Parameters of DCQCN and NSCC that describe the network come from the topology, if no option sets them.
     Raise ValueError if there is no such transport, if it uses the kernel's sockets, or if a value is bad;

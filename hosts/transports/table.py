@@ -50,7 +50,7 @@ class Transport:
     """The time until a dead link is removed from routing: by the controller (ecmp), by BGP or BFD (frr);
     None: never."""
     faults: bool = True
-    """If False, the scenario's faults do not happen: the result without faults, for comparison."""
+    """If False, the scenario's faults do not happen. This gives a result without faults, for comparison."""
     lossless: LosslessMode = ""
     """How links avoid drops: by PFC or by credits. Empty: links drop packets that do not fit."""
     buffer_bytes: int = 0
@@ -80,7 +80,7 @@ class Transport:
         return "routing by destination" if self.routing == "destination" else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the transport in JSON types. Empty keys for lossless links and marks are left out."""
+        """Return the transport in JSON types. Keys for lossless links and marks are left out if empty."""
         out = asdict(self)
         del out["look"]
         for name in ("lossless", "buffer_bytes", "marks", "last_hop_marks"):

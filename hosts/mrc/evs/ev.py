@@ -117,7 +117,7 @@ class Probing:
         """Time between two probes, ns. If an answer may take longer, the next probe is sent later."""
         self.due_ns = now_ns + wait_ns
         self.unanswered: int | None = None
-        """Id of the last probe, if it is unanswered."""
+        """Id of the last probe if this probe is unanswered; else None."""
         self.passed = 0
         """Number of answered probes in a row."""
 
@@ -241,7 +241,7 @@ class Plane:
         self.repeats: dict[int, int] = {}
         """How often the plane's paths contain an EV, by EV. EVs that occur once are not in this mapping."""
         self.reverse: Ev | None = None
-        """EV of the last packet known to have reached the peer; answers may use this EV."""
+        """EV of the last packet that is known to have reached the peer. Answers may use this EV."""
         self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True

@@ -1,7 +1,7 @@
 """Sources of entropy values: formats, fields and the three modes of the control API, as pure functions.
 
 * AUTO: the NIC chooses random EVs. This fits fabrics that hash (ECMP), where every value leads to a path.
-* EXPLICIT: the host lists (EV, port) entries. The list may have an entry several times.
+* EXPLICIT: the host lists (EV, port) entries. The list may contain an entry several times.
 * GENERATED: the NIC counts through all values of the fields that the host describes. This fits EVs whose bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 

@@ -44,7 +44,7 @@ class EvSet:
     """The EVs of one QP: it chooses an EV for each packet, retires EVs and restores them."""
 
     _ROUNDS = 8
-    """Number of EVs of each plane in one schedule, the list of the next EVs. The planes take turns in it."""
+    """Number of EVs of each plane in one schedule. It lists the next EVs, with the planes in turn."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class EvSet:
     # Events of EVs
 
     def on_acked(self, ev: Ev) -> None:
-        """Note that a packet on this EV was acknowledged. The first acknowledgement makes it GOOD."""
+        """Note that a packet on this EV was acknowledged. The first acknowledgement makes the EV GOOD."""
         if ev.state is _UNKNOWN:
             self._move(ev, EvInput.ACKED)
 
@@ -395,7 +395,7 @@ class EvSet:
     # Planes that go out of service or come back
 
     def set_plane(self, now_ns: int, port: int, up: bool, *, remote: bool) -> None:
-        """Take a plane out of service or put it back: the local port or the peer's (`remote`) changed."""
+        """Take a plane out of service or put it back: the local or (`remote`) the peer's port changed."""
         for plane in self.planes:
             if plane.port != port or (plane.peer_up if remote else plane.local_up) == up:
                 continue

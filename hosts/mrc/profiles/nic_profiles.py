@@ -57,7 +57,7 @@ class NicProfiles:
     # Creating and removing profiles
 
     def create_format(self, number: int) -> EvFormatProfile:
-        """Create an EV format. Raise E2BIG if there are too many, EINVAL if the id is taken."""
+        """Create an EV format. Raise E2BIG if there are too many formats, EINVAL if the id is taken."""
         return _add(self.formats, EvFormatProfile(number))
 
     def create_evs(self, number: int) -> EvProfile:

@@ -261,7 +261,7 @@ class EvProfile(Profile):
         self.state = ProfileState.OFFLINE
 
     def set_entries(self, first: int, entries: Sequence[EvEntry]) -> None:
-        """Populate entries of an EXPLICIT profile. Raise EINVAL in another mode, E2BIG beyond the count."""
+        """Set entries of an EXPLICIT profile. Raise EINVAL in another mode, E2BIG for too many entries."""
         self.require(ProfileState.OFFLINE)
         if self.mode is not EvMode.EXPLICIT:
             raise invalid(f"the entries of {self.mode.name} are not set one by one")

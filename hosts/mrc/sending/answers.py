@@ -34,7 +34,7 @@ def rtt_of_nack(now_ns: int, packet: SentPacket, nack: Nack, *, timestamps: bool
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
-    """Return the RTT, ns, of the transmission with this timestamp, one of the last two; None if unknown."""
+    """If one of the last two transmissions has this timestamp, return its RTT, ns; else None."""
     previous = packet.previous
     if timestamp(packet.sent_ns) == stamp:
         return now_ns - packet.sent_ns

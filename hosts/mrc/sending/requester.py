@@ -466,7 +466,7 @@ class Requester:
             self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
-        """Complete all requests in order, without a QpError event."""
+        """Complete all requests in order: that of `psn` gets `status`, others FLUSHED. Emit no QpError."""
         if self.error is not None:
             return
         self.error = status
