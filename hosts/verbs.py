@@ -107,7 +107,7 @@ class Context:
         self.host = host
         self.device = device
         self.async_events: deque[Event] = deque(maxlen=ASYNC_EVENTS_KEPT)
-        """Events except completions and answers, in order: EVs retired, packets lost, queue pairs failed."""
+        """The NIC's events in order, without completions and answers: for instance, retired EVs."""
         self.responses: deque[EndpointAnswered] = deque(maxlen=ASYNC_EVENTS_KEPT)
         """Answers to endpoint requests, and notices of unanswered requests, in the order of arrival."""
         self._qps: dict[int, QueuePair] = {}

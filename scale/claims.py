@@ -37,7 +37,7 @@ class Claim:
 
 
 def claims(parts: Parts) -> tuple[Claim, ...]:
-    """Return every claim with its outcome for a table of parts. Raise InputError if parts do not fit."""
+    """Return every claim with its outcome for a table of parts. Raise InputError for bad parts."""
     old, four, eight = (Design(tiers, planes, parts).built() for tiers, planes in (CONVENTIONAL, FOUR, EIGHT))
     return (*_sizes(old, four, eight), *_blasts(old, four, eight), *_figures(four, eight))
 
@@ -53,9 +53,10 @@ def _claim(
     tolerance: float = 0.0,
     condition: bool = False,
 ) -> Claim:
-    """Compare two values. They agree if ``shown`` makes equal texts, or within a relative tolerance.
+    """Compare two values. They agree if their texts are equal, or if their relative difference is small.
 
-    With ``condition``, agreement has the outcome "on a condition".
+    ``shown`` returns a value's text. ``tolerance`` is the largest relative difference.
+    If the values agree and ``condition`` is set, the outcome is "on a condition".
     """
     agrees = shown(quoted) == shown(derived) or abs(derived - quoted) <= tolerance * abs(quoted)
     outcome: Outcome = "contradicted"

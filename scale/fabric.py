@@ -66,7 +66,7 @@ class Design:
             )
 
     def built(self, nics: int | None = None) -> Built:
-        """Return the fabric for this number of NICs (default: the largest). Raise InputError if too many."""
+        """Return the fabric for this number of NICs (default: most). Raise InputError for too many NICs."""
         self.check()
         wanted = self.most_nics if nics is None else nics
         if wanted < 1:
@@ -126,13 +126,13 @@ class Built:
 
     @property
     def modules(self) -> int:
-        """Number of optical modules: one at each end of a fibre, split into as many ports as possible."""
+        """Number of optical modules, one at each end of a fibre. Each is split into as many ports as fit."""
         ports = 2 * (self.fabric_links + (self.host_links if self._optical_hosts else 0))
         return -(-ports // self.ports_per_module)
 
     @property
     def copper_cables(self) -> int:
-        """Number of copper cables. Each has the module's rate and is split in the same way."""
+        """Number of copper cables. A cable has a module's rate, and is split into as many ports."""
         return 0 if self._optical_hosts else -(-self.host_links // self.ports_per_module)
 
     @property

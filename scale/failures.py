@@ -132,7 +132,7 @@ def most_of_a_group(pairs: tuple[Ints, Ints], group_size: int, instants: int) ->
 
 
 def covered_hours(start: Floats, length: Floats | float, hours: float) -> float:
-    """Return the length of [0, hours] that the intervals cover. ``start`` must be sorted."""
+    """Return the length of the part of [0, hours] that the intervals cover. ``start`` must be sorted."""
     begin = np.clip(start, 0.0, hours)
     end = np.clip(start + length, 0.0, hours)
     reached = np.maximum.accumulate(np.concatenate([[0.0], end]))

@@ -1,8 +1,8 @@
 """Figures 4, 6, 7 and 8 of the paper at its own scale: a simple model next to the measured values.
 
 The paper's values are from production clusters whose traffic is not published. So the model has stated
-inputs. Two of them are fitted and marked as fitted. The rows name the effects that the model explains and
-those that it does not.
+inputs. Two of them are fitted and marked as fitted. The rows name the effects that the model explains, and
+the effects that it does not explain.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Figures:
 
 
 def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
-    """Return the figures by the model. Raise InputError if the parts do not fit 4 planes."""
+    """Return the model's values for all figures. Raise InputError if the parts do not fit 4 planes."""
     t1s = Design(2, PLANES, parts).built().tier_sizes[-1]
     start = _fig4(rng, t1s)
     dip, blind_s = _fig6()
@@ -155,7 +155,7 @@ def _fig4_rows(start: Curve, t1s: int) -> tuple[Row, ...]:
 
 
 def _fig6() -> tuple[Curve, float]:
-    """Return a job's throughput around the flap of a module, and the time of sending to a dead port (s)."""
+    """Return a job's throughput around the flap of a module, and how long (s) NICs send to a dead port."""
     minutes = np.linspace(30.0, 36.0, 121)
     down = (minutes >= 32.5) & (minutes < 33.5)
     petabits = np.where(down, FIG6_BPS * (1 - 1 / PLANES), FIG6_BPS) / 1e15

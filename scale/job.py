@@ -180,7 +180,7 @@ def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
 
 
 def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
-    """Return the share of useful time for random crashes, by `mrclab.experiments.measure.life`."""
+    """Return the share of useful time for random crashes, by the formula in `life`."""
     pause_hours = (job.timeout_ns + job.restart_ns) / HOUR_NS
     return life.useful_share(crashes_per_hour, job.checkpoint_ns / HOUR_NS, pause_hours)
 

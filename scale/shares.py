@@ -150,7 +150,7 @@ def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
 
 
 def all_to_all(fabric: Fabric) -> Flows:
-    """Return flows from every NIC to every other, as one class for each pair of T0s. All ports must work.
+    """Return flows from every NIC to every other NIC, as one class for each pair of T0s. All ports must work.
 
     A flow's ideal rate is a NIC's rate, divided by the number of other NICs.
     """
@@ -205,7 +205,7 @@ def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: fl
 
 
 def _without_dead_planes(planes: Sequence[_Plane], flows: Flows) -> Flows:
-    """Remove planes in which a flow has no path. The flow keeps its largest rate in the other planes."""
+    """Take flows out of planes in which they have no path. The flows' rate limits in other planes stay."""
     weight = flows.weight.copy()
     for number, plane in enumerate(planes):
         weight[number, (flows.src != flows.dst) & plane.cut_off(flows.src, flows.dst)] = 0

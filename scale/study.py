@@ -355,7 +355,7 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return both fabrics. If the largest three-tier fabric of one plane has too few NICs, add it, too."""
+    """Return both fabrics. If one plane with three tiers is too small, add the largest such fabric."""
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

@@ -180,7 +180,7 @@ class Clock:
             event = earlier
 
     def _add_far(self, slot: i64) -> None:
-        """Add the heap's events to the open slot. At equal times, heap events come before wheel events."""
+        """Add the slot's events from the heap. At equal times, heap events come before wheel events."""
         found: list[Event] = []
         far = self._far
         end_ps = int((slot + 1) << self._shift)

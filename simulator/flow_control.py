@@ -146,7 +146,7 @@ class CreditInlet(Inlet):
     """The receiving end. It announces a new limit to the sender whenever a packet leaves the buffer."""
 
     def __init__(self, port: CreditPort, node: Node, reverse: CreditPort, capacity_bytes: int) -> None:
-        """Create the end of the link of `port`. Credits are sent back over `reverse`."""
+        """Create the receiving end of the link that begins at `port`. Credits go back over `reverse`."""
         blocks = capacity_bytes // BLOCK_BYTES
         super().__init__(port, node, blocks * BLOCK_BYTES)
         self._reverse = reverse

@@ -30,7 +30,7 @@ Marks = Literal["uec", "dcqcn"]
 DCQCN_FROM_NS: Final = 1_000
 DCQCN_TO_NS: Final = 40_000
 DCQCN_MOST: Final = 0.01
-"""DCQCN's Kmin 5 kB and Kmax 200 kB at 40 Gbit/s, as waiting times (for any rate), and Pmax 1 %.
+"""The values of DCQCN: Kmin and Kmax (5 kB and 200 kB at 40 Gbit/s) as waiting times, and Pmax 1 %.
 
 Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5.
 """
@@ -122,7 +122,7 @@ class Network:
         """Build the fabric, without traffic and faults. `seed` is for marks, losses and corruption.
 
         With `lossless`, no frame is dropped or trimmed for lack of a buffer, and switches mark on every hop.
-        With `send_buffer_bytes`, token buckets limit the links, as on live targets: this function returns the
+        With `send_buffer_bytes`, token buckets limit the links, as on live targets. The function returns the
         bytes that may wait in a host for a link of a given rate. Raise ValueError if both are given.
         """
         if lossless is not None and send_buffer_bytes is not None:

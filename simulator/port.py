@@ -35,7 +35,7 @@ _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """The treatment of a frame by the depth of the queue, which is its waiting time in ps.
+    """The depths of a queue from which frames are marked, trimmed or dropped, as waiting times in ps.
 
     The rules are those of `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` to `mark_from_ps` +
     `mark_span_ps`, the share of marked frames grows up to `mark_most`. Above this range, all frames are

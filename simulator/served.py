@@ -270,7 +270,7 @@ class ServedPort(Port):
         return not self.stopped[priority]
 
     def signal(self, port: ServedPort, priority: int, value: int) -> None:
-        """Send a signal about this buffer to `port`, which is the sending end of the other direction."""
+        """Send the far end a signal about the buffer here. `port` is the far end's port of this link."""
         for waiting in self._signals:
             if waiting.priority == priority and self.supersedes(waiting.value, value):
                 waiting.value = value
@@ -287,7 +287,7 @@ class ServedPort(Port):
         """Act on a signal of the far end."""
 
     def survives(self, packet: Packet) -> bool:
-        """Apply the link's faults to a packet. If it is lost, inform the receiving end."""
+        """Apply the link's faults to a packet. If the packet is lost, inform the receiving end."""
         if super().survives(packet):
             return True
         if self.inlet is not None:

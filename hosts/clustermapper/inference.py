@@ -6,8 +6,9 @@ A probe counts as lost if its timeout has passed and most probes of its round ca
 multiple of the longest recent round trip, so that a slow machine does not look like a broken network. If a
 CPU was stalled, the timeouts restart.
 
-* **Dead**: the last few probes over a link were all lost while neighbouring links work. If all links of a
-  switch are silent, the switch is dead. If all T0s of a plane are silent, the plane is dead.
+* **Dead**: the last few probes over a link were all lost while neighbouring links work. A link that returns
+  no probes is silent. If all links of a switch are silent, the switch is dead. If all T0s of a plane are
+  silent, the plane is dead.
 * **Lossy**: a link lost far more probes than the other links (by a Poisson test), and no other link explains
   these losses.
 """
@@ -60,7 +61,7 @@ class MapperConfig:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A place is bad: times of this verdict and of the first loss, number and share of lost probes."""
+    """A bad place, the times of the verdict and of the first loss, and number and share of lost probes."""
 
     place: str
     cause: Cause
@@ -305,7 +306,7 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the fewest places that explain the silent links. Leave out uncertain places."""
+        """Yield the fewest places that explain the silent links, if links next to these places work."""
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):

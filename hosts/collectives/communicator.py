@@ -30,7 +30,7 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor that is readable when the condition may hold. None: only channel events change it."""
+    """A descriptor that is readable when the condition may hold. None: only channel events change this."""
 
 
 Steps = Generator[Wait, None, T]
@@ -43,8 +43,8 @@ class PutError(RuntimeError):
 class Communicator:
     """One of ``size`` ranks, with its channel and its exposed regions.
 
-    Every rank must call ``tags`` in the same order with the same counts. This is true if they run the same
-    algorithms. Then all ranks use the same tags without exchanging them.
+    Every rank must call ``tags`` in the same order with the same counts. If all ranks run the same
+    algorithms, they do so. Then all ranks use the same tags without exchanging them.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Job(Protocol):
         """Run the job, as a generator of waits."""
 
     def samples(self) -> Samples:
-        """Return the job's measured values, an array for each name."""
+        """Return the job's measured values: arrays by the name of the value."""
 
 
 def columns(rows: Sequence[tuple[int, ...]], names: tuple[str, ...]) -> Samples:

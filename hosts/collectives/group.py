@@ -45,7 +45,7 @@ class GroupError(RuntimeError):
 
 
 class Group:
-    """One rank of a program's group. Every rank sums the same arrays in the same order.
+    """One rank of a program's group. All ranks must sum arrays of equal lengths in the same order.
 
     The end of the ``with`` block waits until all ranks have reached this end, because a peer may still need
     an answer of this rank. After an exception, the block ends without this wait.
@@ -252,8 +252,8 @@ class Group:
     def _sum(self, values: Array) -> Steps[None]:
         """Sum an array, piece by piece.
 
-        The ring needs no barrier between two sums. If a rank has all chunks of a sum, every rank has read its
-        own SCRATCH. And no rank puts data into DATA before all ranks have started the next piece.
+        The ring needs no barrier between two sums. If a rank has all chunks of a sum, every rank has read all
+        data in its own SCRATCH. And no rank puts data into DATA before all ranks have started the next piece.
         """
         most = self._capacity_bytes // values.itemsize
         for start in range(0, len(values), most):

@@ -3,7 +3,7 @@
 Every rank has a region ``MAIL`` with some slots for each peer. The sender splits a message into pieces of the
 size of a slot, and puts a piece whenever it has a free slot at the receiver. The receiver copies each piece
 out at once: into the program's memory if the program has called `receive` for this message, otherwise into a
-buffer. Then it returns slots to the sender by a put without data, half of the slots at a time.
+buffer. When half of the slots are free, the receiver returns them to the sender by a put without data.
 
 So a send is done when the message is in the receiver's memory, even if the program has not called `receive`.
 A peer may send ``AHEAD_BYTES`` in advance of `receive` in this way. Above this limit no slots are returned.
@@ -79,7 +79,7 @@ class _Peer:
     read: int = 0
     """Number of pieces from this peer that were copied out of their slots, in order."""
     early: set[int] = field(default_factory=set)
-    """Slots whose pieces arrived before an earlier piece."""
+    """Slots with pieces that arrived although an earlier piece is still missing."""
     returned: int = 0
     message: _Message | None = None
     """The message whose pieces are arriving."""
@@ -89,7 +89,7 @@ class PointToPoint:
     """The messages of one rank. Not safe for use from more than one thread."""
 
     def __init__(self, comm: Communicator) -> None:
-        """Expose the slots. The regions of the collectives must have been exposed before."""
+        """Expose the slots. The regions of the collectives must be exposed already."""
         self._comm = comm
         comm.expose(comm.size * SLOTS * SLOT_BYTES)
         self._peers = [_Peer() for _ in range(comm.size)]

@@ -446,7 +446,7 @@ class TcpChannel:
 
 
 def _cut(length: int, streams: int) -> list[tuple[int, int]]:
-    """Return start and end of each part of a put: one for each stream, or fewer if parts are small."""
+    """Return start and end of each part of a put: one for each stream, fewer for a small put."""
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]

@@ -1,8 +1,9 @@
 """The NIC service: one NIC, the sessions of all programs on its host, and the loop that serves them.
 
-The loop waits in one ``select`` (`mrclab.hosts.nic.device`). Programs must ring a doorbell only during this
-wait. After work the loop polls the rings for a short time before it waits, so that a burst of requests
-needs one doorbell. The service ends after the linger time, in which no program was attached.
+The loop waits in one ``select`` (`mrclab.hosts.nic.device`). During this wait, a program with a
+new request must ring a doorbell. After work the loop polls the rings for a short time before it waits, so
+that a burst of requests needs one doorbell. The service ends after the linger time, in which no program was
+attached.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ operation. The attributes of a node describe its operation: `comm_type`, `comm_s
 contributes), `comm_src`, `comm_dst`, `comm_tag`, `pg_name` (the process group), `is_cpu_op`.
 
 This module implements only the parts of Protocol Buffers that traces need: the fields of a message, and a
-file of messages with a length before each. Source: protobuf.dev/programming-guides/encoding.
+file of messages, each with its length before it. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def packed(kind: int, value: int | bytes) -> Iterator[int]:
 
 
 def messages(data: bytes) -> Iterator[bytes]:
-    """Yield the messages of a file, which has a length before each. Raise WireError for invalid bytes."""
+    """Yield the messages of a file, each with its length before it. Raise WireError for invalid bytes."""
     at = 0
     while at < len(data):
         length, at = varint(data, at)

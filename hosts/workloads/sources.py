@@ -90,7 +90,10 @@ def arrivals_source(arrivals: Arrivals) -> str:
 
 
 def distribution_of(name: str) -> Distribution:
-    """Return the distribution with this name, or read it from that file. Raise InputError if both fail."""
+    """Return the distribution with this name. If there is none, read the file with this name.
+
+    Raise InputError if there is no such file, or if it is not valid.
+    """
     if name in DISTRIBUTIONS:
         return DISTRIBUTIONS[name]
     if not Path(name).is_file():

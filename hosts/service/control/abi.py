@@ -41,7 +41,7 @@ REQUEST = struct.Struct(STRUCTS["ep_req"])
 RESPONSE = struct.Struct(STRUCTS["ep_rsp"])
 
 EV_BITS: Final = 256
-"""Bits of the array that contains an EV. The EV is left-aligned."""
+"""Number of bits of the array that contains an EV. The EV is left-aligned."""
 VENDOR: Final = bytes(128)
 
 

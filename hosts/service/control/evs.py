@@ -1,4 +1,4 @@
-"""EV profiles, which a controller creates and changes. The module `formats` explains their drafts.
+"""EV profiles, which a controller creates and changes. The module `formats` explains drafts.
 
 Profile 0 is the NIC's own. Queue pairs use profile 0 if they name no other profile. The NIC chooses the EVs
 of profile 0 (mode AUTO). They have 32 bits and contain the plane and the T1 of the path. A controller may
