@@ -90,7 +90,10 @@ def is_finished(out: Path) -> bool:
 
 
 def _meaning(parameters: Mapping[str, Any]) -> Any:
-    """Return a run's settings in JSON types, to compare runs; omit names that have several spellings."""
+    """Return a run's settings in JSON types, to compare two runs.
+
+    Omit target and topology, because the same target or topology can be written in several ways.
+    """
     found = json.loads(json.dumps(dict(parameters)))
     return {key: value for key, value in found.items() if key not in ("target", "topology")}
 

@@ -70,7 +70,7 @@ def collective_source(operation: str, ranks: int, size_bytes: int) -> str:
 
 
 def tenants_source(jobs: Mapping[str, str]) -> str:
-    """Return the source of several jobs on one fabric, from the source of each job."""
+    """Return the source (JSON text) of several jobs on one fabric. It contains the source of each job."""
     return json.dumps({"tenants": dict(jobs)})
 
 

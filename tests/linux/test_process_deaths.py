@@ -62,7 +62,7 @@ OLD = "12:00 ERROR of a start before\n12:00 INFO of a start before\n"
 def test_the_last_words_of_a_process_are_its_own_and_no_report_that_all_is_well(
     tmp_path: Path, said: str, last: str
 ) -> None:
-    """A line of an earlier start used to be quoted as the reason."""
+    """If a process dies without a message, the report must not quote the log of an earlier start."""
     log = tmp_path / "log"
     log.write_text(OLD)
     child = Child([sys.executable, "-c", f"import sys; sys.stderr.write({said!r}); sys.exit(4)"], log)

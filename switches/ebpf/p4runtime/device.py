@@ -107,7 +107,7 @@ def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManag
     """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
-    # Many updates program a whole switch. Their time is not measured, so they need no precedence.
+    # More updates program a whole switch. The time of this is not measured, so it needs no precedence.
     return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 

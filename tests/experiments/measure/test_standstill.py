@@ -1,4 +1,4 @@
-"""A standstill is a gap in all data frames: at least 1 ms, and five times as long as gaps between bursts."""
+"""A standstill is a time without any data frame: at least 1 ms and at least five gaps between bursts."""
 
 from dataclasses import replace
 
