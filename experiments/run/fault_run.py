@@ -302,7 +302,7 @@ class TimedSource:
 
 
 class SwitchWatch(Deaths, Protocol):
-    """The interface of a watch over switches that may end without a fault."""
+    """The interface of an object that finds switches that ended without a fault, and starts them again."""
 
     @property
     def revive_ns(self) -> int | None:

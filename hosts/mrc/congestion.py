@@ -317,9 +317,9 @@ class NsccControl(CongestionControl):
 def make_controller(
     config: MrcConfig, other: Callable[[MrcConfig], CongestionControl] | None = None
 ) -> CongestionControl:
-    """Return the control that `config.congestion` names, with a rate cap if `config` has one.
+    """Return the congestion control that `config.congestion` names or, if `other` is given, makes.
 
-    If `other` is given, it makes the control, except for the rate cap.
+    If `config` has a rate, add a rate cap.
     """
     window: CongestionControl = FixedWindow(config.cwnd_bytes)
     if other is not None:

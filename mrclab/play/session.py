@@ -56,7 +56,7 @@ class Card:
     """The transports whose times for this fault are final."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the card in the page's form."""
+        """Return the card as the dictionary that is sent to the page."""
         return {
             "number": self.number,
             "where": self.fault.where,

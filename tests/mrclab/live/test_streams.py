@@ -1,4 +1,7 @@
-"""If clients of the live page vanish or do not read, their tasks end, and the server ends quietly."""
+"""If a client of the live page vanishes or does not read, the server ends the task of its request.
+
+A server that is stopped then ends without error messages.
+"""
 
 from __future__ import annotations
 

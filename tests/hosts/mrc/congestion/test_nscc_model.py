@@ -20,7 +20,7 @@ class Model(NsccModel):
     started = False
 
     def _derive(self) -> None:
-        """Let the base RTT change only the largest window. UEC derives other values from config_base_rtt."""
+        """Derive all values once, later only the largest window: UEC derives others from config_base_rtt."""
         if self.started:
             if self.given_max is None:
                 self.max_wnd = max(8.0 * self.mtu, 1.5 * self.link_bps * self.base_rtt / 8e9)
