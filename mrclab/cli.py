@@ -159,7 +159,7 @@ COMMANDS = (
     Command(
         "prune",
         "Show how much of the disk results take, and remove old ones or captures.",
-        "mrclab.output:prune",
+        "mrclab.prune:prune",
         runs.prune_arguments,
     ),
     Command(

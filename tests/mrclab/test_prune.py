@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.cli import main
-from mrclab.output import find_runs
+from mrclab.prune import find_runs
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_full_disk_is_said_in_one_line(
     def full(root: Path) -> None:
         raise OSError(28, "No space left on device", "out/result.json")
 
-    monkeypatch.setattr("mrclab.output.find_runs", full)
+    monkeypatch.setattr("mrclab.prune.find_runs", full)
     assert main(["prune"]) == 1
     said = capsys.readouterr().err
     assert (
@@ -94,6 +94,6 @@ def test_an_interrupt_that_a_library_turns_into_an_error_is_one(
         finally:
             raise ValueError("Can't close the ZIP file")
 
-    monkeypatch.setattr("mrclab.output.find_runs", interrupted)
+    monkeypatch.setattr("mrclab.prune.find_runs", interrupted)
     assert main(["prune"]) == 130
     assert capsys.readouterr().err == "mrclab: interrupted\n"
