@@ -8,7 +8,6 @@ other processes.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
@@ -73,9 +72,9 @@ class DeathWatch:
 
     def wait(self, timeout_s: float) -> Death | None:
         """Return the next death that was not returned yet, or None after ``timeout_s``."""
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             os.eventfd_read(self._notice)
-        with contextlib.suppress(queue.Empty):
+        with suppress(queue.Empty):
             return self._deaths.get(timeout=timeout_s) if timeout_s > 0 else self._deaths.get_nowait()
         return None
 

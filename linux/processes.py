@@ -5,7 +5,6 @@ Each child process has a separate session.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import shutil
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -297,7 +296,7 @@ class Child:
         try:
             self._child.wait(timeout)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             self._child.wait()
         if self._child.stdout is not None:
@@ -306,7 +305,7 @@ class Child:
 
 def first_to_end(pids: Sequence[int], timeout: float) -> int | None:
     """Wait until one of these child processes ends and return its pid, or None after `timeout` seconds."""
-    with contextlib.ExitStack() as held:
+    with ExitStack() as held:
         watch = select.poll()
         by_fd = {}
         for pid in pids:
@@ -323,7 +322,7 @@ def stop_all(processes: Iterable[Child]) -> None:
     running = list(processes)
     for p in running:
         if p.alive():
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(p.pid, signal.SIGTERM)
     for p in running:
         p.stop()

@@ -38,7 +38,6 @@ NEXT_HEADER: Final = 20
 HOP_LIMIT: Final = 21
 DST: Final = 38
 OUTER_END: Final = 54
-FLOW_LABEL: Final = slice(15, 18)
 _TIMESTAMP_BIT: Final = 0x10
 _FLAGS: Final = 8
 _PSN: Final = 9

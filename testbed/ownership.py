@@ -7,7 +7,6 @@ process ends, even after a crash.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -15,7 +14,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,7 +134,7 @@ _CREDENTIALS = struct.Struct("=iII")  # struct ucred
 _WAITING = 128  # connections are not accepted, so all of them wait in this queue
 
 
-@contextlib.contextmanager
+@contextmanager
 def claimed(names: Names) -> Iterator[None]:
     """Claim the names for this process and its children.
 
@@ -210,7 +209,7 @@ def _holder(names: Names) -> tuple[bool, int | None]:
 def _words(pid: int | None) -> str:
     whose = "another process"
     if pid is not None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             whose = f"'{' '.join(words).strip()[-60:]}'"
         whose += f" (process {pid})"

@@ -27,8 +27,7 @@ from mrclab.topologies.model import EV_PORT_BASE, Fabric, Path
 from mrclab.topologies.usid import INDEX_BITS, PLANE_BITS
 
 UDP = 17
-HASHED_PLANE_BITS = 4
-FREE_EV_BITS = 32 - HASHED_PLANE_BITS
+FREE_EV_BITS = 32 - PLANE_BITS
 
 
 def hashed_ev(plane: int, free: int) -> int:

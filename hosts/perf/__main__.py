@@ -72,7 +72,7 @@ class PerfAgent:
         """
         if self._nic is None:
             return True, None
-        device, profiles = self._nic.device, self._nic.of_host.profiles
+        device, profiles = self._nic.device, self._nic.host_nic.profiles
         readable = device.turn(None, (control_fd, *profiles.descriptors()))
         requested = control_fd in readable
         if readable:
@@ -121,15 +121,15 @@ class PerfAgent:
     def _connect(self, request: Request) -> dict[str, Any]:
         nic, peer = self.nic, request["peer"]
         for qpn, attributes in zip(nic.qpns, peer["qps"], strict=True):
-            nic.of_host.connect(qpn, peer["host"], attributes)
-            nic.of_host.deny(qpn, request.get("denied", ()))
+            nic.host_nic.connect(qpn, peer["host"], attributes)
+            nic.host_nic.deny(qpn, request.get("denied", ()))
         nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(nic.buffer))
         freeze_heap()
         return {}
 
     def _calibrate(self, _request: Request) -> dict[str, Any]:
         # All queue pairs to a peer share one congestion control. So one queue pair is enough.
-        return {"base_rtt_ns": self.nic.of_host.calibrate(self.nic.qpns[0])}
+        return {"base_rtt_ns": self.nic.host_nic.calibrate(self.nic.qpns[0])}
 
     def _idle(self, _request: Request) -> dict[str, Any]:
         endpoint = self.nic.device.endpoint

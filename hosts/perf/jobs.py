@@ -41,10 +41,10 @@ class _Silent:
 class Nic:
     """The NIC that jobs use: a device, its connected queue pairs, and the peer's memory."""
 
-    def __init__(self, of_host: HostNic, buffer: bytearray) -> None:
-        self.of_host = of_host
-        self.device = of_host.device
-        self.qpns = of_host.qpns
+    def __init__(self, host_nic: HostNic, buffer: bytearray) -> None:
+        self.host_nic = host_nic
+        self.device = host_nic.device
+        self.qpns = host_nic.qpns
         self.buffer = memoryview(buffer)
         self.remote = RemoteRegion(0, 0, 0)
 

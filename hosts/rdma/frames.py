@@ -158,7 +158,6 @@ _INNER_LEN: Final = IPV6_LEN + UDP_LEN
 
 _ETHERNET: Final = struct.Struct(">6s6sH")
 _IPV6: Final = struct.Struct(">IHBB16s16s")
-_UDP: Final = struct.Struct(">HHHH")
 _INNER: Final = struct.Struct(">IHBB16s16sHHHH")
 
 
