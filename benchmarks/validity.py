@@ -84,7 +84,7 @@ class Pids:
 
 
 class Driver(SprayDriver):
-    """The driver of the workload spray. It tells the disturbances the pids of its processes."""
+    """The driver of the workload spray. It passes the pids of its processes to the disturbances."""
 
     pids_shown = Pids()
 

@@ -265,8 +265,8 @@ def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | 
     """Return the times from a cut to each of four moments in us, or None if no packet was lost.
 
     The moments: the first lost packet is sent, the first EV is retired, the last lost packet is sent, and the
-    last copy of a lost packet arrives (half an RTT after it is sent). Lost packets are those that the sender
-    counted as lost and sent less than an RTT before the cut or after it.
+    last copy of a lost packet arrives (half an RTT after it is sent). A lost packet is one that the sender
+    counted as lost, and sent less than an RTT before the cut or after it.
     """
     rtt_ns = sender.mrc.config.initial_rtt_ns
     lost = [event for event in sender.lost if event.sent_ns >= at_ns - rtt_ns]

@@ -1,6 +1,6 @@
 """A user's switch programs: compile them if they are P4, and check that the controller can use them.
 
-The shipped P4Info shows what a program needs: the tables, match fields, actions and parameters that the
+A program needs these parts of the shipped P4Info: the tables, match fields, actions and parameters that the
 controller writes, the action profile of routes, and the counters that `mrclab status` reads. The rest may
 differ.
 """

@@ -33,7 +33,7 @@ class Mechanism(Protocol):
         """Write the fault's entries again to a switch that has booted, so that the fault remains in force."""
 
     def forget(self) -> None:
-        """Forget the fault without restoring the place, because the switch that held the fault is gone."""
+        """Remove the fault from the record only: the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
         """Return the cycles up to now of a fault that comes and goes."""

@@ -1,4 +1,4 @@
-"""Remove what is left of a testbed whose owner was killed.
+"""Remove the leftovers of a testbed whose owner was killed.
 
 The watchdog of a testbed starts ``python -m mrclab.testbed.after_owner PREFIX STATE_DIR RUN_ID``. A newer
 testbed with the same names is not removed.

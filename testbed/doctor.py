@@ -40,7 +40,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement, or a useful extra: whether the machine has it, what was found, and how to get it."""
+    """A requirement, or a useful extra: if the machine has it, the result of the check, how to get it."""
 
     name: str
     ok: bool

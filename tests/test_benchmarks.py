@@ -46,7 +46,7 @@ for file in sys.argv[1:]:
 
 
 def test_every_benchmark_can_be_run_as_a_file(tmp_path: Path) -> None:
-    """Each benchmark finds the modules that it imports, whatever the working directory is."""
+    """Each benchmark finds the modules that it imports, from any working directory."""
     files = sorted(str(file) for file in HERE.glob("*.py") if not file.stem.startswith("__"))
     done = subprocess.run(
         [sys.executable, "-c", LOAD_ALL, *files], cwd=tmp_path, capture_output=True, text=True, check=False

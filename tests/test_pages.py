@@ -9,7 +9,7 @@ from tests.support.paths import ROOT
 
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 PAGES = [path for path in ROOT.glob("docs/*.md") if path.name not in ("index.md", "gallery.md")]
-"""All pages except those that only the documentation site has."""
+"""All pages except the pages that only the documentation site has."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TERMS = re.findall(r"^\*\*(.+?)\*\*: (.+) \*(.+)\*$", GLOSSARY, re.MULTILINE)
 WORDS = {

@@ -323,6 +323,6 @@ def times_of_messages(
 
 
 def times_unknown(rule: str, detected: Measured) -> Times:
-    """Return the times of a fault if only its detection is known."""
+    """Return the times of a fault of which only the detection was measured."""
     unknown = Measured(None, reason=rule)
     return Times(rule, None, unknown, detected, unknown, unknown)

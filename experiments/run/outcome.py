@@ -1,4 +1,4 @@
-"""The findings of a run up to now, live or in virtual time, and where they are stored."""
+"""The findings of a run up to now, where they are stored, and when a repetition is made again."""
 
 from __future__ import annotations
 

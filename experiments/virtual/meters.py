@@ -113,7 +113,7 @@ _PS_PER_US = 1000 * PS_PER_NS
 
 
 class FlowMeter:
-    """Count what the ports of a network do between the beginning and the end of a measurement."""
+    """Count the events at the ports of a network from the beginning to the end of a measurement."""
 
     def __init__(self, network: Network, bin_ns: int) -> None:
         self._network = network

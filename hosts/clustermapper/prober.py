@@ -151,7 +151,7 @@ class Prober:
                 self.load.refused += 1
 
     def _receive(self, until: int) -> None:
-        """Receive the frames that arrive until ``until``, and at least those that have already arrived.
+        """Receive the frames that arrive until ``until``, and at least the frames that have already arrived.
 
         If frames arrive too fast, at most MOST_AT_ONCE frames of each host are read after ``until``.
         """

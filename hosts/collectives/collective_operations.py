@@ -61,8 +61,7 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
     mine = np.frombuffer(comm.regions[DATA], dtype, count)
     theirs = np.frombuffer(comm.regions[SCRATCH], dtype, count)
     for step in range(n - 1):
-        # Each chunk has a place of its own in SCRATCH, so a step need not wait until an earlier chunk has
-        # been read.
+        # Each chunk has a separate place in SCRATCH, so a step need not wait until an earlier chunk is read.
         _put(comm, after, SCRATCH, chunks[(rank - step) % n], item, tag + step)
         yield from comm.arrival(before, tag + step)
         chunk = chunks[(rank - step - 1) % n]

@@ -287,7 +287,7 @@ class MrcConfig:
     rotation: str = "shuffled"
     """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1].
     `stratified` is an extension: each round has one EV for each uplink, so links carry equal shares and EVs
-    with the same link are far apart. This order needs EVs whose uplink is known."""
+    with the same link are far apart. This order needs EVs that name their uplink."""
     ev_sets: str = "queue-pair"
     """Who shares a set of EVs, its rotation and EV states. `queue-pair`: each queue pair has its own set.
     `peer` is an extension: all queue pairs to one peer share a set. A loss of one queue pair changes the EV
@@ -314,7 +314,7 @@ class MrcConfig:
     spare_evs_per_plane: int = 0
     """Backup EVs of each plane, which replace retired EVs."""
     ev_health: bool = True
-    """False: no EV is ever skipped or retired, whatever happens to its packets (oblivious spraying). This is
+    """False: no EV is ever skipped or retired, even if its packets are lost (oblivious spraying). This is
     the baseline that shows the effect of EV health. Ports that are down are avoided in any case."""
     skip_cap: float = 1.0
     """Largest part of a plane's EVs in use that may be SKIP at the same time, rounded down. If this limit is

@@ -237,7 +237,7 @@ class Scoreboard:
     def apply_sack(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
         """Apply a SACK (PSNs without wrap-around) and return the newly acknowledged packets.
 
-        The first list has the packets that were in flight, the second those that counted as lost.
+        The first list has the packets that were in flight, the second list the packets that counted as lost.
         """
         ring, mask = self._ring, self._mask
         acked: list[SentPacket] = []

@@ -50,7 +50,7 @@ BTH_TIMESTAMP: Final = 0x10
 
 
 class EvMark(IntEnum):
-    """The M field of a SACK: what the sender should do with the EV [SPEC Table 7-12]."""
+    """The M field of a SACK: an instruction for the sender about the EV [SPEC Table 7-12]."""
 
     NONE = 0
     SKIP_ONCE = 1

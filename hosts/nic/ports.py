@@ -33,7 +33,7 @@ LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
 
 
 def send_buffer_bytes(rate_bps: int) -> int:
-    """Return how many bytes may wait in the kernel for a link: what the link sends in 2 ms, within limits.
+    """Return how many bytes may wait in the kernel for a link: as many as it sends in 2 ms, within limits.
 
     The kernel doubles the number, and counts a full frame twice. So on slow links about 24 frames may wait.
     The buffer is short because waiting frames cannot be changed. The path of a packet should be chosen as

@@ -155,7 +155,7 @@ class BaseEndpoint:
     def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
         """Return the first of `count` consecutive numbers for new queue pairs, chosen at random.
 
-        None of these numbers is in `taken`. The choice is random, so that the numbers are hard to guess.
+        The numbers are not in `taken`. The choice is random, so that the numbers are hard to guess.
         """
         while True:
             qpn = self.rng.randrange(FIRST_QPN, LAST_QPN - count + 2)

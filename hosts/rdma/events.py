@@ -34,7 +34,7 @@ class Drops:
     bad_length: int = 0
     bad_icrc: int = 0
     wrong_port: int = 0
-    """The frame's inner destination is not the address of the port where it arrived, or the port is down."""
+    """The frame's inner destination is not the address of the receiving port, or this port is down."""
     unknown_qp: int = 0
     wrong_source: int = 0
     unknown_opcode: int = 0

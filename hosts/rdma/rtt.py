@@ -16,7 +16,7 @@ class RttEstimator:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all samples and start again."""
+        """Drop all samples and start again."""
         initial_ns = self._initial_ns
         self.srtt_ns = initial_ns
         self.var_ns = initial_ns // 2

@@ -63,7 +63,7 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
 
 
 def moodle(graded: Sequence[Graded]) -> str:
-    """Return Moodle's grading worksheet, which is uploaded on the page where it was downloaded.
+    """Return Moodle's grading worksheet. Moodle has the same page for its download and its upload.
 
     Moodle finds people by their identifier, the number in the names of the downloaded folders.
     """

@@ -1,4 +1,4 @@
-"""The container of docker-compose.yml: an experiment on each target, and what the container leaves behind.
+"""The container of docker-compose.yml: an experiment on each target, and the leftovers of the container.
 
 If there is no Docker daemon or no image (`make docker-build`), the tests are skipped. They build no image.
 """

@@ -11,7 +11,7 @@ from tests.support.command import Mrclab, snapshot
 
 @pytest.fixture
 def mrclab() -> Iterator[Mrclab]:
-    """Return the command line, with no testbed up. All that a test leaves is removed."""
+    """Return the command line, with no testbed up. The leftovers of a test are removed."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         yield runner

@@ -1,4 +1,4 @@
-"""Whole experiments as a user starts them, and what they leave behind for every kind of ending."""
+"""Whole experiments as a user starts them, and their leftovers after every kind of ending."""
 
 import json
 import os

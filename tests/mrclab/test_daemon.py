@@ -1,4 +1,4 @@
-"""The daemon's socket: whatever one client sends or does not send, the daemon serves the other clients."""
+"""The daemon's socket: if a client sends bad requests or none, the daemon still serves the other clients."""
 
 from __future__ import annotations
 

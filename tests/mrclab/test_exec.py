@@ -1,4 +1,4 @@
-"""Real programs on a real fabric: what they see of it, their data while links are cut, and their ends."""
+"""Real programs on a real fabric: their view of the fabric, their data while links are cut, their exit."""
 
 from __future__ import annotations
 

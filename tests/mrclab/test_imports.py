@@ -1,4 +1,4 @@
-"""Before a command knows that its input is good, it imports nothing that takes long."""
+"""Commands check their input before they import modules that take long to import."""
 
 import re
 import subprocess
@@ -65,7 +65,7 @@ LIVE_ONLY = {"grpc", "finsy", "google", "llvmlite", "mininet", "pyroute2"}
 
 
 def test_a_simulated_run_loads_nothing_of_the_testbed(tmp_path: Path) -> None:
-    """Virtual time needs no switches, gRPC or Mininet. The base installation contains none of these."""
+    """Virtual time needs no switches, gRPC or Mininet: the base installation does not contain them."""
     words = ["run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "1", "--out", "out"]
     code = (
         f"import sys; from mrclab.cli import main; sys.argv[1:] = {words}; main(); "

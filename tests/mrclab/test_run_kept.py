@@ -1,4 +1,4 @@
-"""An ended run leaves nothing if it did not measure yet. Otherwise it leaves all that it recorded."""
+"""A run that ends before its first measurement leaves no files. A later end keeps all recorded files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = ("pfc", "credit")
 
 
 class Reservoir(Node):
-    """A node that keeps packets, and sends them on only when the test says so."""
+    """A node that keeps packets until the test tells it to send them on."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -23,7 +23,7 @@ DRAWS = 8000
 
 
 def share(depths: Depths, wait_ns: int) -> float:
-    """Return the share of frames with this wait that are marked, on a link where a byte takes 1 ns."""
+    """Return the share of marked frames if frames wait this long, on a link that sends a byte in 1 ns."""
     rng, clock, marked = random.Random(3), Clock(), 0
     for _ in range(DRAWS):
         port = Port(clock, "line", 1, 8 * 10**9, 0, depths, rng)

@@ -1,4 +1,4 @@
-"""End commands at a random moment, and check what they leave (namespaces, links, BPF programs, files ...).
+"""End commands at a random moment, and list leftovers (namespaces, links, BPF programs, files ...).
 
 ``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends COUNT commands and prints a line for each.
 HOW is ``signals`` (send a signal), ``ends`` (send SIGINT, SIGTERM or SIGKILL to the command itself) or
@@ -61,7 +61,7 @@ SETTLE_S = 30.0
 
 @dataclass(frozen=True)
 class Ending:
-    """The result of a command: what it ``left``, and what stayed ``for_good``, even after `mrclab clean`."""
+    """The result of a command: its leftovers (``left``), and those after `mrclab clean` (``for_good``)."""
 
     number: int
     command: str
@@ -79,7 +79,7 @@ class Ending:
 
     @property
     def good(self) -> bool:
-        """True if the command ended with at most one line, and `mrclab clean` removed all that was left."""
+        """True if the command ended with at most one line, and `mrclab clean` removed all its leftovers."""
         one_line = self.lines <= 1 or self.how in ("SIGHUP", "SIGKILL") or self.how.startswith("kill")
         return self.code is not None and one_line and not self.traceback and not self.for_good
 
@@ -169,7 +169,7 @@ def _wait_gone(before: set[str], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def end_one(how: str, number: int) -> Ending:
-    """Start a command, end it at a random moment, and return what is left."""
+    """Start a command, end it at a random moment, and return its leftovers."""
     drawn = random.Random(f"{how} {number}")
     kind = COMMANDS[number % len(COMMANDS)]
     after_s = drawn.uniform(0.0, LATEST_S if kind != "down" else DOWN_S)

@@ -1,4 +1,4 @@
-"""Find all that a testbed has left on this machine."""
+"""Find the leftovers of a testbed on this machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kill_with_watchdog(names: Names, owner: int) -> None:
 
 
 def left_in_the_end(names: Names, within_s: float = 60.0) -> list[str]:
-    """Return what is left after the watchdog has had time to clean up."""
+    """Return the leftovers after the watchdog has had time to clean up."""
     deadline = time.monotonic() + within_s
     while (left := leftovers(names)) and time.monotonic() < deadline:
         signal.sigtimedwait([], 0.05)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.5
 NOTE_EVERY_S = 30.0
-# Selectors of things to click, with weights. If the page has none of the drawn kind, another kind is drawn.
+# Selectors of things to click, with weights. If the page has no thing of the drawn kind, draw another kind.
 KINDS = {
     ".hit": 6,
     "#menu:not([hidden]) .row button": 8,

@@ -1,4 +1,4 @@
-"""Captures and logs made up byte by byte, so that every correct result is known to the nanosecond."""
+"""Captures and logs with bytes that a test chooses. So the test has every correct result to the ns."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def start_timeout_s(placement: Placement) -> float:
     """Return how long the processes of ranks may take to open (s).
 
     The ranks of a host start their accelerators one after another. Each start has its own limit, and an error
-    that says what was missing. The limit returned here is longer than all these limits together.
+    that names the missing part. The limit returned here is longer than all these limits together.
     """
     most = max(len(ranks) for ranks in placement.ranks_by_host().values())
     return OPEN_TIMEOUT_S + (most * LONGEST_START_S if placement.job == TRANSFORMER else 0.0)

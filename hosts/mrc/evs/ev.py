@@ -241,7 +241,7 @@ class Plane:
         self.repeats: dict[int, int] = {}
         """How often the plane's paths contain an EV, by EV. EVs that occur once are not in this mapping."""
         self.reverse: Ev | None = None
-        """EV of the last packet that is known to have reached the peer. Answers may use this EV."""
+        """EV of the last packet that the peer answered. Answers may use this EV."""
         self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True

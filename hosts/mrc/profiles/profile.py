@@ -65,7 +65,7 @@ class Profile:
         """The queue pairs and profiles that use this profile: kind ("QP" or a profile's kind) and number."""
 
     def require(self, *states: ProfileState) -> None:
-        """Raise EINVAL if the profile is in none of these states."""
+        """Raise EINVAL if the profile is in another state than these."""
         if self.state not in states:
             wanted = " or ".join(state.name for state in states)
             raise invalid(f"{self.kind} profile {self.number:#x} is {self.state.name}, not {wanted}")

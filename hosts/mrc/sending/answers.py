@@ -1,4 +1,4 @@
-"""What a sender reads from an answer: an RTT sample, or the result of a write.
+"""Read an RTT sample, or the result of a write, from an answer.
 
 An answer gives an RTT sample if the sender can tell which transmission of the packet it answers. An AETH
 acknowledges a write, or names the error of a failed write [SPEC §6.2.2, IBTA 9.7.5.2].

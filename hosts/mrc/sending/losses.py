@@ -157,7 +157,7 @@ class Probes:
         self._evs = evs
 
     def want_tail(self, count: int) -> None:
-        """Request tail probes until `count` of them wait to be sent. Those that already wait are counted."""
+        """Request tail probes until `count` of them wait to be sent, including probes that already wait."""
         waiting = sum(ev is None for ev, _ in self.wanted)
         self.wanted.extend((None, True) for _ in range(count - waiting))
 

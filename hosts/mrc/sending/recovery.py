@@ -192,7 +192,7 @@ class AckTimer:
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1
 ACK_TIMEOUT: Final = 2
-"""The values that `handle_timer` returns: what the requester must do next."""
+"""The values that `handle_timer` returns: the next action of the requester."""
 
 
 class Recovery:

@@ -206,7 +206,7 @@ class Device:
         self._kinds = _kinds(config, running)
 
     def commit_saved(self, tc: TrafficControl) -> None:
-        """Forward with the saved configuration and its entities. Raise P4RuntimeError if none is saved."""
+        """Forward with the saved configuration and its entities. Raise P4RuntimeError if nothing is saved."""
         if self._saved is None:
             raise P4RuntimeError(Code.NOT_FOUND, "no saved pipeline config to commit")
         config, running = self._saved

@@ -1,4 +1,4 @@
-"""The live page in a real browser: what a viewer sees, and what a viewer's clicks do."""
+"""The live page in a real browser: the view of a user, and the effects of the user's clicks."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The demo of docs/live.md: press its buttons in order, and check that the page shows what the text says."""
+"""The demo of docs/live.md: press its buttons in order, and check that the page does as the text promises."""
 
 import os
 import re

@@ -12,7 +12,7 @@ from mrclab.hosts.worker import AgentError
 
 
 class Agent:
-    """A fake agent. It accepts one question at a time, and answers when the test says so."""
+    """A fake agent. It accepts one question at a time, and answers when the test asks it to."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []

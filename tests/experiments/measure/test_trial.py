@@ -82,7 +82,7 @@ def told_trace(told: Path, lab: Fabric) -> Trace:
 
 
 class Scene:
-    """A steady stream over two paths. The first path is cut; the tests add what happens then."""
+    """A steady stream over two paths. The first path is cut. The tests add the events after the cut."""
 
     def __init__(self, fabric: Fabric, first_psn: int = 1000) -> None:
         self.paths = fabric.paths("h0", "h6")

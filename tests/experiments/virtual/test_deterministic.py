@@ -1,4 +1,4 @@
-"""A seed always gives the same bytes, compiled or not, whatever the fabric does to packets."""
+"""A seed always gives the same bytes, compiled or not, also if the fabric drops or trims packets."""
 
 from __future__ import annotations
 

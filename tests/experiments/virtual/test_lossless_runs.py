@@ -1,4 +1,4 @@
-"""Scenarios over lossless links: which transports may use them, and what a result says about them."""
+"""Scenarios over lossless links: which transports may use them, and the values in a result."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_flow_control_is_told_port_by_port_and_over_time(result: dict[str, Any])
         assert max(port["stopped_us"] for port in stopped) <= flow["length_us"]
         assert max(port["depth"] for port in stopped) == found["summary"]["stop_depth"]["max"] == 3
         assert found["summary"]["blocked_packets"]["max"] > 0
-        # No link to a host is stopped, because every NIC accepts all that arrives.
+        # No link to a host is stopped, because every NIC accepts every frame.
         assert all(not port["port"].split(">")[1].startswith("h") for port in stopped)
 
 

@@ -271,7 +271,7 @@ PR_CAPBSET_DROP = 24
 
 
 def give_up_all_capabilities() -> None:
-    """Drop all of root's capabilities, so that the next executed program has none of them."""
+    """Drop all capabilities of root, so that the next executed program runs without them."""
     prctl = ctypes.CDLL(None).prctl
     for capability in range(64):
         prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)

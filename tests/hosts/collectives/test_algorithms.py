@@ -1,4 +1,4 @@
-"""Collectives give exact results, whatever the order of delivery is."""
+"""Collectives give exact results for any order of delivery."""
 
 from itertools import pairwise
 

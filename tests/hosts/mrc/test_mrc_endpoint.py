@@ -50,7 +50,7 @@ def test_frame_layout_from_ethernet_to_icrc():
 
 @pytest.mark.parametrize("trimmed", [True, False])
 def test_every_packet_is_in_its_class(trimmed):
-    """Switches read the DSCP and ECN bits of IPv6 headers to decide what they may drop, mark or trim."""
+    """Switches read the DSCP and ECN bits of IPv6 headers to choose the frames to drop, mark or trim."""
     config = MrcConfig(trim=trimmed, transport_ack=True, probe_interval_ns=1_000_000)
     network = Network(loss=0.05, trim=0.05 if trimmed else 0.0)
     sim = Sim(seed=3, config=config, network=network, keep_frames=True)

@@ -1,4 +1,4 @@
-"""Whatever a peer or an attacker sends, a queue pair always continues or ends with an error."""
+"""Frames of a bad peer or an attacker: a queue pair always continues, or ends with an error."""
 
 import random
 

@@ -405,7 +405,7 @@ def test_a_dead_reverse_path_is_left_within_a_few_probes():
     dead = {plane.reverse.value for plane in planes if plane.reverse is not None}
     assert dead
     sim.network.dead.update(dead)
-    # No EV counts as proven for more than 0.8 ms, whatever the probes of other EVs find.
+    # An EV counts as proven for at most 0.8 ms. The probes of other EVs do not change this.
     killed, left = sim.now_ns, sim.now_ns + 900_000
     sim.run(until=done(sim))
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]

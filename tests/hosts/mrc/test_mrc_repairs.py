@@ -44,7 +44,7 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
 
 @pytest.mark.parametrize("silent", [0, 1], ids=["all refused", "one unanswered"])
 def test_refusals_without_end_take_bounded_memory(silent):
-    """Only NACKs come back. Without a SACK, the sender never learns which packets it may forget."""
+    """Only NACKs arrive, and no SACK. So the sender must keep all its packets."""
     pair = Pair(mpr=128)
     pair.post(8 * 4096)
     frames = pair.send()[silent:]

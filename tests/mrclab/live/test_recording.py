@@ -1,4 +1,4 @@
-"""A replay is one file that needs no other file, and shows what the viewer saw."""
+"""A replay is a single file that needs no other file. It shows the same as the live page did."""
 
 import base64
 import gzip

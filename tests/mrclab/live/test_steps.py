@@ -1,4 +1,4 @@
-"""A step of an all-reduce ends with its last rank, whatever the order of the ranks' reports."""
+"""A step of an all-reduce ends when its last rank ends, also if the ranks report in another order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -114,7 +114,7 @@ def test_a_clone_of_ingress_is_the_frame_that_came_in(model: Interpreter) -> Non
     assert (port, seen["rid"], seen["type"], seen["first"], seen["rounds"]) == (3, 2, 1, 1006, 0)
     assert (seen["second_high"], seen["second_low"]) == (10, 1)
     assert (seen["from"], seen["length"]) == (0, len(sent))
-    # Without a list, a clone has none of these fields. If a frame asks for several clones, only the last is
+    # Without a list, these fields of a clone are 0. If a frame asks for several clones, only the last one is
     # made. Frames that are dropped are cloned, too.
     _, (_, bare) = model.run(1, frame(CLONE, 1, 5))
     assert (way(bare)["first"], way(bare)["second_low"]) == (0, 0)

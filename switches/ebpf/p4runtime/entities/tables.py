@@ -239,7 +239,7 @@ class TableEntries:
         self.running.counters.set(index, cells, cell, (data.packet_count, data.byte_count), tx)
 
     def counter_of(self, message: p4r.TableEntry) -> tuple[int, int, int]:
-        """Return where a direct counter is stored: index of the map, number of its cells, index of the cell.
+        """Return the place of a direct counter: index of the map, number of its cells, index of the cell.
 
         Raise P4RuntimeError if the table or the entry has no counter.
         """
