@@ -243,9 +243,9 @@ class Endpoint(BaseEndpoint):
         """Return the mask of ports that are up, as in a PORT_STATUS_UPDATE."""
         return self._port_status.mask()
 
-    def probe_ev(self, qpn: int, ev: int, now_ns: int) -> int:
-        """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have."""
-        return self._operations.probe_ev(now_ns, self.qps[qpn], ev)
+    def probe_ev(self, qpn: int, ev: int, now_ns: int, timeout_ns: int | None = None) -> int:
+        """Send the peer a probe over this EV; see `Operations.probe_ev`."""
+        return self._operations.probe_ev(now_ns, self.qps[qpn], ev, timeout_ns)
 
     def request_endpoint(
         self,

@@ -2,12 +2,12 @@
 
 An EV_PROBE asks for an answer over one EV. A PORT_STATUS_UPDATE reports which ports of the sender are up. The
 NIC sends both operations for its queue pairs. A controller sends them to any NIC, over any EV and in any
-traffic class, and gets the answers as events. All requests have the same timeout, so the oldest one expires
-first.
+traffic class, and gets the answers as events.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -49,7 +49,7 @@ class Purpose(Enum):
 class Request:
     """One request that waits for its response."""
 
-    __slots__ = ("attempt", "ev", "op", "peers", "purpose", "qp", "sent_ns")
+    __slots__ = ("attempt", "ev", "op", "order", "peers", "purpose", "qp", "sent_ns")
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class Request:
         self.op = op
         self.peers = frozenset((ev.plane.paths.dst,)) if qp is None else qp.peers
         """The addresses from which the response may come."""
+        self.order = 0
+        """The number of the request among all requests of the NIC; ids are used again."""
 
 
 WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
@@ -84,14 +86,21 @@ class Requests:
         self._timeout_ns = timeout_ns
         self._waiting: dict[int, Request] = {}
         self._next_id = 0
+        self._due: list[tuple[int, int, int]] = []
+        """Heap of timeouts: time, order of the request, and id. Requests with an answer are still in it."""
+        self._added = 0
 
-    def add(self, request: Request) -> int:
-        """Store a request and return its id, 16 bits."""
+    def add(self, request: Request, timeout_ns: int | None = None) -> int:
+        """Store a request and return its id, 16 bits. `timeout_ns` None: the endpoint's own timeout."""
         self._next_id = self._next_id + 1 & 0xFFFF
         self._waiting.pop(self._next_id, None)
         if len(self._waiting) >= self._LIMIT:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[self._next_id] = request
+        self._added += 1
+        request.order = self._added
+        due_ns = request.sent_ns + (self._timeout_ns if timeout_ns is None else timeout_ns)
+        heapq.heappush(self._due, (due_ns, self._added, self._next_id))
         return self._next_id
 
     def waiting(self, request_id: int) -> Request | None:
@@ -109,20 +118,21 @@ class Requests:
                 del self._waiting[number]
 
     def due_ns(self) -> int | None:
-        """Return when the oldest request times out."""
-        for request in self._waiting.values():
-            return request.sent_ns + self._timeout_ns
+        """Return when the next request times out."""
+        while self._due:
+            due_ns, order, number = self._due[0]
+            request = self._waiting.get(number)
+            if request is not None and request.order == order:
+                return due_ns
+            heapq.heappop(self._due)
         return None
 
     def expired(self, now_ns: int) -> list[tuple[int, Request]]:
         """Remove the requests that have timed out, and return them."""
         late: list[tuple[int, Request]] = []
-        for number, request in self._waiting.items():
-            if request.sent_ns + self._timeout_ns > now_ns:
-                break
-            late.append((number, request))
-        for number, _ in late:
-            del self._waiting[number]
+        while (due_ns := self.due_ns()) is not None and due_ns <= now_ns:
+            number = heapq.heappop(self._due)[2]
+            late.append((number, self._waiting.pop(number)))
         return late
 
 
@@ -190,16 +200,17 @@ class Operations:
     def _frame(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> Outgoing:
         return ev.port, self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
 
-    def _ask(self, request: Request, mask: int, tclass: int) -> int:
-        number, ev = self._requests.add(request), request.ev
+    def _ask(self, request: Request, mask: int, tclass: int, timeout_ns: int | None = None) -> int:
+        number, ev = self._requests.add(request, timeout_ns), request.ev
         body = EndpointRequest(request.op, mask, timestamp(request.sent_ns)).pack()
         opcode = int(Opcode.ENDPOINT_REQUEST)
         self._frames.append((ev.port, self._builder.probe(ev, tclass, opcode, ENDPOINT_QPN, number, body)))
         self.waiting = True
         return number
 
-    def _ask_peer(self, request: Request) -> int:
-        return self._ask(request, self.port_mask << self._first_bit, self._builder.tc_control)
+    def _ask_peer(self, request: Request, timeout_ns: int | None = None) -> int:
+        mask = self.port_mask << self._first_bit
+        return self._ask(request, mask, self._builder.tc_control, timeout_ns)
 
     def request(
         self,
@@ -274,9 +285,12 @@ class Operations:
             self._answers.append((ev, request_id, request.op, request.tx_timestamp, now_ns))
             self.waiting = True
 
-    def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:
-        """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have."""
-        return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns))
+    def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int, timeout_ns: int | None = None) -> int:
+        """Send the peer a probe over this EV [SPEC §7.4.7]; return the id that event `EvProbed` will have.
+
+        `timeout_ns` None: the endpoint's own timeout.
+        """
+        return self._ask_peer(Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns), timeout_ns)
 
     def announce_ports(self, now_ns: int, qp: MrcQueuePair, attempt: int = 1) -> None:
         """Send the peer the state of the local ports [SPEC §7.4.8].
@@ -334,7 +348,7 @@ class Operations:
             self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns))
 
     def due_ns(self) -> int | None:
-        """Return when the oldest request times out."""
+        """Return when the next request times out."""
         return self._requests.due_ns()
 
     def expire(self, now_ns: int) -> list[Request]:

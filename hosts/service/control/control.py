@@ -213,7 +213,8 @@ class Control:
         return (count,)
 
     def _probe(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
-        dscp, operation, address, count = a[:4]
+        dscp, operation, address = a[:3]
+        timeout_ns, count = divmod(a[3], 1 << 32)
         if operation != EV_PROBE or dscp not in (0, self._endpoint.config.dscp.control):
             raise ControlError(errno.EOPNOTSUPP, "probes of EVs, with the DSCP of control packets")
         if not 1 <= count <= MOST_PROBES or len(caller.batches) >= MOST_PROBES:
@@ -228,7 +229,8 @@ class Control:
             found = self._ev(dgid, mode, ev, self._port(port))
             if found is not None:
                 qpn, value = found
-                batch.asked[self._endpoint.probe_ev(qpn, value, self._endpoint.now_ns)] = number
+                asked = self._endpoint.probe_ev(qpn, value, self._endpoint.now_ns, timeout_ns)
+                batch.asked[asked] = number
         self._next_batch += 1
         caller.batches[self._next_batch] = batch
         return (self._next_batch,)

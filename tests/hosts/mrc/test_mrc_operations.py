@@ -289,6 +289,19 @@ def test_an_ev_probe_tells_the_rtt_or_times_out_after_2_ms():
     assert {EndpointRequest.unpack(f, BTH_OFFSET + 12).op for f in asked} == {EndpointOp.EV_PROBE}
 
 
+def test_each_request_ends_after_its_own_time():
+    sim = Sim(seed=3, network=Network(delay_ns=30_000, jitter_ns=0))
+    dead = [ev_value(1, path) for path in range(3)]
+    sim.network.dead.update(dead)
+    start = sim.now_ns
+    for ev, timeout_ns in zip(dead, (7_000_000, None, 1_000_000), strict=True):
+        sim.ends[0].probe_ev(sim.qpns[0], ev, start, timeout_ns)
+    sim.run(10_000_000)
+    ended = {event.ev: event.t_ns - start for event in sim.of(0, EvProbed)}
+    assert ended == {dead[2]: 1_000_000, dead[1]: 2_000_000, dead[0]: 7_000_000}
+    assert list(ended) == [dead[2], dead[1], dead[0]]
+
+
 def test_a_port_status_that_the_peer_missed_is_announced_again():
     sim = Sim(seed=3, keep_frames=True)
     sim.ends[0].set_port_state(2, False, sim.now_ns)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.hosts.mrc.events import EvRestored, EvRetired, RetireReason
+from mrclab.hosts.service import addresses
 from mrclab.hosts.service.control import abi, control
 from mrclab.hosts.service.control.abi import CcMask, EvOp, EvsMask, FormatMask, FormatMode, Mode, State
 from mrclab.hosts.service.shared_memory import CONTROLS
@@ -169,6 +170,31 @@ def test_the_nic_s_own_profile_shows_the_evs_of_queue_pairs_and_their_events(
     wire.a.control.observe(EvRetired(0, program.qpn, ev, 0, RetireReason.LOSS, None))
     assert c.call("POLL_EVS", cq, room, 8)[0] == 1
     assert abi.EVENT.unpack(ctypes.string_at(room, abi.EVENT.size))[3] == 2  # events dropped before
+
+
+@pytest.mark.parametrize(("late_ns", "answered"), [(400_000_000, 1), (600_000_000, 0)])
+def test_the_timeout_of_a_probe_is_that_of_the_call(
+    wire: Wire, controller: Controller, late_ns: int, answered: int
+) -> None:
+    c, program, peer = controller, controller.program, Program(wire.b)
+    program.make_qp()
+    peer.make_qp()
+    program.connect(peer)
+    peer.connect(program)
+    found = c.evs(EvsMask.EV_OP, number=0, query=True, op=EvOp.QUERY_ARRAY, room=64)
+    ours, theirs = (addresses.gids(nic.fabric, nic.host)[3] for nic in (wire.a, wire.b))
+    request = abi.REQUEST.pack(7, ours, theirs, FormatMode.STEV, *found[0][:2], 0)
+    batch = c.call("PROBE", 0, 0, c.address(request), 500_000_000 << 32 | 1)[0]
+    frames = wire.a.work(wire.now_ns)
+    wire.now_ns += late_ns
+    for port, frame in frames:
+        wire.b.endpoint.receive(port, frame, wire.now_ns)
+    wire.run(2)
+    room = c.address(bytes(abi.RESPONSE.size))
+    assert tuple(c.call("PROBED", batch, room)[:2]) == (answered, 1 - answered)
+    number, port, rtt_ns, _ = abi.RESPONSE.unpack(ctypes.string_at(room, abi.RESPONSE.size))
+    assert (number, port) == (7 * answered, found[0][1] * answered)
+    assert (rtt_ns >= late_ns) == bool(answered)
 
 
 def test_congestion_control_is_chosen_by_name(controller: Controller) -> None:
