@@ -16,6 +16,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 
+from tests.breaks.mutation import Sources
 from tests.breaks.outcomes import REPORT
 from tests.breaks.table import Break
 
@@ -49,6 +50,7 @@ class Tree:
         # A file may change twice within a second, so its time does not show each change. Its hash does.
         for package in root.iterdir():
             compileall.compile_dir(package, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        self._sources = Sources(root)
 
     def run(self, nodes: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
         """Run tests in pure Python and return how each of them ended."""
@@ -84,9 +86,9 @@ class Tree:
 
     def run_broken(self, nodes: Mapping[str, str], broken: Break) -> Verdict:
         """Make one break, run its tests, and restore the source."""
-        path = self.root / broken.file
+        path, wrong = broken.apply(self._sources)
         source = path.read_text(encoding="utf-8")
-        path.write_text(broken.apply(source), encoding="utf-8")
+        path.write_text(wrong, encoding="utf-8")
         try:
             return Verdict(broken, self.run(nodes, broken.tests))
         finally:

@@ -9,35 +9,32 @@ from collections import defaultdict
 
 import pytest
 
+from tests.breaks.mutation import Sources, replace, set_value
 from tests.breaks.run import Tree, run, unbroken
 from tests.breaks.table import Break, breaks
 from tests.support.conformance import nodes, rows
 from tests.support.paths import ROOT
 
 ALL = breaks()
-SOURCES = {broken.file: (ROOT / broken.file).read_text(encoding="utf-8") for broken in ALL}
+SOURCES = Sources(ROOT)
 EVERY = os.environ.get("MRC_BREAKS") == "all"
 
 
 def test_every_break_fits_the_sources():
-    """The text to replace occurs once. This quick test shows which breaks a change of the sources affects."""
+    """This quick test shows which breaks a change of the sources affects."""
     unfit = []
     for broken in ALL:
         try:
-            broken.apply(SOURCES[broken.file])
+            path, wrong = broken.apply(SOURCES)
+            compile(wrong, path, "exec")
         except ValueError as error:
             unfit.append(str(error))
     assert unfit == []
 
 
-@pytest.mark.slow
-def test_every_break_is_python():
-    for broken in ALL:
-        compile(broken.apply(SOURCES[broken.file]), broken.file, "exec")
-
-
 def test_no_break_is_there_twice():
-    assert len({(broken.row, broken.file, broken.old, broken.new) for broken in ALL}) == len(ALL)
+    changes = [broken.model_dump(exclude={"what", "tests"}) for broken in ALL]
+    assert all(changes.count(change) == 1 for change in changes)
     assert len({(broken.row, broken.what) for broken in ALL}) == len(ALL)
 
 
@@ -57,16 +54,78 @@ def test_every_test_of_a_row_has_a_break_to_find(row):
 
 # Tests of the program that makes the breaks
 
+CODE = """
+LIMIT = 3
+
+class Queue:
+    size: int = 2
+
+    def put(self, item, limit):
+        if self.full(item) and limit:
+            self.drop(item, "full")
+            return
+        while limit:
+            limit -= 1
+        self.items.append(item)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("self.drop(...)", "pass", "            pass"),
+        ("limit", "False", None),  # twice a condition
+        ("self.full(item)", "True", "        if True and limit:"),
+        ("...", "1", None),
+        ('self.drop(item, "late")', "pass", None),
+        ("self.items.append(item)", "self.items.append(item)\nself.ring()", "        self.ring()"),
+        ("limit -= 1", "return", "            return"),
+        ("self.full(...) and ...", "limit", "        if limit:"),
+    ],
+)
+def test_a_part_of_a_definition_is_replaced(old, new, line):
+    if line is None:
+        with pytest.raises(ValueError, match=r"occurs \d+ times in Queue.put"):
+            replace(CODE, "Queue.put", old, new)
+    else:
+        assert line in replace(CODE, "Queue.put", old, new).splitlines()
+
+
+def test_a_name_stands_for_the_old_value():
+    assert "LIMIT = 3 + 1" in set_value(CODE, "LIMIT", "LIMIT + 1")
+    assert "size: int = 5" in set_value(CODE, "Queue.size", "5")
+    with pytest.raises(ValueError, match="no constant"):
+        set_value(CODE, "Queue.put", "5")
+
+
+def test_a_break_has_one_change():
+    for change in ({}, {"make": "a"}, {"skip": "a", "never": "b"}):
+        with pytest.raises(ValueError, match="needs one of"):
+            broken("double", ["test_double"], **change)
+
+
+def test_a_name_of_several_modules_needs_a_folder(tmp_path):
+    for folder in ("mrc", "roce"):
+        (tmp_path / "hosts" / folder).mkdir(parents=True)
+        (tmp_path / "hosts" / folder / "queue.py").write_text(CODE)
+    sources = Sources(tmp_path)
+    assert sources.find("mrc.Queue.put").path.parent.name == "mrc"
+    for name in ("Queue.put", "tcp.Queue.put", "Queue.take"):
+        with pytest.raises(ValueError, match="modules define"):
+            sources.find(name)
+
 
 PROJECT = {
     "mrclab/__init__.py": "",
     "hosts/__init__.py": "",
     "hosts/core.py": """\
+        TWO = 2
+
         def double(x):
-            return 2 * x
+            return TWO * x
 
         def half(x):
-            return x // 2
+            return x // TWO
         """,
     "tests/test_core.py": """\
         from mrclab.hosts.core import double, half
@@ -97,17 +156,17 @@ def project(tmp_path_factory):
     return root
 
 
-def broken(old, new, *tests):
-    return Break(row="1", what="something", file="hosts/core.py", old=old, new=new, tests=tests)
+def broken(name, tests, **change):
+    return Break(row="1", what="something", tests=tests, **{"in": name}, **change)
 
 
 @pytest.mark.slow
 def test_what_comes_of_a_break(project):
     made = [
-        broken("2 * x", "3 * x", "test_double", "test_half", "test_unpacking"),
-        broken("2 * x", "x[2]", "test_double"),
-        broken("def half", "def third", "test_half"),
-        broken("x // 2", "x / 2", "test_half"),
+        broken("TWO", ["test_double", "test_half", "test_unpacking"], value="TWO + 1"),
+        broken("double", ["test_double"], make="TWO * x", into="x[2]"),
+        broken("TWO", ["test_half"], value="2 / 0"),
+        broken("half", ["test_half"], make="x // TWO", into="x / TWO"),
     ]
     first, second, third, fourth = run(project, NODES, made, jobs=2)
     assert first.outcomes == {"test_double": "found", "test_half": "passed", "test_unpacking": "found"}
@@ -122,10 +181,11 @@ def test_what_comes_of_a_break(project):
 @pytest.mark.slow
 def test_a_tree_is_whole_again_after_a_break(project, tmp_path):
     tree = Tree(project, tmp_path / "copy")
-    assert tree.run_broken(NODES, broken("2 * x", "x * 4", "test_double")).found
+    change = {"make": "TWO * x", "into": "x * 4"}
+    assert tree.run_broken(NODES, broken("double", ["test_double"], **change)).found
     assert tree.run(NODES, NODES) == dict.fromkeys(NODES, "passed")
-    with pytest.raises(ValueError, match="occurs 2 times"):
-        tree.run_broken(NODES, broken("return", "yield", "test_double"))
+    with pytest.raises(ValueError, match="occurs 0 times"):
+        tree.run_broken(NODES, broken("half", ["test_double"], **change))
     assert tree.run(NODES, NODES) == dict.fromkeys(NODES, "passed")
 
 
@@ -133,8 +193,8 @@ def few():
     """Return one break of each of several sources."""
     by_file = defaultdict(list)
     for one in ALL:
-        by_file[one.file].append(one)
-    return [by_file[name][0] for name in sorted(by_file)[::5]]
+        by_file[SOURCES.find(one.name).path].append(one)
+    return [by_file[path][0] for path in sorted(by_file)[::5]]
 
 
 @pytest.mark.slow
