@@ -79,7 +79,7 @@ _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
 _TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
 _SACK_END: Final = BTH_OFFSET + SACK_STRUCT.size
 _NOMINAL: Final = ICRC_LEN - UDP_OFFSET + NOMINAL_EXTRA_BYTES
-"""Nominal size of a packet (UDP length + 40) minus the offset of the ICRC in its frame, in bytes."""
+"""Bytes to add to the ICRC's offset in a frame, to get the packet's nominal size (UDP length + 40)."""
 
 
 def opcode_of(packet: SentPacket) -> int:
@@ -119,7 +119,7 @@ class PacketBuilder:
         return seal(head, crc, middle)
 
     def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
-        """Return a SACK. A SACK as an object lacks context ids and the number of out-of-order packets."""
+        """Return a SACK. `ObjectBuilder` ignores `context_ids` and `ooo_count`."""
         middle = SACK_STRUCT.pack(
             _SACK | self._pkey,
             packet.qpn,
@@ -181,7 +181,7 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return `Ev.head` for this class; for trimmable data, also cache the head of a retransmission."""
+        """Return `Ev.head`, the headers before the BTH. For trimmable data, also cache a retransmission's."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)

@@ -35,8 +35,8 @@ class NsccConfig:
     link_bps: int = 1_000_000_000
     """The NIC's rate towards one destination, all planes together, bit/s."""
     byte_ns: float = 0.0
-    """Time to send one byte over all links of a path, ns. For each byte that a packet is shorter than a full
-    packet, this time is added to its RTT. 0: links are so fast that no correction is needed."""
+    """Time to send one byte over all links of a path, ns. For each byte that a short packet lacks, this time
+    is added to the packet's RTT. 0: links are so fast that no correction is needed."""
     target_delay_ns: int = 0
     """Target of the queueing delay, ns; 0: 0.75 base RTT if switches trim, else one base RTT [UEC]."""
     max_cwnd_bytes: int = 0
@@ -44,15 +44,15 @@ class NsccConfig:
     first_cwnd_bytes: int = 0
     """Window at the start, bytes; 0: the largest window, because no source gives another value."""
     alpha: float = 0.0
-    """Gain of the proportional increase, bytes per ns by which the delay is below the target.
-    0: 4 * a * b * MTU / target. a = BDP / 150 kB and b = target / 12 us adapt UEC's constants
-    to this network."""
+    """Gain of the proportional increase: bytes for each ns that the delay is below the target. 0: the gain is
+    4 * a * b * MTU / target. The factors a = BDP / 150 kB and b = target / 12 us adapt UEC's constants to
+    this network."""
     fi: float = 0.0
     """Gain of the fair increase, bytes; 0: 5 * MTU * a (for `a` see `alpha`)."""
     fi_scale: float = 0.0
-    """Gain of the fast increase, a part of the acknowledged bytes; 0: 0.25 * a (for `a` see `alpha`).
-    The fast increase is for idle networks. It starts after a whole window was acknowledged without delay, and
-    ends with any delay."""
+    """The fast increase adds this part of the acknowledged bytes to the window; 0: 0.25 * a (for `a` see
+    `alpha`). It is for idle networks: it starts after a whole window was acknowledged without delay. For its
+    end see `fast_ends_by_marks`."""
     fast_delay_ns: int = 1_000
     """A smaller delay than this counts as no delay, ns."""
     fast_ends_by_marks: bool = True
@@ -76,16 +76,17 @@ class NsccConfig:
     """Weight of a new sample in the average delay. The average sets the size of a decrease. 0: the average is
     the plain mean of the samples of the last base RTT [UEC]."""
     adjust_bytes_threshold: int = 0
-    """The collected increases take effect each time more bytes than this were acknowledged; 0: 8 * MTU."""
+    """The sum of the increases is applied to the window each time more bytes than this were acknowledged;
+    0: 8 * MTU."""
     adjust_period_ns: int = 0
-    """The collected increases also take effect each time this time has passed, ns; 0: one base RTT."""
+    """The sum of the increases is applied to the window at least once in this time, ns; 0: one base RTT."""
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
     """Quick adapt needs a period in which less than max_cwnd / 2^qa_gate bytes are acknowledged."""
     qa_threshold_ns: int = 0
-    """Delay that starts quick adapt without a trim, ns. 0: never if switches trim, else 4 * target. UEC's
-    switches drop packets at 5 BDPs, which cause a delay of four base RTTs."""
+    """Delay that starts quick adapt without a trim, ns. 0: no delay starts it if switches trim; else it is
+    4 * target, because UEC's switches drop packets when the delay is four base RTTs."""
 
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
@@ -100,9 +101,8 @@ class NsccConfig:
     def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
         """Return a copy with computed values in place of 0.
 
-        `queue_ns` is the delay of a full queue; 0: unknown. Queues of slow links hold more than 5 BDPs. If
-        switches do not trim, the delay of such a queue must not start quick adapt. Otherwise the sender would
-        slow down again and again.
+        `queue_ns` is the delay of a full queue; 0: unknown. If switches do not trim, `qa_threshold_ns` is at
+        least this delay. Otherwise the long queue of a slow link would start quick adapt again and again.
         """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES
@@ -135,43 +135,43 @@ port if `udp_port` has this value."""
 class SpecReading:
     """Options for passages of the specification that its readers understand differently.
 
-    The authors of mrclab did not have the specification. Tags such as S-DOC name the sources that read it
-    (docs/mrc-endpoint.md). Each default is the reading with the better evidence.
+    The authors of mrclab did not have the specification. They used the works of its readers, which have tags
+    such as S-DOC (docs/mrc-endpoint.md). Each default is the reading with the better evidence.
     """
 
     udp_port: int = UDP_PORT
-    """UDP destination port of sent frames. 4791: S-DOC, MP. 4971, which the specification prints: S-PV,
-    S-EMU, S-NS3. Arriving frames may have either of these ports."""
+    """UDP destination port of sent frames: 4791 [S-DOC, MP], or 4971 as the specification prints [S-PV,
+    S-EMU, S-NS3]. Arriving frames may have either of these ports."""
     ev_low_half_in_udp: bool = True
-    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False: the halves are
-    swapped: S-EMU. The two ends must agree."""
+    """True: EV bits 15:0 travel in the UDP source port and 31:16 in the flow label [S-DOC]. False: the halves
+    are swapped [S-EMU]. The two ends must agree."""
     oor_nack: bool = True
-    """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW (Table 7-3): S-NS3, S-DOC. False: drop the
-    packets silently (section 6.3.1). S-NOTE finds both rules in the text."""
+    """True: answer PSNs beyond the window with NACK PSN_OOR_WINDOW [Table 7-3, S-NS3, S-DOC]. False: drop
+    their packets silently [section 6.3.1]. The specification contains both rules [S-NOTE]."""
     max_wimm_syndrome: int = 0x61
-    """AETH syndrome if more WRITE_IMMs are in flight than agreed. 0x61, Invalid Request: S-NS3. UCCL has a
+    """AETH syndrome if more WRITE_IMMs are in flight than agreed: 0x61, Invalid Request [S-NS3]. UCCL has a
     separate code, but no source gives its value."""
     no_receive_syndrome: int = 0x63
-    """AETH syndrome for a WRITE_IMM without a posted receive. S-NOTE only says that an error ends the QP. No
-    source gives the code: 0x63, Remote Operational Error, is inferred."""
+    """AETH syndrome for a WRITE_IMM without a posted receive. An error ends the QP [S-NOTE], but no source
+    gives its code: 0x63, Remote Operational Error, is inferred."""
     zero_length_messages: bool = True
     """Accept messages of 0 bytes: IBTA allows them, and programs send them with an immediate. False: messages
-    have at least 1 byte (section 5.1): S-NOTE."""
+    have at least 1 byte [section 5.1, S-NOTE]."""
     skip_after_marked_probe: bool = True
-    """If the last probe of an EV was answered with SKIP_ONCE, the rotation first skips the EV once: S-DOC.
-    False: the EV is GOOD at once: S-EMU."""
+    """If an EV's last probe was answered with SKIP_ONCE, the rotation skips the EV once before it is GOOD
+    [S-DOC]. False: the EV is GOOD at once [S-EMU]."""
     skip_ns: int = 0
-    """Duration of the state SKIP, ns. 0: until the rotation reaches the EV: GLB. 5000: S-NS3."""
+    """Duration of the state SKIP, ns. 0: until the rotation reaches the EV [GLB]. S-NS3 has 5000."""
     port_mask_first_bit: int = 0
     """Bit of a NIC's first port in the mask of a PORT_STATUS_UPDATE. No source gives the bit for packets, so
     0 is inferred. 1: as in the API's masks, which count ports from 1. The two ends must agree."""
     retransmission_timer_at_base: bool = False
-    """The ACK timer of a retransmission starts again at the base interval: S-DOC. False: the interval keeps
-    doubling. With True, all retries are used up in 6 ms if the peer sends packets, but receives none."""
+    """True: the ACK timer of a retransmission starts again at the base interval [S-DOC]. Then all retries are
+    used up in 6 ms if the peer sends packets, but receives none. False: the interval keeps doubling."""
     service_time: bool = False
-    """The responder measures the time between a packet's arrival and the answer. It adds this time to the
-    timestamp that it returns (units of 128 ns), and the requester subtracts the time from the RTT. Both ends
-    need this option: inferred from API and S-DOC. False: do not measure, as no source has a field for it."""
+    """True: the responder measures the time between a packet's arrival and the answer, and adds this time to
+    the returned timestamp (units of 128 ns). The requester subtracts it from the RTT. Both ends need this
+    option [inferred from API, S-DOC]. False: no time is measured, as no source has a field for it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -198,7 +198,7 @@ LARGEST_MPR: Final = 255 * 128
 """Largest receive window, in PSNs: its field has 8 bits and counts units of 128 PSNs [SPEC SETH]."""
 MOST_LINEAR_RETRIES: Final = 7
 ENDLESS_RETRIES: Final = 25
-"""With this number of exponential retries, the largest one, the retries never end [API]."""
+"""Largest number of exponential retries. With this number, the retries never end [API]."""
 ACK_LADDERS: Final = {
     "lab": (8, MOST_LINEAR_RETRIES, 15),
     "production": (20, MOST_LINEAR_RETRIES, 3),
@@ -226,7 +226,7 @@ class DscpMap:
     trimmed: int = TRIMMED_DSCP
     """DSCP that a switch writes when it trims a packet: the switch removes the payload."""
     trimmed_lasthop: int = TRIMMED_LAST_HOP_DSCP
-    """The last switch writes this value when it trims: the cause is an incast, and the path is good."""
+    """DSCP that a path's last switch writes when it trims: the cause is an incast, and the path is good."""
     control: int = CONTROL_DSCP
     """DSCP of SACKs, NACKs, transport ACKs and endpoint responses."""
 
@@ -345,7 +345,8 @@ class MrcConfig:
     """How often a port status is announced if the peer does not answer. Each attempt is a new request with
     the present state."""
     all_ports_down: str = "wait"
-    """If all ports are down: `wait` for a port, or `error` at once, as some NICs do [P1 §5.1]."""
+    """If all ports are down: `wait` for a port. Or `error`: all queue pairs fail at once, as on some NICs
+    [P1 §5.1]."""
 
     # SACKs and delivery: how much work acknowledgements cost, and the order in which messages are delivered.
     sack_threshold_bytes: int = 8192
@@ -354,7 +355,7 @@ class MrcConfig:
     The default is two full packets. With one full packet, SACKs cost a sender in Python too much time.
     """
     sack_coalesce: int = 16
-    """Number of SACK triggers that a SACK may answer, if several packets arrived before it was built."""
+    """Up to this many due SACKs become one SACK, if several packets arrived before it was built."""
     sack_at_gap: bool = False
     """Answer each packet that arrives while an earlier PSN is missing. The specification has no such trigger,
     but allows additional SACKs. Use this option for a paced stream over paths that keep order: with
@@ -380,15 +381,15 @@ class MrcConfig:
     max_reorder_ns: int = 4_000_000
     """Largest reordering window, ns."""
     reorder_memory_ns: int = 250_000_000
-    """An overtaking is recent for one to two times this time. The time should be proportional to the RTT."""
+    """An overtaking counts as recent for at least this time, and for at most twice this time. Choose the time
+    in proportion to the RTT."""
     reorder_quiet_ns: int = 1_000_000_000
     """If a packet that counted as lost arrives, the reordering window is doubled. After this time without
     such a packet, the window is halved again."""
     port_bps: int = 0
-    """Rate of the slowest link of the path; 0: unknown. On slow links, full packets of one burst arrive far
-    apart. So the reordering window is 6 to 36 packet times, and the longest wait for a tail probe is at least
-    six packet times. NSCC's quick adapt then ignores a delay that a full queue explains. If the rate is
-    unknown, the defaults fit links from 100 Mbit/s on."""
+    """Rate of the slowest link of the path, bit/s; 0: unknown. On slow links, full packets of a burst arrive
+    far apart. So the reordering window is at least six packet times, and so is the longest wait for a tail
+    probe. NSCC's quick adapt ignores a delay that a full queue explains."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe, ns."""
     ack_ladder: str = "lab"

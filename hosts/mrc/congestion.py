@@ -39,9 +39,9 @@ class CongestionControl:
     paced = False
     """If True, the budget may become positive without an acknowledgement, at the time `next_send_ns`."""
     overhead_bytes = 0
-    """Bytes that a packet counts in addition to its payload."""
+    """Bytes of headers that are counted for each packet, in addition to its payload."""
     byte_ns = 0.0
-    """Correction of the RTT of short packets: ns for each byte that a packet is shorter than a full one."""
+    """Time to add to the RTT of a short packet, ns for each byte that is missing to a full packet."""
     reads_rcvd_bytes = False
     """If True, the requester calls `on_arrived`."""
 
@@ -317,7 +317,7 @@ class NsccControl(CongestionControl):
 def make_controller(
     config: MrcConfig, other: Callable[[MrcConfig], CongestionControl] | None = None
 ) -> CongestionControl:
-    """Return the congestion control that `config.congestion` names or, if `other` is given, makes.
+    """Return the congestion control that `config.congestion` names, or the result of `other` if given.
 
     If `config` has a rate, add a rate cap.
     """

@@ -84,8 +84,8 @@ class Endpoint(BaseEndpoint):
 
         `rng` is the only source of randomness; with a seeded `rng`, a run can be repeated. If `congestion` is
         given, it makes the congestion controls. `path_policy` makes the path policy of each queue pair.
-        `mrclab.hosts.schemes.registry` finds these two functions by the names in `config`. `objects` makes an
-        endpoint for simulators, which exchange objects, with or without `payloads`: see `codec`.
+        `mrclab.hosts.schemes.registry` finds these two functions by the names in `config`. With `objects`,
+        packets are objects for a simulator; they carry data only with `payloads` (see `codec`).
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
@@ -204,7 +204,7 @@ class Endpoint(BaseEndpoint):
         self.scheduler.wake(self.now_ns, qp)
 
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
-        """Post a receive for one WRITE with immediate. If the queue pair is in error, flush the receive.
+        """Post a receive for one WRITE with immediate. If the queue pair is in error, the receive is FLUSHED.
 
         Raise ValueError if the queue pair was created without receives.
         """

@@ -78,7 +78,7 @@ class SpuriousLoss(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeSent(Event):
-    """A reliability probe was sent. `tail`: it asks for a SACK; otherwise it tests an ASSUMED_BAD EV."""
+    """A reliability probe was sent. `tail`: it looks for lost packets; else it tests an ASSUMED_BAD EV."""
 
     ev: int
     plane: int
@@ -114,7 +114,7 @@ class PlaneUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class WindowChanged(Event):
-    """Congestion control changed the window, once or more since the last event of this kind."""
+    """Congestion control changed the window. One event may report several changes."""
 
     cwnd_bytes: int
     inflight_bytes: int

@@ -7,7 +7,7 @@ Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is
     ECN           nothing                  multiplicative decrease
 
 ECN without delay means that some paths are congested and others are not. Spraying moves packets to the other
-paths, so the window does not change. Increases are collected. They take effect after every
+paths, so the window does not change. Increases are summed. The sum is applied to the window after every
 `adjust_bytes_threshold` bytes and every `adjust_period_ns`. There is at most one decrease per base RTT.
 
 An inferred (silent) loss lowers the window only by the lost bytes: the path failed, so the loss is no sign of
@@ -18,8 +18,8 @@ above `qa_threshold_ns` may start quick adapt, too.
 A receiver that is too slow sends a penalty with its SACKs (`rcv_cwnd_pen`). A part of the acknowledged bytes
 is then subtracted from the window, and no quadrant increases the window during the penalty.
 
-All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. The values of production networks with
-MRC are unknown; the defaults are UEC's."""
+All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. The parameters of production networks
+with MRC are unknown; the defaults are UEC's."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Nscc:
         self._samples_ns = 0
         """Sum of the delays in `_samples`, ns."""
         self._increase = 0.0
-        """Collected increases, in bytes times bytes. They are divided by the window when they take effect."""
+        """Sum of the increases, in bytes times bytes. It is divided by the window when it is applied."""
         self._received = 0
-        """Bytes acknowledged since the collected increases last took effect."""
+        """Bytes acknowledged since the sum of the increases was last applied."""
         self._period_ns: int | None = None
         """Start of the present adjustment period."""
         self._decreased_ns: int | None = None
@@ -152,7 +152,7 @@ class Nscc:
         self._set(self._cwnd - lost_bytes)
 
     def on_trim(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
-        """Handle a NACK for a trimmed packet. The place of the trim does not matter.
+        """Handle a NACK for a trimmed packet. It does not matter which switch trimmed the packet.
 
         The delay before the trim is unknown, so the configured base RTT goes into the average delay.
         """
@@ -192,7 +192,7 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """Grow the window by a part of `acked_bytes` if a whole window had no delay, and return True then."""
+        """If a whole window had no delay, grow the window by a part of `acked_bytes` and return True."""
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes
@@ -203,7 +203,7 @@ class Nscc:
         return True
 
     def _fulfil(self, now_ns: int, period_over: bool) -> None:
-        """Apply the collected increases to the window, and `eta` if an adjustment period is over."""
+        """Apply the sum of the increases to the window; if an adjustment period is over, add `eta`, too."""
         cwnd = self._cwnd + self._increase / self._cwnd
         if period_over:
             cwnd += self.config.eta
@@ -227,8 +227,8 @@ class Nscc:
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
         """After a trim or a long delay, set the window to the bytes acknowledged in the last period.
 
-        Return True if the caller must not change the window: quick adapt has set the window, or a mark or
-        trim still belongs to bytes that were in flight at the last quick adapt.
+        Return True if the caller must not change the window: quick adapt has set the window, or the mark or
+        trim is of a packet that was in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

@@ -265,7 +265,7 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return True if one more SKIP would exceed the part `cap` of the active EVs. Cap 1 is no limit."""
+        """Return True if no more EVs may be SKIP: at most the part `cap` of the active EVs; 1 is no limit."""
         if cap >= 1.0:
             return False
         skipped = 0

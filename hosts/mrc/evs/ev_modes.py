@@ -47,7 +47,7 @@ class EvFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EvField:
-    """One field of a value [API]. Bits in `mask` come from the EV, all others from `init`.
+    """One field of an EV's value in a packet [API]. Bits in `mask` come from the EV, all others from `init`.
 
     `min` and `max` limit the number that these EV bits form. In a fixed field the mask is 0.
     """
@@ -94,11 +94,11 @@ class EvField:
 
 
 def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = None) -> int:
-    """Return the value of an EV: its fields, the first field in the most significant bits.
+    """Return an EV's value in a packet: all fields, the first field in the most significant bits.
 
-    Fields take bits of the EV from the most significant one on. `widths` are the lengths, in bits, of the
-    places that the format has for fields. Each field is right-aligned in its place. A place without a field
-    contains 0. If `widths` is None, places are as long as `fields`. Raise ValueError if a field does not fit,
+    The first field takes the EV's most significant bits, and so on. A format has a place for each field;
+    `widths` are the lengths of the places in bits, and None means the lengths of `fields`. Each field is
+    right-aligned in its place. A place without a field contains 0. Raise ValueError if a field does not fit,
     or if the EV has more bits than the fields take.
     """
     within = check_fields(fields, widths)
@@ -175,7 +175,7 @@ class EvRecipe:
     """AUTO: number of bits of an EV."""
 
     def evs(self, port: int, rng: random.Random) -> list[int]:
-        """Return the EVs for a port (the first port is 0). EXPLICIT EVs are repeated as listed."""
+        """Return the EVs for a port (the first port is 0). An EXPLICIT EV may occur several times."""
         if self.mode is EvMode.AUTO:
             return invent(self.count, rng, self.bits)
         if self.mode is EvMode.EXPLICIT:
@@ -196,7 +196,7 @@ def make_paths(
 ) -> tuple[Path, ...]:
     """Return the paths of a port. `outer_dst` returns the uSID container of an EV [P1 §2.3].
 
-    Without `outer_dst`, the value (128 bits) is the container, and the packet also carries the EV.
+    Without `outer_dst`, the EV's value (128 bits) is the container.
     """
 
     def container(ev: int) -> bytes:

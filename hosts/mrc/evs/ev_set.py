@@ -44,7 +44,7 @@ class EvSet:
     """The EVs of one QP: it chooses an EV for each packet, retires EVs and restores them."""
 
     _ROUNDS = 8
-    """Number of EVs of each plane in one schedule. It lists the next EVs, with the planes in turn."""
+    """Number of EVs of each plane in one schedule: a list of the next EVs, with the planes in turn."""
 
     def __init__(
         self,
@@ -177,7 +177,8 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            self._random()  # Draw one number, as the sort of one plane would do.
+            # One plane needs no sort. Draw the sort's number anyway, so that seeded runs stay the same.
+            self._random()
         else:
             planes.sort(key=lambda _: self._random())
         schedule: list[Ev] = []
