@@ -69,7 +69,7 @@ class Request:
         self.peers = frozenset((ev.plane.paths.dst,)) if qp is None else qp.peers
         """The addresses from which the response may come."""
         self.order = 0
-        """The number of the request among all requests of the NIC; ids are used again."""
+        """A number that no other request of the NIC ever has; ids are used again."""
 
 
 WayBack = Callable[[bytes, int, int], tuple[PlanePaths, Path] | None]
@@ -87,7 +87,7 @@ class Requests:
         self._waiting: dict[int, Request] = {}
         self._next_id = 0
         self._due: list[tuple[int, int, int]] = []
-        """Heap of timeouts: time, order of the request, and id. Requests with an answer are still in it."""
+        """Heap of timeouts: time, order of the request, and id. `due_ns` removes answered requests."""
         self._added = 0
 
     def add(self, request: Request, timeout_ns: int | None = None) -> int:
@@ -163,7 +163,7 @@ class Operations:
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """Time of the next probe that checks an EV for answers, by peer."""
         self.port_mask = 0
-        """Bit mask of the local ports that are up, in the form of requests; `PortStatus` sets this mask."""
+        """Mask of the local ports that are up, as in a PORT_STATUS_UPDATE; `PortStatus` sets this mask."""
         self.told: set[frozenset[bytes]] = set()
         """Peers that have answered the last announcement of ports."""
         self._first_bit = config.reading.port_mask_first_bit

@@ -1,8 +1,8 @@
 """An MRC queue pair: its two halves, the state that it shares with other queue pairs, and its counters.
 
 The requester and the responder use the same EVs towards the peer. A NIC has one EV set for each queue pair,
-or one for all queue pairs to a peer (option `ev_sets`). The NIC has one congestion window for each
-destination and control. Counters are snapshots: of the queue pair as a whole, by plane and by EV.
+or one for all queue pairs to a peer (option `ev_sets`). With NSCC, queue pairs to one peer share a congestion
+window. Counters are snapshots: of the queue pair as a whole, by plane and by EV.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MrcQueuePair(QueuePair):
         self.requester.recovery.ack_timer.choose(exponent, linear, exponential)
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send, apart from the limit of congestion control."""
+        """Return whether a packet waits to be sent, even if congestion control does not allow it now."""
         return self.requester.has_data()
 
     def wants_to_send(self, now_ns: int) -> bool:

@@ -1,8 +1,8 @@
 """The state of a receiver: the arrived PSNs, the incomplete messages, and the posted receives.
 
 The bitmap of arrived PSNs is one integer, which is only as long as the range of PSNs with gaps. Each SACK
-carries 64 bits of the bitmap (`windows`). Packets of a message arrive in any order, and WRITE_IMMs need not
-wait for earlier writes. Each WRITE with immediate consumes one posted receive [API, SPEC §6].
+carries 64 bits of the bitmap (`windows`). Packets of a message arrive in any order. An option decides whether
+WRITE_IMMs wait for earlier writes. Each WRITE_IMM consumes one posted receive [API, SPEC §6].
 """
 
 from __future__ import annotations

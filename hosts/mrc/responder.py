@@ -125,7 +125,7 @@ class Responder:
         self._nak = 0
         """Syndrome of the NAK that ended this queue pair; 0: no NAK."""
         self.answering = False
-        """Something must be answered. While it is True, the queue pair stays in the scheduler's list."""
+        """True: something must be answered, so the queue pair stays in the scheduler's list."""
         self._immediates: dict[int, tuple[int, int, int]] = {}
         self._messages = None if config.imm_waits_for_earlier else Messages()
         self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
@@ -248,7 +248,7 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the complete messages before the first incomplete one. Send an ACK if one requests it."""
+        """Count the complete messages before the first incomplete one. Send an ACK if they request an ACK."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -376,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a failed queue pair: repeat the NAK that ended it, or else send a NACK."""
+        """Refuse a packet of a failed queue pair: repeat the NAK that it has sent; without a NAK, send a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()

@@ -77,8 +77,8 @@ class EndpointOp(IntEnum):
     EV_PROBE = 1
 
 
-# Each `Struct` covers several headers in one call. Adjacent short fields are one word, because each field
-# costs time.
+# Each `Struct` covers several headers in one call. Each field costs time, so adjacent short fields are read
+# as one word.
 DATA_STRUCT: Final = struct.Struct(">IIIIQII")
 """BTH (opcode to P_Key, QPN, flags and PSN), METH, RETH."""
 DATA_TS_STRUCT: Final = struct.Struct(">IIIIIQII")

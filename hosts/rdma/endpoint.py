@@ -74,7 +74,7 @@ class Reports:
             self._events.append(event)
 
     def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
-        """Store the class and the values of an event, other than a completion, and make the event later."""
+        """Store the class and the values of an event, and make the event later. It must be no completion."""
         self.waiting = True
         self._events.append(Unmade(kind, values))
 
@@ -313,7 +313,7 @@ class BaseEndpoint:
 
 
 def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:
-    """Return True if the ICRC is correct with 0 in the BTH's reserved byte: the ICRC must ignore it."""
+    """Return True if the ICRC is wrong only because of the BTH's reserved byte. The ICRC must ignore it."""
     bth = flow.bth
     if view[bth + _RESERVED_BYTE] == 0:
         return False

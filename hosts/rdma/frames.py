@@ -257,7 +257,7 @@ class Flow:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FlowCache:
-    """Checked headers by their bytes, so that the headers of a flow are parsed and checked only once."""
+    """A cache from bytes to checked headers: the headers of a flow are parsed and checked only once."""
 
     _LIMIT = 1 << 14
 

@@ -13,7 +13,7 @@ class Path:
     """One path through one plane."""
 
     ev: int
-    """Entropy value, 32 bits. With SRv6 it contains the choices of the path [P1 §2.3]."""
+    """Entropy value, 32 bits. With SRv6, its bits name switches of the path [P1 §2.3]."""
     outer_dst: bytes | None
     """Destination of the outer IPv6 header: the uSID container, 16 bytes. None: there is no outer header, and
     switches choose the path by a hash over fields that contain the EV."""

@@ -1,4 +1,4 @@
-"""The round-trip time (RTT) of a queue pair: smoothed, deviation, minimum and recent minimum."""
+"""The round-trip time (RTT) of a queue pair: its smoothed value, deviation, minimum and recent minimum."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class QueuePair:
         """Time of the queue pair's valid timer, ns; -1: none."""
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send, apart from the limits of window and rate."""
+        """Return whether a packet waits to be sent, even if window or rate does not allow it now."""
         return False
 
     def wants_to_send(self, now_ns: int) -> bool:
@@ -76,7 +76,7 @@ class QueuePair:
         return 0
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the window has room without an acknowledgement; None if it needs an ACK for this."""
+        """Return when the window will have room without an ACK; None if only an ACK can make room."""
         return None
 
     def next_timer(self, now_ns: int) -> int | None:
@@ -109,7 +109,7 @@ _DROPPED_AT_ONCE: Final = 64
 
 
 class _Turns:
-    """The queue pairs in the order of their turns. Reading the first one is faster than with a deque."""
+    """The queue pairs in the order of their turns. Unlike a deque, this list reads its first item fast."""
 
     def __init__(self) -> None:
         self._items: list[QueuePair] = []
@@ -283,7 +283,7 @@ class Scheduler:
                 if not qp.queued:
                     qp.queued = True
                     self._sending.append(qp)
-            # A queue pair that has no data left needs no room, and is only removed from the waiting ones.
+            # A queue pair without data needs no room. Only remove it from the waiting queue pairs.
             qp.parked = False
             waiting.popleft()
 
@@ -328,7 +328,7 @@ class Scheduler:
         return found
 
     def _note_touched(self, now_ns: int) -> None:
-        """Move timers of touched queue pairs to an earlier time. Later times are set when a timer expires."""
+        """Set the timers of touched queue pairs that are due earlier now. Only `due` sets a later time."""
         if not self._touched:
             return
         drifting: list[QueuePair] = []

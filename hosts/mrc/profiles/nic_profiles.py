@@ -41,9 +41,9 @@ class NicProfiles:
         self.ccs: dict[int, CcProfile] = {}
         self._of_qp: dict[int, tuple[EvProfile | None, CcProfile | None]] = {}
         self._entries: dict[int, dict[int, EvEntry]] = {}
-        """For each queue pair: the profile's entry of each EV, by the EV's value in the endpoint."""
+        """For each queue pair: a mapping from an EV's value in the endpoint to the profile's entry."""
         self._values: dict[int, dict[EvEntry, int]] = {}
-        """For each queue pair: the EV's value in the endpoint, by the profile's entry."""
+        """For each queue pair: a mapping from the profile's entry to the EV's value in the endpoint."""
 
     @property
     def config(self) -> MrcConfig:

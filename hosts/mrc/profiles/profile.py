@@ -31,7 +31,7 @@ class ProfileState(Enum):
 
 
 class ProfileErrno(Enum):
-    """Why an operation on a profile failed, by the names of the API."""
+    """The API's names for the reasons why an operation on a profile can fail."""
 
     E2BIG = "too many"
     EINVAL = "not valid"
@@ -65,7 +65,7 @@ class Profile:
         """The queue pairs and profiles that use this profile: kind ("QP" or a profile's kind) and number."""
 
     def require(self, *states: ProfileState) -> None:
-        """Raise EINVAL if the profile is in another state than these."""
+        """Raise EINVAL if the profile's state is none of `states`."""
         if self.state not in states:
             wanted = " or ".join(state.name for state in states)
             raise invalid(f"{self.kind} profile {self.number:#x} is {self.state.name}, not {wanted}")
@@ -156,7 +156,7 @@ EVENTS_KEPT = 256
 
 
 class EvStates(IntFlag):
-    """States of an EV in the control API, which has no SKIP. Combined, they are a mask of events [API]."""
+    """States of an EV in the control API, which has no SKIP. A set of states is an event mask [API]."""
 
     GOOD = 1 << 0
     ASSUMED_BAD = 1 << 1

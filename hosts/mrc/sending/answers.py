@@ -1,6 +1,6 @@
 """Read an RTT sample, or the result of a write, from an answer.
 
-An answer gives an RTT sample if the sender can tell which transmission of the packet it answers. An AETH
+An answer gives an RTT sample if it is clear which transmission of the packet was answered. An AETH
 acknowledges a write, or names the error of a failed write [SPEC §6.2.2, IBTA 9.7.5.2].
 """
 

@@ -213,7 +213,7 @@ class Probes:
         return None if packet is None else packet.ev
 
     def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int | None, int]:
-        """Handle the answer to a probe; return the probe's RTT and send time; (None, -1) if it is unknown."""
+        """Handle the answer to a probe; return its RTT and send time, or (None, -1) for an unknown id."""
         probe = self.outstanding.pop(probe_id, None)
         if probe is None:
             return None, -1

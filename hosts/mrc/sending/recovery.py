@@ -34,7 +34,7 @@ from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:
-    """The reordering window: a packet is lost if a packet sent more than this time later is acknowledged."""
+    """The reordering window: if a packet is acknowledged, packets sent this much earlier count as lost."""
 
     __slots__ = (
         "_before_ns",
@@ -55,12 +55,12 @@ class ReorderingWindow:
     _MAX_WIDENING = 16
     _COLD_SAMPLES = 256
     _MEMORY_PACKETS = 512
-    """On a slow link, an overtaking is recent for at least the time that this many packets take, because the
-    link's queues fill and empty slowly."""
+    """On a slow link, queues fill and empty slowly. So an overtaking counts as recent for at least the time
+    in which the link sends this many packets."""
     _PACKET_TIMES = 6
     _SPAN = 6
-    """Largest window divided by the smallest, on slow links. 36 packets of 4 KiB fill a queue until it trims
-    (16 frames of 9,000 bytes), so no packet is overtaken by more packets."""
+    """On slow links, the largest window is this many times the smallest: 6 * 6 packet times. 36 packets of
+    4 KiB fill a queue (16 frames of 9,000 bytes), and more packets cannot overtake a packet."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._rtt = rtt
@@ -172,7 +172,7 @@ class AckTimer:
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """With `retransmission_timer_at_base`, restart at the base interval. Used retries remain counted."""
+        """With `retransmission_timer_at_base`, restart at the base interval. Retries are not reset."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -319,7 +319,7 @@ class Recovery:
     def on_refused(self, tries: int) -> bool:
         """Count a refusal of a packet that was sent `tries` times before; return whether no retry is left.
 
-        All causes share one counter. The NACKs of one window count as one retry.
+        Refusals and timeouts share one counter of retries. The NACKs of one window count as one retry.
         """
         self.ack_timer.retries = max(self.ack_timer.retries, tries + 1)
         return self.ack_timer.exhausted

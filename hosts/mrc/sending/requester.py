@@ -139,7 +139,7 @@ class Requester:
         return self.recovery.gap or bool(self.probes.wanted)
 
     def has_data(self) -> bool:
-        """Return whether there is a packet to send, apart from the limit of congestion control."""
+        """Return whether a packet waits to be sent, even if congestion control does not allow it now."""
         board = self.board
         if self.losses.silent:
             return False
@@ -466,7 +466,7 @@ class Requester:
             self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
-        """Complete all requests in order: that of `psn` gets `status`, others FLUSHED. Emit no QpError."""
+        """Complete all requests in order: FLUSHED, but `status` for the request of `psn`. Emit no QpError."""
         if self.error is not None:
             return
         self.error = status
