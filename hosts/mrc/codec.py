@@ -1,12 +1,12 @@
 """Encode and decode MRC packets: as frames of bytes, or as objects for a simulated network.
 
 Only this module converts data packets and SACKs to bytes and back. The headers before the BTH are fixed for
-one path, traffic class and length, so they are cached with the EV. A data packet then costs one `Struct` call
-for BTH, METH and RETH, one CRC over the payload and one copy of the payload.
+one path, traffic class and length, so they are cached with the EV. For each data packet, only BTH, METH and
+RETH are packed (with one `Struct` call), and the payload is copied and its CRC computed.
 
-`ObjectBuilder` makes objects in place of frames, without an ICRC. Both endpoints must then be made with
-`Endpoint(..., objects=True)`. Only the form of the packets differs: their times, completions, marks, counters
-and events are the same. The driver of `mrclab.hosts.rdma.endpoint` then calls these two methods:
+`ObjectBuilder` makes objects in place of frames, without an ICRC. To use objects, make both endpoints with
+`Endpoint(..., objects=True)`. Times, completions, marks, counters and events are the same as with frames. The
+driver (see `mrclab.hosts.rdma.endpoint`) calls these two methods for objects:
 
     for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
     endpoint.receive_packet(port, packet, now_ns)

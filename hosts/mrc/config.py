@@ -207,8 +207,8 @@ ACK_LADDERS: Final = {
 """By name: exponent of the ACK timeout, number of linear retries, number of exponential retries.
 
 The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither source
-gives a number of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`), so it
-survives a link that is down for seconds.
+gives a number of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`).
+So the queue pair survives a link that is down for seconds.
 """
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
@@ -286,12 +286,12 @@ class MrcConfig:
     docs/your-own.md."""
     rotation: str = "shuffled"
     """Order of a plane's EVs in the rotation. `shuffled`: a new random order each round [P1 §2.1].
-    `stratified` is an extension: each round has one EV for each uplink, so links carry equal shares and EVs
-    with the same link are far apart. This order needs EVs that name their uplink."""
+    `stratified` is an extension: each round has one EV for each uplink. So all uplinks carry equal shares,
+    and EVs with the same uplink are far apart. This order needs EVs that name their uplink."""
     ev_sets: str = "queue-pair"
     """Who shares a set of EVs, its rotation and EV states. `queue-pair`: each queue pair has its own set.
-    `peer` is an extension: all queue pairs to one peer share a set. A loss of one queue pair changes the EV
-    states of all. The set's events have the number of the first queue pair."""
+    `peer` is an extension: all queue pairs to one peer share a set. So a loss of one queue pair changes the
+    EV states for all of them. The set's events name the queue pair that connected first."""
     cwnd_bytes: int = 64 * 4096
     """Payload bytes that the fixed window allows in flight."""
     rate_bps: int = 0
@@ -337,7 +337,7 @@ class MrcConfig:
     and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
     `set`: an answer uses an EV of the same plane that lately worked [P1 §2.4]. Extra probes find this EV."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver that sends no data probes a random EV once per RTT, but at most once in this time."""
+    """A receiver that sends no data probes a random EV once per RTT, or once in this time if it is longer."""
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) fails after this time without an answer [API
     example]."""
@@ -393,9 +393,9 @@ class MrcConfig:
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe, ns."""
     ack_ladder: str = "lab"
-    """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
-    `production` (1.07 s, 7 linear timeouts, then doubling, 40 s in all) or `endless` (as `lab`, but the queue
-    pair never fails). For slow links, set `ack_timeout_exponent`."""
+    """Times of the ACK timer, by name. `lab`: seven timeouts of 262 us, then each is twice as long; the queue
+    pair fails after 34 s. `production`: the same with 1.07 s and 40 s. `endless`: as `lab`, but the queue
+    pair never fails. For slow links, set `ack_timeout_exponent`."""
     ack_timeout_exponent: int | None = None
     """Number n: the ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]. None: `ack_ladder` gives n."""
     linear_retries: int | None = None

@@ -41,7 +41,7 @@ class CongestionControl:
     overhead_bytes = 0
     """Bytes of headers that are counted for each packet, in addition to its payload."""
     byte_ns = 0.0
-    """Time to add to the RTT of a short packet, ns for each byte that is missing to a full packet."""
+    """Time to add to a short packet's RTT, in ns for each byte less than a full packet."""
     reads_rcvd_bytes = False
     """If True, the requester calls `on_arrived`."""
 
@@ -92,7 +92,7 @@ class CongestionControl:
         """Note the nominal bytes that newly arrived at the peer. A call of `on_ack` follows."""
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Note the RTT of a NACK, ns. The requester calls this method first when it handles the NACK."""
+        """Note the RTT of a NACK, ns. The requester calls this method before all others for this NACK."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
         """Note a trimmed packet. A trim at the last hop means incast; other trims mean a congested path."""

@@ -31,8 +31,8 @@ class QpAttributes:
     transport_ack: bool = False
     """This end sends transport ACKs and waits for the peer's transport ACKs. Both ends must offer them."""
     service_time: bool = False
-    """This end measures the time between a packet's arrival and the answer, and adds it to the timestamp in
-    the answer. The peer subtracts this time from the RTT. Both ends must offer this option."""
+    """This end measures the time between a packet's arrival and the answer. It adds the time to the answer's
+    timestamp, and the peer subtracts it from the RTT. Both ends must offer this option."""
 
     @property
     def kind(self) -> str:

@@ -1,4 +1,4 @@
-"""The MRC endpoint: the verbs of an MRC NIC. It passes each arriving packet to the part that handles it.
+"""The MRC endpoint: the methods by which programs use an MRC NIC. Arriving packets are passed to its parts.
 
 `mrclab.hosts.rdma.endpoint` explains how a driver uses an endpoint.
 """
@@ -268,7 +268,7 @@ class Endpoint(BaseEndpoint):
         self.qps[qpn].responder.set_mpr(mpr)
 
     def set_base_rtt(self, qpn: int, base_rtt_ns: int) -> None:
-        """Set the RTT of the idle network, measured with EV probes, for a QP's congestion control."""
+        """Give a QP's congestion control the RTT of the idle network, as measured with EV probes."""
         if base_rtt_ns < 1:
             raise ValueError(f"an RTT is positive, not {base_rtt_ns}")
         self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)

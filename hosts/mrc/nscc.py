@@ -1,6 +1,7 @@
 """NSCC, the window-based congestion control of MRC ("uet-1.0-nscc" [API], UEC 1.0.3 §3.6.13, SPEC §8).
 
-Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is the RTT minus the base RTT:
+The delay is the RTT minus the base RTT. Delay and mark of an acknowledgement decide how the window changes.
+There are four cases (*quadrants*, SPEC Table 8-1):
 
                   delay < target           delay >= target
     no ECN        proportional increase    fair increase
@@ -15,8 +16,8 @@ congestion. A trimmed packet means that a queue was full. The trim may start *qu
 window to the bytes acknowledged during the last period of base RTT + target. If switches do not trim, a delay
 above `qa_threshold_ns` may start quick adapt, too.
 
-A receiver that is too slow sends a penalty with its SACKs (`rcv_cwnd_pen`). A part of the acknowledged bytes
-is then subtracted from the window, and no quadrant increases the window during the penalty.
+A receiver that is too slow sends a penalty with its SACKs (`rcv_cwnd_pen`). During the penalty, a part of the
+acknowledged bytes is subtracted from the window, and no quadrant increases the window.
 
 All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. The parameters of production networks
 with MRC are unknown; the defaults are UEC's."""
@@ -227,8 +228,8 @@ class Nscc:
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
         """After a trim or a long delay, set the window to the bytes acknowledged in the last period.
 
-        Return True if the caller must not change the window: quick adapt has set the window, or the mark or
-        trim is of a packet that was in flight at the last quick adapt.
+        Return True if the caller must not change the window. Then quick adapt has set the window. Or the mark
+        or trim is of a packet that was in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

@@ -1,8 +1,8 @@
 """Endpoint operations: requests that belong to no connection and are never repeated [SPEC §6.5].
 
 An EV_PROBE asks for an answer over one EV. A PORT_STATUS_UPDATE reports which ports of the sender are up. The
-NIC sends both operations for its queue pairs. A controller sends them to any NIC, over any EV and in any
-traffic class, and gets the answers as events.
+NIC sends these requests for its queue pairs. A controller can send these requests to any NIC, over any EV and
+in any traffic class. The controller gets the answers as events.
 """
 
 from __future__ import annotations

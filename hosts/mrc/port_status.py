@@ -1,8 +1,8 @@
-"""The state of the local ports and of the peers' ports, and how NICs report it [P1 §3, SPEC §7.4.8].
+"""Which local ports and which ports of the peers are up, and how NICs report this [P1 §3, SPEC §7.4.8].
 
-If either port of a plane goes down, all EVs of the plane leave the rotation at once. The packets in flight in
-the plane are sent again on other planes. A PORT_STATUS_UPDATE reports the local ports to the peers, so that
-the peers do not send to a port that is down.
+If the local or the peer's port of a plane goes down, all EVs of the plane leave the rotation at once. Packets
+in flight in this plane are sent again on other planes. A PORT_STATUS_UPDATE reports the local ports to the
+peers, so that the peers do not send to a port that is down.
 """
 
 from __future__ import annotations

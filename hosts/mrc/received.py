@@ -1,6 +1,6 @@
 """The state of a receiver: the arrived PSNs, the incomplete messages, and the posted receives.
 
-The bitmap of arrived PSNs is one integer, which is only as long as the range of PSNs with gaps. Each SACK
+The bitmap of arrived PSNs is one integer. It begins at the lowest PSN that has not arrived. Each SACK
 carries 64 bits of the bitmap (`windows`). Packets of a message arrive in any order. An option decides whether
 WRITE_IMMs wait for earlier writes. Each WRITE_IMM consumes one posted receive [API, SPEC §6].
 """

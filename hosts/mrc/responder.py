@@ -1,8 +1,8 @@
-"""The receiving half of a queue pair: places payloads, keeps the bitmap, answers with SACKs and NACKs.
+"""The receiving half of a queue pair. It places payloads and answers with SACKs and NACKs.
 
 A packet is placed in memory when it arrives, in any order [P1 §2.1]. A duplicate is answered but not placed
-again. Answers are chosen on arrival and built when the driver next requests frames, so that one SACK can
-answer several packets. Each packet with a CE mark, and each probe, gets its own SACK.
+again. An answer is built only when the driver next requests frames, so that one SACK can answer several
+packets. Each packet with a CE mark, and each probe, gets its own SACK.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a failed queue pair: repeat the NAK that it has sent; without a NAK, send a NACK."""
+        """Refuse a packet of a failed queue pair: repeat the failure's NAK; if there was none, send a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()

@@ -1,11 +1,11 @@
 """MRC headers bit by bit: the fields of each header, how to write and how to read it.
 
-Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6), as known from
-independent implementations of it. All integers are big endian. Every `unpack` takes a buffer and an offset.
-If the buffer is too short, `unpack` raises `WireError`. It raises no other error.
+Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6). Independent
+implementations were the source for these tables. All integers are big endian. Every `unpack` takes a buffer
+and an offset. If the buffer is too short, `unpack` raises `WireError`, and no other error.
 
-The `Struct` objects are public: requester and responder read and write several headers with one call, for
-speed. The dataclasses are for headers that are rare, and explain the fields.
+The `Struct` objects are public, because the codec uses them to read or write several headers with one call.
+The dataclasses are for rare headers, and explain the fields.
 """
 
 from __future__ import annotations

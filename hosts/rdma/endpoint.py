@@ -192,9 +192,7 @@ class BaseEndpoint:
         return self.reports.drain()
 
     def check_peer(self, udp_port: int, own_udp_ports: Collection[int], paths: RemotePaths) -> None:
-        """Raise ValueError if a peer sends to a UDP port that is not accepted here, or if `paths` name a port
-        that does not exist.
-        """
+        """Raise ValueError if this NIC does not accept a peer's UDP port, or lacks a port that `paths` name."""
         if udp_port not in own_udp_ports:
             ours = " or ".join(str(port) for port in sorted(own_udp_ports))
             raise ValueError(f"the peer uses UDP port {udp_port}, we use {ours}")

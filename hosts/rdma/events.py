@@ -172,8 +172,8 @@ def made_by(emit: Callable[[Event], None]) -> Note:
 class Unmade:
     """The class and the values of an event that is made later.
 
-    The event classes are not compiled, so making an event takes as long as sending a packet, and even longer
-    after a loss. So the retransmission is sent first, and the event is made later.
+    The event classes are not compiled, so making an event takes as long as sending a packet. Therefore, after
+    a loss, the retransmission is sent first, and the event is made later.
     """
 
     __slots__ = ("kind", "values")

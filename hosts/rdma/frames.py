@@ -8,16 +8,16 @@ A PSN counts the data packets of one direction of one queue pair, on all paths t
 carry its low 24 bits. Inside the core, PSNs are integers that never wrap, so that they can be compared and
 subtracted. `expand` and `& PSN_MASK` convert them where packets are read and written.
 
-The headers before the BTH are fixed for one path, traffic class and length. So senders build them once with
-`build_prefix`, together with the start value of the ICRC, and `seal` adds a packet to them. For arriving
+The headers before the BTH are fixed for one path, traffic class and length. So senders build these headers
+and the start value of the ICRC once, with `build_prefix`. `seal` then adds the rest of a packet. For arriving
 frames, `FlowCache` stores the headers that have been checked.
 
 The UDP checksum is 0 [IBTA A17.3.1], because the ICRC covers the same bytes. The ICRC follows the RoCEv2 rule
-[IBTA Annex A17.3.3]: CRC-32 (the Ethernet polynomial, which `crc32` computes) over eight bytes of ones, the
-inner IPv6 header, the UDP header, the BTH and all bytes before the ICRC itself. Fields that a network may
-change count as all ones: traffic class, flow label and hop limit of IPv6, the UDP checksum, and the reserved
-byte 4 of the BTH. The outer IPv6 header is not covered, because switches change its destination at every hop.
-The ICRC is sent with the least significant byte first.
+[IBTA Annex A17.3.3]. It is a CRC-32 (Ethernet's polynomial, which `crc32` computes) over these bytes: eight
+bytes of ones, then the inner IPv6 header, the UDP header, the BTH and all bytes before the ICRC. Fields that
+a network may change count as all ones: traffic class, flow label and hop limit of IPv6, the UDP checksum, and
+the reserved byte 4 of the BTH. The outer IPv6 header is not covered, because switches change its destination
+at every hop. The ICRC is sent with the least significant byte first.
 
 Two properties of CRCs allow one pass over the payload without a copy:
 

@@ -1,7 +1,7 @@
 """Memory regions: the memory that a peer may write to, named by rkey.
 
-A payload is copied from the frame to its place in the region when it arrives, in any order [P1 §2.1]. There
-is no reassembly queue.
+A payload is copied from the frame to its place in the region when the frame arrives. Frames may arrive in any
+order [P1 §2.1], and there is no reassembly queue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which queue pair sends next, which timer is due next, and the interface of queue pairs to the scheduler.
 
-A queue pair sends several frames in a turn, because each turn costs cache misses, and the peer answers
-each burst. A queue pair that may have something to send is in the list `_sending`. If it only lacks room in a
-shared window, it is parked: it waits in that window's list, and is released when there is room.
+A queue pair sends several frames in a turn, because each turn costs time, and the peer answers each burst. A
+queue pair that may have something to send is in the list `_sending`. If a queue pair only lacks room in a
+shared window, it is *parked*: it waits in the list of that window until there is room.
 
 An event does not compute a timer at once, but marks its queue pair as touched. The timer is computed when the
 driver requests it.

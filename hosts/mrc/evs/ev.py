@@ -239,7 +239,7 @@ class Plane:
         """EVs whose turn came while the port was busy. They are used next."""
         self.quota = 0
         self.repeats: dict[int, int] = {}
-        """How often the plane's paths contain an EV, by EV. EVs that occur once are not in this mapping."""
+        """For each EV that the plane's paths contain more than once: how often they contain it."""
         self.reverse: Ev | None = None
         """EV of the last packet that the peer answered. Answers may use this EV."""
         self.reverse_ns = 0
@@ -265,7 +265,7 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return True if no more EVs may be SKIP: at most the part `cap` of the active EVs; 1 is no limit."""
+        """Return True if no more EVs may become SKIP. `cap`: largest part of the active EVs; 1: no limit."""
         if cap >= 1.0:
             return False
         skipped = 0

@@ -5,9 +5,9 @@
 * GENERATED: the NIC counts through all values of the fields that the host describes. This fits EVs whose bits
   are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 
-An EV is a compact number. The fields of a format define how the EV becomes the value in a packet, which has
-16, 32, 128 or 256 bits: see `expand` [API, mrc_ctl.h and its example program]. The API counts ports from 1,
-and so do entries. The rest of the core counts ports from 0.
+An EV is a short number. Its value in a packet has 16, 32, 128 or 256 bits. The fields of a format define how
+the EV becomes this value: see `expand` [API, mrc_ctl.h and its example program]. The API and the entries
+count ports from 1. The rest of the core counts ports from 0.
 """
 
 from __future__ import annotations

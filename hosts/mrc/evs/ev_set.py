@@ -3,9 +3,9 @@
 For each plane, a set has active EVs (in the rotation) and backup EVs. Its rules:
 * Each packet takes the next EV of the rotation. The planes alternate. In each plane, every round has all
   active EVs in a new random order [P1 §2.1, SPEC §9.3.1]. An EV whose port is busy is used later.
-* An EV in state SKIP is skipped once and is GOOD again. Each packet restores at most one EV [SPEC §9.3.1].
+* An EV in state SKIP is skipped once and then GOOD again. Each packet restores at most one EV [SPEC §9.3.1].
 * A backup EV of the same plane replaces a retired EV [P1 §4]. If there is no backup EV, the other planes use
-  fewer EVs, so that the numbers of active EVs in the planes in service differ by at most one.
+  fewer EVs: the numbers of active EVs of two planes in service differ by at most one.
 * A plane is in service if both ends' ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
 """
 
@@ -396,7 +396,7 @@ class EvSet:
     # Planes that go out of service or come back
 
     def set_plane(self, now_ns: int, port: int, up: bool, *, remote: bool) -> None:
-        """Take a plane out of service or put it back: the local or (`remote`) the peer's port changed."""
+        """Take a plane into or out of service. `remote`: the peer's port changed, else the local port."""
         for plane in self.planes:
             if plane.port != port or (plane.peer_up if remote else plane.local_up) == up:
                 continue

@@ -1,11 +1,11 @@
 """When does a packet count as lost? Loss detection, the reordering window, and timers.
 
-The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost if another packet was SENT later by more
-than the reordering window, on any path, and has been acknowledged:
+The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost if a packet on any path has been
+acknowledged that was SENT later by more than the reordering window:
 
     sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
-Both are send times. If a receiver or a machine stalls, all acknowledgements are late by the same time, and no
+The rule compares send times. So if a receiver or a machine stalls, and all acknowledgements are late, no
 packet counts as lost. Only a later packet that overtook a packet proves a loss.
 
 If a loss retires an EV, the reordering window is 0 for the packets sent on this EV before. These
@@ -15,7 +15,7 @@ The rule needs a later packet, but no packet follows the last packets of a burst
 
 * A packet was overtaken by less than the window, and no packet was sent late enough to prove its loss. Then
   the probe is sent when the window has passed since the overtaken packet was sent.
-* Otherwise, while a packet is unacknowledged, the probe is sent when the tail timer runs out. The timer runs
+* Otherwise, if a packet is unacknowledged, the probe is sent when the tail timer runs out. This timer runs
   for 1.5 * srtt after the last transmission, or for the reordering window if the window is longer.
 
 The bitmap in the answer shows which packets sent before the probe are lost. If probes remain unanswered, too,
@@ -109,7 +109,7 @@ class ReorderingWindow:
         return max(self._recent_ns, self._before_ns)
 
     def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
-        """Note that a packet arrived late: a packet sent `extent_ns` later was acknowledged earlier."""
+        """Note that a packet was overtaken: a packet sent `extent_ns` later was acknowledged earlier."""
         if extent_ns > self.seen_ns(now_ns):
             self._recent_ns = extent_ns
 
@@ -258,8 +258,8 @@ class Recovery:
         """Handle the answer to a probe.
 
         A health probe bypasses queues, so it proves no loss if it overtakes a packet. A tail probe counts as
-        a packet. But a probe is short and therefore faster than a full packet, so its send time is corrected
-        by the difference. The RTT of a probe is not used as a sample: it would make the window too small.
+        a packet. But a probe is short and has a shorter RTT than a full packet, so its send time is corrected
+        by this difference. A probe's RTT is no RTT sample: it would make the reordering window too small.
         """
         if not tail:
             return
@@ -279,8 +279,8 @@ class Recovery:
         min_rtt_ns = self.rtt.min_ns
         short = self._short
         for packet in acked:
-            # After a retransmission, the answer may be for the first transmission. So the answer counts for
-            # the retransmission only if the retransmission is at least one RTT old [RFC 8985].
+            # After a retransmission, the acknowledgement may be of the first transmission. It proves that the
+            # retransmission arrived only if the retransmission is at least one RTT old [RFC 8985].
             sent_ns = packet.sent_ns
             if packet.length < short:
                 sent_ns -= self._lead_ns

@@ -1,8 +1,8 @@
 """The sending half of a queue pair: it splits writes into packets, sprays and retransmits them, and completes
 the writes in order.
 
-For one packet, the requester takes one EV from the rotation, builds one frame and writes one record on the
-scoreboard. These steps are optimised. An acknowledgement costs one look-up per PSN that changed.
+For each packet, the requester takes an EV from the rotation, builds a frame and writes a record on the
+scoreboard. The code of these steps is optimised. An acknowledgement costs one look-up per PSN that changed.
 """
 
 from __future__ import annotations
