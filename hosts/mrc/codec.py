@@ -13,8 +13,8 @@ driver (see `mrclab.hosts.rdma.endpoint`) calls these two methods for objects:
 
 The simulated network reads and changes these fields of a packet:
 
-* `packet.flow` is one object for all packets of one EV and class of a queue pair: `src` and `dst`, `ev`,
-  `outer_dst` (the uSID container; None if switches hash the EV), `dscp`. In `flow.route` the network may
+* `packet.flow` is one object for all packets of one EV and class of a queue pair. It has `src`, `dst`, `ev`,
+  `outer_dst` (the uSID container; None if switches hash the EV) and `dscp`. In `flow.route` the network may
   store the number of a computed route. The network must not store an object there: Python's garbage collector
   ignores packets, so it could not free a cycle of references through a packet.
 * `packet.frame_bytes` is the length of the frame that the object stands for.

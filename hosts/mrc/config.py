@@ -83,7 +83,7 @@ class NsccConfig:
     disable_qa: bool = False
     """Turn off quick adapt."""
     qa_gate: int = 3
-    """Quick adapt needs a period in which less than max_cwnd / 2^qa_gate bytes are acknowledged."""
+    """Quick adapt only follows a period in which less than max_cwnd / 2^qa_gate bytes were acknowledged."""
     qa_threshold_ns: int = 0
     """Delay that starts quick adapt without a trim, ns. 0: no delay starts it if switches trim; else it is
     4 * target, because UEC's switches drop packets when the delay is four base RTTs."""
@@ -297,7 +297,7 @@ class MrcConfig:
     rate_bps: int = 0
     """Limit of payload bits per second to one destination, with any congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
-    """Bytes that the rate cap allows at once after an idle time. Lower it to send packets evenly."""
+    """Payload bytes that the rate cap allows in one burst after an idle time. A small burst sends evenly."""
     rate_quantum_bytes: int = 1
     """If the rate cap's token bucket is empty, wait until it holds this many bytes, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
@@ -310,7 +310,7 @@ class MrcConfig:
     """Largest number of EVs of a QP, in all planes. If there are more paths: a random subset [P1 §2.1]."""
     evs_per_window: float = 0.0
     """If positive: the number of EVs for each full packet of the first window. There is at least one EV per
-    plane, and never more than `max_active_evs`. The specification advises 1 to 2 [SPEC]. 0: no such rule."""
+    plane, and never more than `max_active_evs`. The specification advises 1 to 2 [SPEC]. 0: ignored."""
     spare_evs_per_plane: int = 0
     """Backup EVs of each plane, which replace retired EVs."""
     ev_health: bool = True
@@ -321,7 +321,7 @@ class MrcConfig:
     reached, an EV with a mark or a trim stays in the rotation. 1: no limit, as specified. Less than 1 is
     an extension for full links: without a limit, flows that get marks together skip the same EVs."""
     ev_min_active: int = 0
-    """If no more EVs than this are usable, a loss retires no EV [API]. 0: each loss retires one [P1 §2.1]."""
+    """A loss retires no EV if only this many EVs, or fewer, are usable [API]. 0: each loss does [P1 §2.1]."""
     always_skip_after: int = 0
     """After this many CE marks in a row, a receiver asks for the EV's retirement (ALWAYS_SKIP). 0: never."""
     probe_interval_ns: int = 10_000_000
@@ -363,7 +363,7 @@ class MrcConfig:
     imm_waits_for_earlier: bool = True
     """Deliver a WRITE_IMM only after all earlier writes of its QP are in memory, as RDMA programs expect.
 
-    False: deliver a WRITE_IMM when all its packets have arrived, in RQMSN order.
+    False: deliver a WRITE_IMM when all its packets have arrived, but WRITE_IMMs still in RQMSN order.
     """
 
     # Loss detection: these times depend on the fabric. The defaults fit software hosts from 100 Mbit/s on.

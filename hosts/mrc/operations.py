@@ -307,7 +307,7 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """If a probe is due, probe a random EV that answers may use. A sender of data needs no such probe."""
+        """If a probe is due, probe a random EV that answers may use. A sender of data needs none."""
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)
@@ -324,7 +324,6 @@ class Operations:
     def _on_response(
         self, now_ns: int, number: int, response: EndpointResponse, source: bytes, port: int
     ) -> None:
-        """Handle a response from the address `source`, which arrived on `port`."""
         request = self._requests.waiting(number)
         if request is None or source not in request.peers:
             self._drops.wrong_source += 1

@@ -23,7 +23,7 @@ from mrclab.hosts.rdma.scheduler import QueuePair, SharedWindow
 
 _TURN: Final = 16
 _SHARED_TURN: Final = 8
-"""Frames per turn if queue pairs share a window. In longer turns, one queue pair could fill a small window."""
+"""Frames per turn if queue pairs share a window. In a longer turn, one queue pair might fill the window."""
 
 
 class MrcQueuePair(QueuePair):

@@ -66,9 +66,9 @@ class ReceiverBitmap:
     def windows(self) -> list[tuple[int, int]]:
         """Return (sack_offset, bitmap) of the SACKs that report all new arrivals: at least one SACK.
 
-        The first SACK ends at the highest PSN that has arrived, and reports up to 64 PSNs. So the SACKs that
-        follow each other overlap: if one is lost, the next ones report the same PSNs. Lower PSNs that no SACK
-        has reported yet are in additional SACKs.
+        The first SACK ends at the highest PSN that has arrived, and reports up to 64 PSNs. So SACKs overlap:
+        if a SACK is lost, later SACKs report the same PSNs. Lower PSNs that no SACK has reported yet are in
+        additional SACKs.
         """
         base = max(self.expected, self.highest - 63)
         low = base - self.expected
@@ -85,7 +85,7 @@ class ReceiverBitmap:
 class Messages:
     """Which messages are complete, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
 
-    This class is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN shows both.
+    This class is used if WRITE_IMMs do not wait for earlier writes. Otherwise the cumulative PSN is enough.
     """
 
     def __init__(self) -> None:

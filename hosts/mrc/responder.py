@@ -248,7 +248,7 @@ class Responder:
         self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
-        """Count the complete messages before the first incomplete one. Send an ACK if they request an ACK."""
+        """Count the complete messages up to the first incomplete one. Send an ACK if a packet requests it."""
         expected = self.bitmap.expected
         ended = [psn for psn in self._ends if psn < expected]
         if ended:
@@ -376,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a failed queue pair: repeat the failure's NAK; if there was none, send a NACK."""
+        """Refuse a packet of a failed queue pair: repeat the NAK if a NAK ended it; otherwise send a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()

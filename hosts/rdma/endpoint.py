@@ -56,7 +56,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.waiting = False
-        """There may be an event that the application has not taken."""
+        """False: the application has taken all events. True: there may be more events."""
         self._events: deque[Event | Unmade] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
 
@@ -192,7 +192,7 @@ class BaseEndpoint:
         return self.reports.drain()
 
     def check_peer(self, udp_port: int, own_udp_ports: Collection[int], paths: RemotePaths) -> None:
-        """Raise ValueError if this NIC does not accept a peer's UDP port, or lacks a port that `paths` name."""
+        """Raise ValueError if the peer's UDP port is not accepted, or if this NIC lacks a port of `paths`."""
         if udp_port not in own_udp_ports:
             ours = " or ".join(str(port) for port in sorted(own_udp_ports))
             raise ValueError(f"the peer uses UDP port {udp_port}, we use {ours}")

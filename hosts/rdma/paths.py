@@ -1,6 +1,6 @@
-"""The network as an endpoint sees it: for each destination, the planes and the paths in each plane.
+"""What an endpoint gets of the network: for each destination, the planes and the paths in each plane.
 
-The caller knows the fabric and computes the paths. The endpoint only chooses among their EVs.
+The caller computes the paths from the fabric. The endpoint only chooses among the EVs of these paths.
 """
 
 from __future__ import annotations

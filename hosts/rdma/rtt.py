@@ -37,7 +37,7 @@ class RttEstimator:
         return self.srtt_ns + 4 * self.var_ns
 
     def sample(self, rtt_ns: int) -> None:
-        """Add a measured RTT. The caller must know which transmission was answered."""
+        """Add a measured RTT. It must be clear which transmission was answered."""
         self.latest_ns = rtt_ns
         if self.samples % self._FLOOR_SAMPLES == 0:
             self._last_floor_ns = self._next_floor_ns if self.samples else rtt_ns

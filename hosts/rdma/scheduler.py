@@ -290,7 +290,6 @@ class Scheduler:
     # Timers
 
     def _touch(self, qp: QueuePair) -> None:
-        """Mark a queue pair as touched."""
         qp.touched = True
         self._touched.append(qp)
 

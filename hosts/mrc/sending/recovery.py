@@ -239,7 +239,7 @@ class Recovery:
             self.tail.probes = 0
 
     def on_longer(self, length: int) -> None:
-        """Note that the longest packet so far is sent. If all others were much shorter, discard all RTTs."""
+        """Note that the longest packet so far is sent. If it is more than twice as long, discard all RTTs."""
         if length > 2 * self.longest:
             self.rtt.restart()
         self.longest = length
