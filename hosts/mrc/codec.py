@@ -181,7 +181,7 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return `Ev.head`, the headers before the BTH. For trimmable data, also cache a retransmission's."""
+        """Return the headers before the BTH. For trimmable data, also cache a retransmission's headers."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)

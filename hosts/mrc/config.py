@@ -204,7 +204,7 @@ ACK_LADDERS: Final = {
     "production": (20, MOST_LINEAR_RETRIES, 3),
     "endless": (8, MOST_LINEAR_RETRIES, ENDLESS_RETRIES),
 }
-"""By name: exponent of the ACK timeout, number of linear retries, number of exponential retries.
+"""For each `ack_ladder`: exponent of the ACK timeout, number of linear retries and of exponential retries.
 
 The exponents come from the API's example and from Microsoft's NCCL plugin [API, NCCL]. Neither source
 gives a number of retries. Here a queue pair fails after 34 s of silence (`lab`) or 40 s (`production`).
@@ -249,14 +249,14 @@ class MrcConfig:
     `ecmp`: frames have no outer header. UDP source port and flow label carry the EV, and switches hash them.
     `structured`: frames as with `ecmp`, but each tier of switches chooses an uplink by bits of the EV."""
     ev_in_flow_label: bool = True
-    """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone [API: UDP, SRv6]."""
+    """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone, as in the API."""
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
     """Hop limit of both IPv6 headers; raise it if paths are longer."""
     pkey: int = 0xFFFF
     """Partition key in every BTH; two NICs can communicate only if they have the same key."""
     timestamps: bool = False
-    """Put a TSETH (units of 128 ns) into data packets; the responder returns it."""
+    """True: put a TSETH (units of 128 ns) into data packets; the responder returns the timestamp."""
     trim: bool = True
     """Mark data as trimmable and answer trimmed packets with NACKs."""
 
@@ -264,7 +264,7 @@ class MrcConfig:
     mpr: int = 1024
     """Receive window in PSNs, a multiple of 128 up to 32,640; the specification demands 1024."""
     dynamic_mpr: bool = False
-    """Announce the receive window in SACKs, so that it may change. Both ends need this option."""
+    """True: announce the receive window in SACKs, so that it may change. Both ends need this option."""
     max_wimm: int = 32
     """WRITE_IMMs that a peer may have in flight to this endpoint; the specification demands 32."""
     posted_receives: bool = False
@@ -321,7 +321,7 @@ class MrcConfig:
     reached, an EV with a mark or a trim stays in the rotation. 1: no limit, as specified. Less than 1 is
     an extension for full links: without a limit, flows that get marks together skip the same EVs."""
     ev_min_active: int = 0
-    """A loss retires no EV if only this many EVs, or fewer, are usable [API]. 0: each loss does [P1 §2.1]."""
+    """If only this many EVs are usable, a loss retires no EV [API]. 0: a loss retires its EV [P1 §2.1]."""
     always_skip_after: int = 0
     """After this many CE marks in a row, a receiver asks for the EV's retirement (ALWAYS_SKIP). 0: never."""
     probe_interval_ns: int = 10_000_000
@@ -357,8 +357,8 @@ class MrcConfig:
     sack_coalesce: int = 16
     """Up to this many due SACKs become one SACK, if several packets arrived before it was built."""
     sack_at_gap: bool = False
-    """Answer each packet that arrives while an earlier PSN is missing. The specification has no such trigger,
-    but allows additional SACKs. Use this option for a paced stream over paths that keep order: with
+    """True: answer each packet that arrives while an earlier PSN is missing. The specification does not ask
+    for this, but allows additional SACKs. Use this option for a paced stream over paths that keep order. With
     spraying, almost every packet follows a gap, and each such packet would cost a SACK."""
     imm_waits_for_earlier: bool = True
     """Deliver a WRITE_IMM only after all earlier writes of its QP are in memory, as RDMA programs expect.

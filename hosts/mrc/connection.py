@@ -23,16 +23,16 @@ class QpAttributes:
     """UDP destination port of the frames that this end sends."""
     ports: tuple[PortAddress, ...]
     trim_nack: bool = True
-    """This end answers trimmed packets with NACKs."""
+    """True: this end answers trimmed packets with NACKs."""
     max_wimm: int = 32
     """WRITE_IMMs that may be in flight towards this end."""
     dynamic_mpr: bool = False
-    """This end announces its receive window in SACKs, and obeys the window that the other end announces."""
+    """True: this end announces its receive window in SACKs, and obeys the other end's announced window."""
     transport_ack: bool = False
-    """This end sends transport ACKs and waits for the peer's transport ACKs. Both ends must offer them."""
+    """True: this end sends transport ACKs and waits for the peer's transport ACKs. Both ends must do so."""
     service_time: bool = False
-    """This end measures the time between a packet's arrival and the answer. It adds the time to the answer's
-    timestamp, and the peer subtracts it from the RTT. Both ends must offer this option."""
+    """True: this end measures the time between a packet's arrival and the answer. It adds the time to the
+    answer's timestamp, and the peer subtracts it from the RTT. Both ends must offer this option."""
 
     @property
     def kind(self) -> str:

@@ -54,15 +54,15 @@ class Nscc:
         self._idle_bytes = 0
         """Bytes acknowledged in a row without any delay."""
         self._fast = False
-        """The fast increase is active."""
+        """True: the fast increase is active."""
         self._achieved = 0
         """Bytes acknowledged in the present period of quick adapt."""
         self._qa_end_ns = 0
         """End of the present period of quick adapt; 0: no period has begun."""
         self._trigger_qa = False
-        """A packet was trimmed since the last quick adapt."""
+        """True: a packet was trimmed since the last quick adapt."""
         self._bytes_to_ignore = 0
-        """Bytes in flight at the last quick adapt. Their marks and trims were caused by the old window."""
+        """Bytes in flight at the last quick adapt. Their marks are ignored, because the old window caused them."""
         self._bytes_ignored = 0
         """Bytes acknowledged or lost since the last quick adapt."""
         self._saved_cwnd = 0.0

@@ -159,7 +159,7 @@ class Operations:
         self._requests = Requests(config.endpoint_timeout_ns)
         self._frames: deque[Outgoing] = deque()
         self.waiting = False
-        """There are frames to send or requests to answer."""
+        """True: there are frames to send or requests to answer."""
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """Time of the next probe that checks an EV for answers, by peer."""
         self.port_mask = 0
@@ -307,7 +307,7 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """If a probe is due, probe a random EV that answers may use. A sender of data needs none."""
+        """If a probe is due, probe a random EV that answers may use. A sender of data needs no probe."""
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)

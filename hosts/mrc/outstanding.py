@@ -73,7 +73,7 @@ class SendQueue:
         self.open.append(request)
 
     def may_begin(self, request: WorkRequest) -> bool:
-        """Return whether the next packet of a write may be sent, given the limit of immediates in flight."""
+        """Return False if a write must wait with its first packet: too many immediates are in flight."""
         return request.imm is None or request.offset > 0 or self._imms < self.max_imms
 
     def begin(self, request: WorkRequest) -> None:
@@ -116,7 +116,7 @@ class SendQueue:
 
 
 _FIRST_RING: Final = 64
-"""First size of the ring, in records. It doubles when more PSNs are unacknowledged."""
+"""Size of a new ring, in records. If more PSNs are unacknowledged, the size is doubled."""
 _KEPT: Final = 64
 """Smallest number of old entries that `SendOrder` deletes at once from the beginning of its list."""
 
@@ -152,12 +152,12 @@ class SentPacket:
         self.previous = previous
         """The transmission before this one. Only the last two transmissions are kept, to limit memory."""
         self.by_window = False
-        """The reordering window was the only reason to count the packet as lost. If the packet arrives, the
-        window was too short. Other losses (EV retired, port down, timeout) do not depend on the window."""
+        """True: the reordering window was the only reason to count the packet as lost. If the packet arrives,
+        the window was too short. Other losses (EV retired, port down, timeout) do not depend on it."""
 
 
 class Scoreboard:
-    """The packets of a sender: in flight, acknowledged, and lost ones that wait for retransmission."""
+    """The packets of a sender: packets in flight, and lost packets that wait for retransmission."""
 
     __slots__ = (
         "_heap",

@@ -53,7 +53,7 @@ class Packet:
         self.size = size
         """Nominal size, which congestion control counts, in bytes: UDP length + 40 [SPEC §8.3.1]."""
         self.ce = False
-        """A switch has set the mark CE."""
+        """True: a switch has set the mark CE."""
 
     @property
     def frame_bytes(self) -> int:

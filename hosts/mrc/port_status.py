@@ -37,7 +37,7 @@ class PortStatus:
         self._emit = emit
         self._wake = wake
         self._changed = False
-        """A local port has gone down at least once."""
+        """True: a local port has gone down at least once."""
         self._newest: dict[frozenset[bytes], tuple[int, int, int, int]] = {}
         """The newest update of each peer: time of arrival, timestamp, request id and mask."""
         self._new: list[MrcQueuePair] = []

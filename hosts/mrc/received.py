@@ -130,7 +130,7 @@ class ReceiveQueue:
     __slots__ = ("_posted", "_refill", "_taken", "required")
 
     def __init__(self, *, required: bool, refill: Callable[[], None] | None = None) -> None:
-        """Start without receives. `refill` is called if too few receives are left, and may add some."""
+        """Start without receives. `refill` is called if too few receives are left, and may add receives."""
         self.required = required
         """True: a WRITE with immediate needs a receive. False: it needs none."""
         self._posted: deque[int] = deque()

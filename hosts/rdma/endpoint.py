@@ -142,7 +142,7 @@ class BaseEndpoint:
         """If True, queue pairs may send before endpoint operations in the next call."""
         self.reports = Reports()
         self.repairs_wait = False
-        """A loss or a new gap was found. The driver should send before it reads more frames."""
+        """True: a loss or a new gap was found. The driver should send before it reads more frames."""
         self.now_ns = 0
         """Time of the last call, ns."""
         self.drops = Drops()

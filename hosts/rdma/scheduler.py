@@ -39,11 +39,11 @@ class QueuePair:
         """The window that this queue pair shares with others."""
         # Only the scheduler changes the following fields.
         self.queued = False
-        """The queue pair is in the scheduler's list `_sending`: it may have something to send."""
+        """True: the queue pair is in the scheduler's list `_sending`, as it may have something to send."""
         self.parked = False
-        """The queue pair waits for room in its shared window. It may still be in the list, to send probes."""
+        """True: the queue pair waits for room in its shared window. For probes, it may be in `_sending`."""
         self.touched = False
-        """An event has happened since the timer was last computed, so the timer may be due earlier."""
+        """True: since the timer was last computed, an event happened. So the timer may be due earlier."""
         self.timed_ns = -1
         """Time of the queue pair's valid timer, ns; -1: none."""
 

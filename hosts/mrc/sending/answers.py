@@ -47,8 +47,8 @@ def by_entropy(now_ns: int, packet: SentPacket, entropy: int) -> int | None:
     """Return the RTT of a packet without timestamp, ns; None if it is ambiguous.
 
     A packet that was sent once gives a sample. A packet that was sent twice gives a sample if the answer is
-    for the retransmission [UEC §3.6.13.1]. UEC has a flag for such answers, MRC's SACK has no flag. If the
-    retransmission used another EV, the EV in the answer shows which transmission arrived.
+    for the retransmission [UEC §3.6.13.1]. UEC marks such answers with a flag, but MRC's SACK has no flag. If
+    the retransmission used another EV, the EV in the answer shows which transmission arrived.
     """
     previous = packet.previous
     if previous is not None and (

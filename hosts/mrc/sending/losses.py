@@ -38,7 +38,7 @@ class Losses:
         self._congestion = CongestionControl(0)
         self._overhead = 0
         self.silent = False
-        """The ACK timer has run out, and the peer has not answered since; see `set_silent`."""
+        """True: the ACK timer has run out, and the peer has not answered since; see `set_silent`."""
         self.lost = self.spurious = 0
         """Number of packets that counted as lost, and number of lost packets that in fact arrived."""
 

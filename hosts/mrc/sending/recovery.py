@@ -142,7 +142,7 @@ class TailTimer:
 
 
 class AckTimer:
-    """The ACK timer: 1.024 us * 2^n for some retries, then twice as long each time [SPEC Table 7-1]."""
+    """The ACK timer: 1.024 us * 2^n. After some retries, the time is doubled each time [SPEC Table 7-1]."""
 
     __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
 
@@ -155,7 +155,7 @@ class AckTimer:
         """Time of the last new acknowledgement, or of sending the first packet in flight."""
         self.retries = 0
         self._step = 0
-        """Value of `retries` at the last retransmission that restarted the base interval."""
+        """Value of `retries` when a retransmission last set the timeout back to the base interval."""
 
     def choose(self, exponent: int, linear: int, exponential: int) -> None:
         """Set the timeout, 1.024 us * 2^exponent, and the retries until the queue pair fails."""
@@ -206,7 +206,7 @@ class Recovery:
         self.tail = TailTimer(config, self.rtt)
         self.ack_timer = AckTimer(config, self.rtt)
         self.gap = False
-        """The oldest packet in flight was overtaken, but by less than the reordering window."""
+        """True: the oldest packet in flight was overtaken, but by less than the reordering window."""
         self.progress_ns = -1
         """Time at which a packet was last acknowledged."""
         self._heard_ns = -1
