@@ -1,6 +1,7 @@
-"""The MRC endpoint: the methods by which programs use an MRC NIC. Arriving packets are passed to its parts.
+"""The MRC endpoint: the methods by which programs use an MRC NIC.
 
-`mrclab.hosts.rdma.endpoint` explains how a driver uses an endpoint.
+The endpoint passes each arriving packet to the part that handles it. `mrclab.hosts.rdma.endpoint` explains
+how a driver uses an endpoint.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Nscc:
         self._trigger_qa = False
         """True: a packet was trimmed since the last quick adapt."""
         self._bytes_to_ignore = 0
-        """Bytes in flight at the last quick adapt. Their marks are ignored, because the old window caused them."""
+        """Bytes in flight at the last quick adapt. The old window caused their marks, so ignore the marks."""
         self._bytes_ignored = 0
         """Bytes acknowledged or lost since the last quick adapt."""
         self._saved_cwnd = 0.0

@@ -199,7 +199,7 @@ class SackTrigger:
         self.stamp = stamp
         """Timestamp of the packet."""
         self.probe = probe
-        """The trigger is a probe."""
+        """True: the trigger is a probe."""
 
 
 @mypyc_attr(acyclic=True)

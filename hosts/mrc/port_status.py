@@ -70,7 +70,7 @@ class PortStatus:
             self._tell_when_heard(qp)
 
     def forget(self, qp: MrcQueuePair, others: Iterable[MrcQueuePair]) -> None:
-        """If `qp` was the last QP to its peer, remove the state of the peer's ports: updates end now."""
+        """If `qp` was the last QP to its peer, forget the peer's ports, because it sends no more updates."""
         peers = qp.peers
         if peers in self._newest and not any(other.peers == peers for other in others):
             del self._newest[peers]

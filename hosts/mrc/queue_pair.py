@@ -94,7 +94,7 @@ class MrcQueuePair(QueuePair):
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out` (if parked, only probes); return their number."""
+        """Append up to `limit` frames to `out`; if parked, only probes. Return the number of these frames."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
@@ -138,7 +138,7 @@ class EvSets:
     def __init__(self) -> None:
         self._shared: dict[tuple[frozenset[bytes], MrcConfig], EvSet] = {}
         self._users: dict[int, int] = {}
-        """Number of queue pairs of each shared set, by the number of the first queue pair."""
+        """How many queue pairs use each shared set. The key is the number of the set's first queue pair."""
 
     def of(self, peers: frozenset[bytes], config: MrcConfig) -> EvSet | None:
         """Return the shared set for a new queue pair to a peer; None if the queue pair needs a new set."""

@@ -1,8 +1,8 @@
 """MRC headers bit by bit: the fields of each header, how to write and how to read it.
 
-Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6). Independent
-implementations were the source for these tables. All integers are big endian. Every `unpack` takes a buffer
-and an offset. If the buffer is too short, `unpack` raises `WireError`, and no other error.
+Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6). These tables are
+known from independent implementations. All integers are big endian. Every `unpack` takes a buffer and an
+offset. If the buffer is too short, `unpack` raises `WireError`. It raises no other error.
 
 The `Struct` objects are public, because the codec uses them to read or write several headers with one call.
 The dataclasses are for rare headers, and explain the fields.
@@ -96,7 +96,7 @@ SETH_MARK_SHIFT: Final = 5
 SETH_PROBE_REPLY: Final = 0x0002
 TSETH_FTYPE: Final = 1
 CC_TYPE_SACK: Final = 0
-"""The type of CC_STATE in a SACK. It need not be checked, because no source has another type."""
+"""The type of CC_STATE in a SACK. Receivers do not check the type, because no source has another type."""
 CC_TYPE_NACK: Final = 2
 RCVD_UNIT_BYTES: Final = 256
 """Unit of rcvd_bytes in CC_STATE."""

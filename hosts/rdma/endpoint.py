@@ -74,7 +74,7 @@ class Reports:
             self._events.append(event)
 
     def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
-        """Store the class and the values of an event, and make the event later. It must be no completion."""
+        """Store an event's class and values, and make the event later. It must not be a completion."""
         self.waiting = True
         self._events.append(Unmade(kind, values))
 

@@ -72,7 +72,7 @@ class Status(Enum):
     REMOTE_ACCESS_ERROR = "remote access error"
     RETRY_EXCEEDED = "Retry Counter Exceeded"
     REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
-    """RoCEv2: packets of a message that do not fit one another. MRC: too many WRITE_IMMs in flight."""
+    """RoCEv2: the packets of a message contradict each other. MRC: too many WRITE_IMMs are in flight."""
     REMOTE_OPERATION_ERROR = "remote operation error"
     """The peer failed for another reason. With MRC also: the write was not allowed."""
     RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"

@@ -246,7 +246,7 @@ class Flow:
         self.dscp = tclass >> 2
         """DSCP of the outermost header."""
         self.trimmed = self.dscp in trimmed_dscps
-        """A switch has trimmed the packet: the payload is gone."""
+        """True: a switch has trimmed the packet, so the packet has no payload."""
         self.outer_dst: bytes | None = None
         """If packets are objects: the uSID container of sent packets. None: no outer header."""
         self.route = -1

@@ -62,7 +62,7 @@ class QueuePair:
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out` (if parked, only probes); return their number."""
+        """Append up to `limit` frames to `out`; if parked, only probes. Return the number of these frames."""
         return 0
 
     def emit_answers(

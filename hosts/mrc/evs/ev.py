@@ -319,7 +319,7 @@ class Plane:
 
 
 def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
-    """Return EVs in random order: each gets a random number, and they are sorted by it."""
+    """Return EVs in random order: each EV gets a random number, and the EVs are sorted by these numbers."""
     made: list[Ev] = []
     for ev in evs:
         key = ev.key = random()

@@ -70,7 +70,7 @@ class EvField:
 
     @classmethod
     def counter(cls, width: int, last: int | None = None, denied: frozenset[int] = frozenset()) -> EvField:
-        """Return a field that takes all its bits from the EV; they form a number of at most `last`."""
+        """Return a field that takes all its bits from the EV. The bits form a number of at most `last`."""
         ones = (1 << width) - 1
         return cls(width, max=ones if last is None else last, mask=ones, denied=denied)
 

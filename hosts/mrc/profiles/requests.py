@@ -90,7 +90,7 @@ class ProfileRequests:
         }
 
     def carry_out(self, request: object) -> dict[str, Any]:
-        """Return the answer to a request. After a failure, it has a text `error` and the API's `errno`."""
+        """Return the answer to a request. If the request failed, the answer has an `error` and an `errno`."""
         try:
             if not isinstance(request, Mapping) or request.get("do") not in self.operations:
                 raise invalid(f"not a request: {str(request)[:60]!r}")

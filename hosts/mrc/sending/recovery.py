@@ -1,7 +1,7 @@
 """When does a packet count as lost? Loss detection, the reordering window, and timers.
 
-The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost if a packet on any path has been
-acknowledged that was SENT later by more than the reordering window:
+The rule is RACK's [RFC 8985], adapted to spraying. A packet is compared with the acknowledged packets of all
+paths. If an acknowledged packet was SENT later by more than the reordering window, the packet is lost:
 
     sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
 
@@ -11,10 +11,10 @@ packet counts as lost. Only a later packet that overtook a packet proves a loss.
 If a loss retires an EV, the reordering window is 0 for the packets sent on this EV before. These
 packets all count as lost as soon as any later packet is acknowledged.
 
-The rule needs a later packet, but no packet follows the last packets of a burst. Then a probe is sent:
+The rule needs a later packet, but no packet follows the last packets of a burst. So probes are sent:
 
-* A packet was overtaken by less than the window, and no packet was sent late enough to prove its loss. Then
-  the probe is sent when the window has passed since the overtaken packet was sent.
+* If a packet was overtaken by less than the window, and no packet was sent late enough to prove its loss, the
+  probe is sent when the window has passed since the overtaken packet was sent.
 * Otherwise, if a packet is unacknowledged, the probe is sent when the tail timer runs out. This timer runs
   for 1.5 * srtt after the last transmission, or for the reordering window if the window is longer.
 
@@ -34,7 +34,10 @@ from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:
-    """The reordering window: if a packet is acknowledged, packets sent this much earlier count as lost."""
+    """The reordering window, a time.
+
+    If a packet is acknowledged, packets that were sent earlier by more than this time count as lost.
+    """
 
     __slots__ = (
         "_before_ns",
@@ -142,7 +145,7 @@ class TailTimer:
 
 
 class AckTimer:
-    """The ACK timer: 1.024 us * 2^n. After some retries, the time is doubled each time [SPEC Table 7-1]."""
+    """The ACK timer: 1.024 us * 2^n. After some retries, each further retry doubles it [SPEC Table 7-1]."""
 
     __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
 
@@ -239,7 +242,7 @@ class Recovery:
             self.tail.probes = 0
 
     def on_longer(self, length: int) -> None:
-        """Note that the longest packet so far is sent. If it is more than twice as long, discard all RTTs."""
+        """Note a packet longer than all before. If it is more than twice as long, discard all RTTs."""
         if length > 2 * self.longest:
             self.rtt.restart()
         self.longest = length

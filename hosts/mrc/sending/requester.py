@@ -170,7 +170,7 @@ class Requester:
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames: probes, then lost packets, then new ones; return their number."""
+        """Append up to `limit` frames: probes, lost packets, then new packets. Return their number."""
         start = len(out)
         evs = self.evs
         self.emit_probes(now_ns, out, limit, free_ports)
