@@ -170,8 +170,8 @@ class SpecReading:
     used up in 6 ms if the peer sends packets, but receives none. False: the interval keeps doubling."""
     service_time: bool = False
     """True: the responder measures the time between a packet's arrival and the answer, and adds this time to
-    the returned timestamp (units of 128 ns). The requester subtracts it from the RTT. Both ends need this
-    option [inferred from API, S-DOC]. False: no time is measured, as no source has a field for it."""
+    the returned timestamp (units of 128 ns). The requester subtracts the time from the RTT. Both ends need
+    this option [inferred from API, S-DOC]. False: no time is measured, as no source has a field for it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.udp_port < 1 << 16:
@@ -249,7 +249,8 @@ class MrcConfig:
     `ecmp`: frames have no outer header. UDP source port and flow label carry the EV, and switches hash them.
     `structured`: frames as with `ecmp`, but each tier of switches chooses an uplink by bits of the EV."""
     ev_in_flow_label: bool = True
-    """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone, as in the API."""
+    """True: EVs have 32 bits. False: EVs have 16 bits, in the UDP source port alone, as in the API's formats
+    UDP and SRv6."""
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
     """Hop limit of both IPv6 headers; raise it if paths are longer."""
@@ -297,7 +298,7 @@ class MrcConfig:
     rate_bps: int = 0
     """Limit of payload bits per second to one destination, with any congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
-    """Payload bytes that the rate cap allows in one burst after an idle time. A small burst sends evenly."""
+    """Payload bytes that the rate cap allows in one burst after an idle time. Lower it to send evenly."""
     rate_quantum_bytes: int = 1
     """If the rate cap's token bucket is empty, wait until it holds this many bytes, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
@@ -337,7 +338,8 @@ class MrcConfig:
     and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
     `set`: an answer uses an EV of the same plane that lately worked [P1 §2.4]. Extra probes find this EV."""
     reverse_probe_min_ns: int = 1_000_000
-    """A receiver that sends no data probes a random EV once per RTT, or once in this time if it is longer."""
+    """A receiver that sends no data probes random EVs. This is the shortest time between two probes, but at
+    least one RTT."""
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) fails after this time without an answer [API
     example]."""

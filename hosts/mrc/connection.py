@@ -32,7 +32,7 @@ class QpAttributes:
     """True: this end sends transport ACKs and waits for the peer's transport ACKs. Both ends must do so."""
     service_time: bool = False
     """True: this end measures the time between a packet's arrival and the answer. It adds the time to the
-    answer's timestamp, and the peer subtracts it from the RTT. Both ends must offer this option."""
+    answer's timestamp, and the peer subtracts the time from the RTT. Both ends must offer this option."""
 
     @property
     def kind(self) -> str:

@@ -282,8 +282,8 @@ class Recovery:
         min_rtt_ns = self.rtt.min_ns
         short = self._short
         for packet in acked:
-            # After a retransmission, the acknowledgement may be of the first transmission. It proves that the
-            # retransmission arrived only if the retransmission is at least one RTT old [RFC 8985].
+            # After a retransmission, the acknowledgement may be of the first transmission. So it counts for
+            # the retransmission only if the retransmission is at least one RTT old [RFC 8985].
             sent_ns = packet.sent_ns
             if packet.length < short:
                 sent_ns -= self._lead_ns
