@@ -25,9 +25,9 @@ It runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests
     ask       send endpoint requests to NICs (``targets``: host, ev, port from 1), without a queue pair, with
               ``op`` EV_PROBE or PORT_STATUS_UPDATE, in the class ``dscp``  -> the ids of the requests
     answers   return the answers to `ask` that have arrived, in order   -> id, port, RTT of each
-    deny      avoid these links, and use all others again         -> the EVs that this denies
-    wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
-              `drained`, all posted data is acknowledged
+    deny      avoid these links, and use all others again         -> the EVs that are now denied
+    wait      answer when a condition holds, or at the latest after a given time. The condition is
+              `restored` (no EV is assumed bad) or `drained` (all posted data is acknowledged)
     verify    compare the whole memory with the streams' data
     end_log   complete the log file                               -> the number of events in it
 
@@ -64,7 +64,7 @@ MOST_ANSWERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that a `wait` can name. It can become true only after an event of a ``deciding`` type."""
+    """A condition for the request `wait`. Only an event of a ``deciding`` type can make it true."""
 
     holds: Callable[[], bool]
     deciding: tuple[type[Event], ...]

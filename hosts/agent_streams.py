@@ -40,7 +40,7 @@ class AgentStreams:
         return int(self.opened[host]["qps"][qp]["qpn"])
 
     def connect(self, end: End, peer: End) -> None:
-        """Connect a queue pair to its peer. The peer is connected by another call."""
+        """Connect a queue pair to its peer. The peer needs a second call, with the two ends exchanged."""
         (host, qp), (there, peer_qp) = end, peer
         self._agents[host].call("connect", qp=qp, peer=there, attributes=self.opened[there]["qps"][peer_qp])
 

@@ -113,7 +113,7 @@ COMPLETIONS = (SendCompleted, ReceiveCompleted)
 
 
 def _hints(kind: type[Event]) -> dict[str, Any]:
-    """Return the types of an event's fields. For a compiled class, the names of its module are needed."""
+    """Return the types of an event's fields. Look up the types' names in the module that has the class."""
     return get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
 

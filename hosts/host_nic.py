@@ -1,4 +1,4 @@
-"""The NIC of a worker process on a host: opened, connected and measured by requests."""
+"""The NIC of a worker process on a host. Requests open the NIC, connect it and measure its RTT."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
 
 
 def _peers(fabric: Fabric, host: str) -> list[str]:
-    """Return the hosts whose paths have to be checked: one of each rack if all links are alike."""
+    """Return hosts that include the longest path's end: one host of each rack if all links are alike."""
     others = [other for other in fabric.hosts if other.name != host]
     if fabric.uniform_profiles is not None:
         others = list({other.rack: other for other in others}.values())
@@ -130,7 +130,7 @@ def estimated_base_rtt_ns(fabric: Fabric, host: str, payload_bytes: int) -> int:
 
 
 FAST_BPS: Final = 10**10
-"""From this rate on, a link is assumed to be in a data centre, with NICs and switches in hardware."""
+"""A link with at least this rate is assumed to be in a data centre, with NICs and switches in hardware."""
 
 
 def fast_links(fabric: Fabric) -> bool:

@@ -1,4 +1,4 @@
-"""Path probes: packets that travel a segment list out and back and get a record from every switch.
+"""Path probes: packets that follow a path out and back, and get a record from every switch on it.
 
 The switch side is p4src/probe.p4. ``PathProber`` sends one probe at a time from a NIC of the network
 namespace in which it is created. The functions that build and read probes do no input or output.

@@ -93,7 +93,7 @@ class HostProfiles:
         )
 
     def deny_again(self, qpn: int) -> None:
-        """Deny the EVs of the profile's denylist again. Call this after another request allowed EVs."""
+        """Deny the EVs of the profile's denylist again: another request may have allowed these EVs."""
         if self._profiles is not None:
             self._profiles.deny_again(qpn)
 

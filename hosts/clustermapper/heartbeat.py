@@ -56,7 +56,7 @@ class Heartbeats:
         os.close(self._fd)
 
     def longest_ns(self, now_ns: int) -> int:
-        """Return how long the most delayed CPU has had no heartbeat, ns; 0 until every CPU has had one."""
+        """Return the largest age of a CPU's last heartbeat, ns; 0 until every CPU has had a heartbeat."""
         beats = [_SLOT.unpack_from(self._beats, slot * _SLOT.size)[0] for slot in range(len(self._cpus))]
         return 0 if 0 in beats else now_ns - min(beats)
 

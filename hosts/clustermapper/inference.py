@@ -54,14 +54,14 @@ class MapperConfig:
     windows: tuple[int, ...] = (10, 100)
     """The time spans over which the loss is computed, in buckets of ``bucket_ns``."""
     well_probes: int = 50
-    """A bad link counts as good after this many returned probes in a row. A lossy link may need more."""
+    """A dead link counts as good after this many returned probes in a row. A lossy link may need more."""
     focus_ns: int = 100_000_000
     """The time for which links near a loss are tested more closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bad place, the times of the verdict and of the first loss, and number and share of lost probes."""
+    """The conclusion that a place is bad. It lost ``losses`` probes, a share of ``ratio``."""
 
     place: str
     cause: Cause
@@ -73,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A bad place works again."""
+    """The conclusion that a bad place works again."""
 
     place: str
     t_ns: int
@@ -81,7 +81,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Deaf:
-    """The mapper cannot judge any longer (``deaf``), or it can judge again."""
+    """The report that the mapper can no longer judge (``deaf`` is True), or can judge again (False)."""
 
     t_ns: int
     deaf: bool
@@ -247,7 +247,7 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Return the lost probes of usable rounds. All open probes of a round expire together."""
+        """Return the lost probes of the rounds that can be judged. Open probes of a round end together."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():
@@ -337,7 +337,7 @@ class Mapper:
         return bool(links) and silent.issuperset(links)
 
     def _around(self, link: str) -> Iterator[tuple[str, ...]]:
-        """Yield the links of each switch at an end of a link, if the switch has several links."""
+        """For each end of a link that is a switch with several links, yield all links of this switch."""
         for node in link.split(":"):
             links = self._switch_links.get(node, ())
             if len(links) > 1:

@@ -32,7 +32,7 @@ Say = Callable[[Mapping[str, Any]], None]
 
 RECEIVE_BUFFER_BYTES = 4 << 20
 MOST_AT_ONCE = 256
-"""Largest number of frames that are read from one host before the next host."""
+"""Largest number of frames that are read from one host before the prober reads from the next host."""
 STILL_NS = 8_000_000  # after this time without a heartbeat, a CPU counts as stalled
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")

@@ -25,7 +25,7 @@ _MIN_PAIRED = 3  # with at least this many T1s above a T0, a probe tests two of 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path out and back: the sending host, the plane, and the links that it tests."""
+    """A path out and back: the sending host, the plane, and the links that a probe on this path tests."""
 
     index: int
     host: str
@@ -130,7 +130,7 @@ class ProbePlan:
 
 
 def _tournament(t1s: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
-    """Return rounds that have each T1 once, alone or in a pair. All pairs occur once (circle method)."""
+    """Return rounds of pairs (circle method). Each round has each T1 once. Each pair is in one round."""
     if len(t1s) < _MIN_PAIRED:
         return [[(t1,) for t1 in t1s]]
     players: list[str | None] = [*t1s, *([None] if len(t1s) % 2 else [])]

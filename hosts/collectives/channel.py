@@ -84,9 +84,9 @@ class Channel(Protocol):
         """Return the number of payload bytes placed in this rank's memory so far. Each byte counts once."""
 
     def counters(self) -> dict[str, int]:
-        """Return the transport's counters over all peers.
+        """Return the transport's counters, summed over all peers.
 
-        They include ``sent_packets`` and ``retransmitted_packets`` if the transport knows them.
+        They include ``sent_packets`` and ``retransmitted_packets`` if the transport counts packets.
         """
 
     def event_columns(self) -> dict[str, list[int]]:

@@ -2,8 +2,8 @@
 
 Algorithms and jobs are generators that use the communicator. They yield a ``Wait`` whenever they cannot
 continue. A driver then lets the channel work, passes the channel's events to the communicator (``take``), and
-resumes the generator when the wait is over. So the same code runs over real transports, with one rank in a
-process, and in tests with all ranks in one process. ``rank.JOBS`` lists the jobs.
+resumes the generator when the wait is over. So one process can run one rank over a real transport, or, in
+tests, all ranks with the same code. ``rank.JOBS`` lists the jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Wait:
     ready: Callable[[], bool]
     until_ns: int | None = None
     descriptor: int | None = None
-    """A descriptor that is readable when the condition may hold. None: only channel events change this."""
+    """If this descriptor is readable, the condition may hold. None: only channel events can make it hold."""
 
 
 Steps = Generator[Wait, None, T]
@@ -43,8 +43,8 @@ class PutError(RuntimeError):
 class Communicator:
     """One of ``size`` ranks, with its channel and its exposed regions.
 
-    Every rank must call ``tags`` in the same order with the same counts. If all ranks run the same
-    algorithms, they do so. Then all ranks use the same tags without exchanging them.
+    Every rank must call ``tags`` in the same order with the same counts. Then all ranks use the same tags
+    without exchanging them. Ranks that run the same algorithms fulfil this rule.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Communicator:
         self.now = clock
         self.regions: list[memoryview] = []
         self.listener: Callable[[ChannelEvent], None] | None = None
-        """A function that gets every event. None: arrivals are stored for the algorithms."""
+        """A function that gets every event. If it is None, arrivals are stored for the algorithms."""
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0

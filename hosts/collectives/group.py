@@ -167,7 +167,7 @@ class Group:
 
     def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
         """Pass an operation to the group's thread, or fail its future if the group has failed."""
-        done.set_running_or_notify_cancel()  # from now on not cancellable, because other ranks take part
+        done.set_running_or_notify_cancel()  # after this, no cancelling: other ranks take part
         with self._lock:
             if self._problem is None:
                 give()
@@ -212,7 +212,7 @@ class Group:
             self._store.get(f"{self._name}/{where}/{rank}")
 
     def _work(self) -> None:
-        """Run the NIC and the sums, one sum after another. This function is the group's thread."""
+        """Run the NIC and the sums, one sum after another. The group's thread runs this function."""
         steps = self._steps()
         try:
             waiting = next(steps)
@@ -252,8 +252,8 @@ class Group:
     def _sum(self, values: Array) -> Steps[None]:
         """Sum an array, piece by piece.
 
-        The ring needs no barrier between two sums. If a rank has all chunks of a sum, every rank has read all
-        data in its own SCRATCH. And no rank puts data into DATA before all ranks have started the next piece.
+        The ring needs no barrier between two sums. When a rank has all chunks of a sum, all ranks have
+        already read their SCRATCH. No rank puts data into DATA before all ranks have started the next piece.
         """
         most = self._capacity_bytes // values.itemsize
         for start in range(0, len(values), most):

@@ -52,7 +52,7 @@ class StreamError(Exception):
 
 
 class MptcpMissingError(OSError):
-    """The kernel has no MPTCP. The message says what to do."""
+    """The kernel has no MPTCP. The error's message names the remedy."""
 
 
 def open_socket(mptcp: bool) -> socket.socket:

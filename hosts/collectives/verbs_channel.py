@@ -116,7 +116,8 @@ class VerbsChannel:
     def collect(self) -> None:
         """Process the NIC's completions and events. They may have occurred during another channel's turn.
 
-        If several channels share the NIC, the first call logs all events that are not completions.
+        Channels that share the NIC share its events. The first channel that calls this function logs the
+        events that are not completions.
         """
         while len(self._cq):
             for completion in self._cq.take():

@@ -1,8 +1,8 @@
 """A NIC's ports as AF_PACKET sockets, and a delay line that emulates a long wire.
 
 Ports send and receive whole Ethernet frames, without a protocol of the kernel. A ``DelayLine`` delays all
-received frames by the same time, in order. It emulates networks with a bandwidth-delay product of many
-packets on kernels without netem.
+received frames by the same time, in order. So a kernel without netem can emulate a network whose
+bandwidth-delay product is many packets.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ Frame = tuple[int, memoryview]
 
 
 class DelayLine:
-    """Delays all frames by the same time. Times are in ns, from the caller's clock."""
+    """A queue that delays all frames by the same time. Times are in ns, from the caller's clock."""
 
     def __init__(self, delay_ns: int) -> None:
         if delay_ns < 0:

@@ -35,9 +35,9 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
 def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
     """Return as many random EVs as the options require. Switches choose the paths by a hash of the EV.
 
-    Several EVs may have the same path, and the sender does not know which EVs these are. For a
-    stratified rotation, each path also has its uplink. A controller that knows the switches' hash could
-    compute this uplink.
+    Several EVs may have the same path, and the sender does not know which EVs these are. A stratified
+    rotation needs the uplink of each EV. Only then, this function also computes the uplinks with the
+    switches' hash, as a controller could do.
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
@@ -122,7 +122,10 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 
 
 def path_in(plane: PlanePaths, ev: int) -> Path:
-    """Return the path of an EV. If the plane has no such path: with ECMP a new path, else the first path."""
+    """Return the path of an EV.
+
+    With ECMP this is a new path. Otherwise, if no path of the plane has this EV, return the first path.
+    """
     first = plane.paths[0]
     if first.outer_dst is None:
         return Path(ev, None)
