@@ -357,8 +357,8 @@ _EXTENSIONS: dict[int, Any] = {
 
 for _port in (OTHER_UDP_PORT, UDP_PORT):
     bind_layers(UDP, BTH, dport=_port)
-    # scapy uses the first binding of a port. Its own RoCE layers may be bound to this port earlier, so move
-    # the new binding to the front.
+    # scapy uses the first binding of a port. The RoCE layers of scapy itself may already be bound to this
+    # port, so move the new binding to the front.
     UDP.payload_guess.insert(0, UDP.payload_guess.pop())
 
 

@@ -5,10 +5,10 @@ down and half up; in the top tier all ports lead down. A plane has room for 2 (k
 ports it needs (2L - 1) N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same
 arithmetic). A chip of capacity C has k = C P / R ports for NICs of rate R on P planes.
 
-The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
-Shares are of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane with
-less capacity limits all of them. If one of a T0's n uplinks in one plane is dead, the T0's hosts lose 1/n of
-their whole bandwidth, and not only 1/(n P) (paper, section 4).
+The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job. A
+share is a part of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane
+with less capacity limits all of them. If one of a T0's n uplinks in one plane is dead, the T0's hosts lose
+1/n of their whole bandwidth, and not only 1/(n P) (paper, section 4).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PLANES = 16
 
 @dataclass(frozen=True)
 class Design:
-    """The choices of a design: tiers of switches, planes, and the parts."""
+    """The choices of a design: the number of tiers of switches, the number of planes, and the parts."""
 
     tiers: int
     planes: int
@@ -121,12 +121,12 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Links per NIC, in units of the NIC's rate. The value is L if the fabric is full."""
+        """Links per NIC, if a link in each plane counts as one link. The value is L if the fabric is full."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property
     def modules(self) -> int:
-        """Number of optical modules, one at each end of a fibre. Each is split into as many ports as fit."""
+        """Number of optical modules, one at each end of a fibre. A module is split into several ports."""
         ports = 2 * (self.fabric_links + (self.host_links if self._optical_hosts else 0))
         return -(-ports // self.ports_per_module)
 

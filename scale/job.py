@@ -1,4 +1,4 @@
-"""The effect of failures on a synchronous job: speed, stalls, restarts and goodput in one or many runs.
+"""The effect of failures on a synchronous job: speed, stalls, restarts and goodput.
 
 A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. If a share f of each
 step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at
@@ -160,11 +160,10 @@ def _slowest(
 
 
 def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
-    """Return the share of the time with useful work, which no later crash undid.
+    """Return the share of the time in which the job did work that no later crash undid.
 
-    A crash undoes the work since the last checkpoint. The job runs again after the timeout, which
-    detects the crash, and a restart. Checkpoints are taken at equal intervals after each start and take no
-    time.
+    A crash undoes the work since the last checkpoint. After the timeout, which detects the crash, the job is
+    restarted. Checkpoints are taken at equal intervals after each start and take no time.
     """
     tau = job.checkpoint_ns / HOUR_NS
     pause = (job.timeout_ns + job.restart_ns) / HOUR_NS
@@ -180,7 +179,7 @@ def useful_share(crash_at: Floats, hours: float, job: Job) -> float:
 
 
 def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
-    """Return the share of useful time for random crashes, by the formula in `life`."""
+    """Return the expected `useful_share` if crashes are random, by the formula in `measure.life`."""
     pause_hours = (job.timeout_ns + job.restart_ns) / HOUR_NS
     return life.useful_share(crashes_per_hour, job.checkpoint_ns / HOUR_NS, pause_hours)
 

@@ -1,4 +1,4 @@
-"""Max-min fair shares of flows with dead links: flows that spray, and flows with one path.
+"""Max-min fair shares of flows on a fabric with dead links: flows that spray, and flows with one path.
 
 The fabric has two tiers and up to 131,072 NICs. A flow that sprays puts the same rate into each plane in
 which its ends still have a path. In a plane it divides the rate evenly over the paths whose links are up.

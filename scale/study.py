@@ -49,7 +49,7 @@ def percent(value: float) -> str:
 
 
 def designs_table(fabrics: Sequence[Built]) -> Table:
-    """Return the sizes, power and cost of several fabrics, a column each."""
+    """Return the sizes, power and cost of several fabrics, one column for each fabric."""
     lines: dict[str, Callable[[Built], str]] = {
         "NICs": lambda b: number(b.nics),
         "room for": lambda b: number(b.design.most_nics),
@@ -355,7 +355,10 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return both fabrics. If one plane with three tiers is too small, add the largest such fabric."""
+    """Return the fabrics to compare.
+
+    If every fabric of one plane and three tiers is too small, also return the largest fabric of this kind.
+    """
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()
     if largest.nics < question.nics:

@@ -32,7 +32,7 @@ class NetworkFaults:
         self._causes: dict[tuple[str, ...], set[str]] = {}
 
     def _note_cause(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
-        """Record that a cause breaks a place, or has ended. Return True if the place still has any cause."""
+        """Record whether a cause breaks a place. Return True if any cause breaks the place now."""
         causes = self._causes.setdefault(place, set())
         if broken:
             causes.add(cause)
@@ -179,7 +179,7 @@ class VirtualMechanism(SimpleMechanism):
         CHANGES[fault.kind](self._faults, fault, on)
 
     def _repeat(self, fault: Fault, phases: tuple[Phase, ...], period_ns: int) -> Callable[[], None]:
-        """Run the phases now and in every period. Return a function that stops this and repairs the place.
+        """Run a fault's phases once in every period. Return a function that ends this and repairs the place.
 
         If the period is 0, each phase runs once.
         """

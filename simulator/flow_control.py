@@ -164,7 +164,7 @@ class CreditInlet(Inlet):
         self._give(packet.priority, blocks_of(packet.size_bytes))
 
     def refuse(self, refusing: bool) -> None:
-        """Stop returning credits for data, or return all withheld credits."""
+        """Withhold the credits of data packets, or return all withheld credits."""
         self._refusing = refusing
         if not refusing and self._withheld_blocks:
             blocks, self._withheld_blocks = self._withheld_blocks, 0

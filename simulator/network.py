@@ -47,8 +47,8 @@ class Marking:
     def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
         """Return a port's depths with the thresholds of this marking.
 
-        ``before_last`` are the depths that the port would have in front of a switch. If a port in front of a
-        NIC marks, it gets the thresholds of these depths.
+        ``last_hop`` is True for a port in front of a NIC. If such a port marks, it gets the thresholds of
+        ``before_last``: the depths that the port would have in front of a switch.
         """
         if last_hop and not self.last_hop:
             return depths
@@ -69,7 +69,7 @@ _LEAST_SLOTS_PER_PACKET: Final = 32
 _PORTS_PER_SLOT: Final = 4
 _PACKET_BITS: Final = 8 * 4250
 _MOST_SLOTS: Final = 1 << 20
-"""Limit for the slots of a clock. These slots take 8 MB. A fabric of 16,384 hosts needs half of the slots."""
+"""Limit for the slots of a clock: they take 8 MB. A fabric of 16,384 hosts needs half of this number."""
 _PS_PER_US: Final = 10**6
 
 
@@ -292,9 +292,9 @@ def routes_of(
     """Return a switch's routes to all NIC ports of its plane. The hash chooses one port of a route.
 
     To reach another rack, a T0 uses every uplink, unless the uplink or the T1's link down is withdrawn. With
-    ``by_destination`` the T0 uses only one uplink: the destination's number, modulo the number of uplinks,
-    selects it. InfiniBand's linear forwarding tables also have one port for each address. A T1 below T2s uses
-    the quotient of the hash or of the number, because its T0 has used the remainder.
+    ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding tables: the
+    destination's number, modulo the number of uplinks, selects it. A T1 below T2s uses the quotient of this
+    division, because its T0 has used the remainder. The same holds for the hash.
     """
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)

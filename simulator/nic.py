@@ -110,7 +110,7 @@ class Nic(Node):
         self._reaction_ps: i64 = reaction_ns * PS_PER_NS
         self._grain_ps: i64 = timer_grain_ns * PS_PER_NS
         self._timer_ns = NEVER_PS
-        """Time of the endpoint's next timer, as it was read last."""
+        """Time of the endpoint's next timer, when the NIC last read this time."""
         self._ask_ps: i64 = 0
         """The time at which to read the next timer again."""
         self._programs_ns = 0

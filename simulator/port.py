@@ -239,11 +239,11 @@ class Port:
         """Time by which a token bucket is ahead of a wire; 0 for a wire."""
         self._owes = False
         self._ahead_ps: i64 = 0
-        """A port of a NIC accepts a frame up to this time before it has sent all earlier frames."""
+        """A NIC's port accepts the next frame this long before all earlier frames are sent."""
         self.in_order = False
         """True if classes have no effect."""
         self._begun_ps: i64 = 0
-        """Time at which a wire will have sent the last data packet that it has begun."""
+        """Time at which the last data packet whose sending has begun will be sent, on a wire."""
         self._unbegun: Packet | None = None
         """The oldest data packet whose sending has not begun, as of the last check."""
         self.late_ps: i64 = 0
@@ -255,7 +255,7 @@ class Port:
         self._control_ps: i64 = 0
         """Time at which all control frames are sent."""
         self._cut_credit_ps: i64 = 0
-        """Time at which the trimmed frames would be sent on half of the link."""
+        """Time at which all trimmed frames would be sent, at half of the link's rate."""
         self._first: Packet | None = None
         """The oldest data packet that has not arrived. `behind` links the later packets in order."""
         self._last: Packet | None = None

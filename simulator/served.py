@@ -98,7 +98,7 @@ class Signal(Event):
 
 
 class _Sent(Event):
-    """The event when the last bit of a packet, or of a signal, leaves a port."""
+    """The event at the time when the last bit of a packet, or of a signal, leaves a port."""
 
     __slots__ = ("_inlet", "_port", "_priority", "_size_bytes")
 

@@ -207,7 +207,7 @@ class Switch(Node):
         self._flowlets: dict[bytes, tuple[int, Hop]] = {}
         """The time of a flow's last frame, and the decision for its flowlet."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}
-        """Decisions that depend on the flow, by the hash's input, or by EV and destination."""
+        """Decisions for a flow. The key contains the hash's input, or the destination and the EV's uplink."""
 
     def set_tables(self, tables: Tables) -> None:
         """Replace the tables. Frames that are already on their way follow the new tables, too."""

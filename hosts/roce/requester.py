@@ -333,8 +333,8 @@ class Requester:
     def next_timer(self, now_ns: int, queued: bool) -> int | None:
         """Return when `handle_timer` must be called; None: never.
 
-        If the queue pair is `queued`, it already waits for its port and needs no timer for its rate. The
-        returned time may be in the past.
+        If the queue pair is `queued`, it already waits for its port. Then it needs no timer for its rate
+        limit. The returned time may be in the past.
         """
         if self.error is not None:
             return None

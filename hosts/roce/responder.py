@@ -1,8 +1,8 @@
 """The receiving half of a queue pair: it accepts only the packet with the expected PSN.
 
 A later packet is dropped, and one NAK is sent for the gap. A duplicate is dropped and acknowledged again
-[IBTA 9.7.4.1, 9.7.5.2]. Answers are chosen on arrival and built when the driver next requests frames, so that
-one ACK can answer several packets.
+[IBTA 9.7.4.1, 9.7.5.2]. When a packet arrives, its answer is only noted. The answer is built when the driver
+next requests frames, so that one ACK can answer several packets.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ MakeControl = Callable[[MrcConfig], CongestionControl]
 
 @dataclass(frozen=True)
 class Registry:
-    """The schemes of one kind. The core has the ``builtin`` schemes, other modules the ``shipped`` ones."""
+    """The schemes of one kind: ``builtin`` schemes are in MRC's core, ``shipped`` ones in other modules."""
 
     what: str
     option: str

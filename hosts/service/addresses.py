@@ -1,9 +1,9 @@
 """The addresses of hosts that programs see: on the management network, and the GIDs of the device `mrc0`.
 
 Hosts are numbered from 1 in the order of the fabric. Host n has 10.99.x.y and fd99::n on the management
-network. GIDs: 0 is link-local (RoCE v1), 1 the IPv6 address of the NIC's first port (RoCE v2), 2 and 3 the
-IPv4 address on the management network (RoCE v1 and v2). A GID only names the host: data always uses all
-planes.
+network. A host has four GIDs. GID 0 is link-local (RoCE v1). GID 1 is the IPv6 address of the NIC's first
+port (RoCE v2). GIDs 2 and 3 are the IPv4 address on the management network (RoCE v1 and v2). A GID only
+names the host: data always uses all planes.
 """
 
 from __future__ import annotations

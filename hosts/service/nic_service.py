@@ -2,8 +2,7 @@
 
 The loop waits in one ``select`` (`mrclab.hosts.nic.device`). During this wait, a program with a
 new request must ring a doorbell. After work the loop polls the rings for a short time before it waits, so
-that a burst of requests needs one doorbell. The service ends after the linger time, in which no program was
-attached.
+that a burst of requests needs one doorbell. If no program is attached for the linger time, the service ends.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class NicService:
                 self._log.hand_over(now)
 
     def _until_ns(self, now: int) -> int | None:
-        """Return the next time at which the linger time ends or the log has work, or None."""
+        """Return the time of the next work: the end of the linger time, or work of the log. None: no work."""
         due = [] if self._sessions else [self._idle_since_ns + self._linger_ns]
         if self._log is not None and (flush := self._log.next_due()) is not None:
             due.append(max(flush, now + 1))

@@ -68,7 +68,7 @@ QP_HELD_BYTES = 1 << 20
 MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
 """Limits for the ACK timer. 25 exponential retries mean retries without end [SPEC Table 7-1]."""
 PER_TURN = 64
-"""Largest number of requests that a queue pair passes to the endpoint before the next one is served."""
+"""Largest number of requests that a queue pair passes on before the next queue pair is served."""
 _SGE = record("sge")
 MOST_INLINE, MOST_PIECES, MOST_BYTES = LIMITS["MAX_INLINE"], LIMITS["MAX_SGE"], LIMITS["MAX_MESSAGE"]
 _SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]

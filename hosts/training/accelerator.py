@@ -3,7 +3,7 @@
 The NIC must work while a gradient is computed, because other ranks send at that time. So the accelerator is a
 separate process with the lowest priority: it gets a CPU only when no NIC needs it. The two processes exchange
 gradients in shared memory. A job uses only the interface ``Compute``; ``HereCompute`` implements it in the
-job's own process. The time limit for an accelerator that compiles depends on the present load of the machine.
+job's own process.
 """
 
 from __future__ import annotations

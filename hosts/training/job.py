@@ -1,4 +1,4 @@
-"""A rank's part of a training run: gradients of the rank's batch, summed over all ranks, step by step."""
+"""A rank's part of a training run: in each step the rank's gradient is computed and summed over all ranks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TransformerJob:
         data = np.frombuffer(comm.regions[DATA], DTYPE, self._count)
         yield from comm.until(times.start_ns)
         yield from barrier(comm)
-        yield from all_reduce(comm, self._count, DTYPE)  # sum zeros, to use each queue pair once
+        yield from all_reduce(comm, self._count, DTYPE)  # sum zeros, so that step 0 is not the first use
         yield from barrier(comm)
         yield from comm.until(times.measure_ns)
         yield from barrier(comm)

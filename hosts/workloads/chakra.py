@@ -31,7 +31,7 @@ Field = tuple[int, int, int | bytes]
 
 
 class WireError(ValueError):
-    """The bytes are not a valid message. The exception's text says why."""
+    """The bytes are not a valid message. The exception's text names the reason."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,9 +1,9 @@
 """The job that plays a graph on a rank: an operation begins when its predecessors have ended.
 
-Collectives and messages become puts of a fixed pattern, which receivers check. Each of a rank's two streams
-computes one operation at a time. Communication runs at the same time, and all communications that are ready
-run together. A barrier separates steps. ``summary_of`` returns the numbers of a graph: operations, bytes,
-groups, and the time of a step without a network.
+Collectives and messages become puts, whose bytes are a fixed pattern that receivers check. Each of a rank's
+two streams computes one operation at a time. Communication runs at the same time, and all communications that
+are ready run together. A barrier separates steps. ``summary_of`` returns the numbers of a graph: operations,
+bytes, groups, and the time of a step without a network.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Plan:
         return schedule_of(op.collective, algorithm, place, len(op.group), self._local)
 
     def schedule_on(self, op: Op, rank: int) -> Schedule:
-        """Return a rank's schedule, in which peers are ranks of the graph."""
+        """Return a rank's schedule, in which a peer is a rank of the graph and not a place in the group."""
         if op.kind == "send":
             return Schedule(1, 1, (Round(sends=(Move(op.peer, 0, 1, 0),)),))
         if op.kind == "receive":

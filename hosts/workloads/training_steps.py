@@ -1,7 +1,7 @@
 """One training step of a language model as a graph: with Megatron-LM's parallelism, or with PyTorch's DDP.
 
 ``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder like Llama: a layer has
-attention (4 h^2 weights) and a gated feed-forward part (3 h f). In the numbers of ranks, as in Megatron-LM,
+attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as in Megatron-LM:
 the tensor number changes fastest, then data, then pipeline. The members of an expert-parallel group are
 neighbours in the data dimension. Each value in a message has `bytes_each` bytes. The communication is:
 
@@ -144,7 +144,7 @@ class _Rank:
         return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
 
     def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
-        """Add a microbatch's operations in this stage. Return the last operation and all-reduces."""
+        """Add a microbatch's operations in this stage. Return its last operation, and its all-reduces."""
         s = self.step
         forward = direction == "forward"
         before, behind = (-1, 1) if forward else (1, -1)
