@@ -15,9 +15,9 @@ It runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests
     pace      set the rate cap, in bit/s
     start     start the streams
     status    report progress and counters
-    beat      report how many packets were sent, and since the last `beat`: the times of EV retirements,
-              and the gaps (times of more than ``gap_ns`` without a turn of the process's loop). From the
-              first `beat` on, the process makes a turn every ``every_ns``, unless something blocks it
+    beat      report how many packets were sent, and the EV retirements and gaps since the last `beat`. A
+              gap is a time of more than ``gap_ns`` without a turn of the process's loop. From the first
+              `beat` on, the process makes a turn every ``every_ns``, unless something blocks it
     watch     keep the newest events of paths in memory, for `news`
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
               the queue pairs in ``paths``

@@ -5,10 +5,10 @@ down and half up; in the top tier all ports lead down. A plane has room for 2 (k
 ports it needs (2L - 1) N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same
 arithmetic). A chip of capacity C has k = C P / R ports for NICs of rate R on P planes.
 
-The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job. A
-share is a part of the whole fabric before the failure. A sender on MRC loads its planes equally, so a plane
-with less capacity limits all of them. If one of a T0's n uplinks in one plane is dead, the T0's hosts lose
-1/n of their whole bandwidth, and not only 1/(n P) (paper, section 4).
+The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
+Shares are relative to the whole fabric before the failure. A sender on MRC loads its planes equally, so a
+plane with less capacity limits all planes. If one of a T0's n uplinks in one plane is dead, the T0's hosts
+lose 1/n of their whole bandwidth, and not only 1/(n P) (paper, section 4).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Built:
 
     @property
     def copper_cables(self) -> int:
-        """Number of copper cables. A cable has a module's rate, and is split into as many ports."""
+        """Number of copper cables. A cable has a module's rate and number of ports."""
         return 0 if self._optical_hosts else -(-self.host_links // self.ports_per_module)
 
     @property

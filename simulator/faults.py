@@ -41,7 +41,7 @@ class NetworkFaults:
         return bool(causes)
 
     def _ends(self, link: str, direction: str) -> list[tuple[str, str]]:
-        """Return sender and receiver for each direction of a link. Direction `up` is away from the hosts."""
+        """Return sender and receiver for each chosen direction of a link. `up` is away from the hosts."""
         lower, upper = link.split(":")
         ways = {"up": [(lower, upper)], "down": [(upper, lower)]}
         return ways.get(direction, ways["up"] + ways["down"])

@@ -59,10 +59,10 @@ UNLIMITED: Final = Depths()
 class Bucket:
     """The token bucket that limits a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves without its
-    serialisation time. Hosts use sch_tbf: it has no classes and sends a frame when there are tokens for the
-    whole frame. Its queue has `ahead_bytes`; the NIC counts frames in this queue as sent. Switches use
-    sch_htb, which sends a frame if any token is left (`owes`).
+    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves at once, without
+    waiting for its serialisation time. Hosts use sch_tbf: it has no classes and sends a frame when there are
+    tokens for the whole frame. Its queue has `ahead_bytes`; the NIC counts frames in this queue as sent.
+    Switches use sch_htb, which sends a frame if any token is left (`owes`).
     """
 
     burst_bytes: int

@@ -35,7 +35,7 @@ class MapperConfig:
     """The timeout is ``rtt_factor`` times the longest recent round trip, but at least this time."""
     rtt_factor: int = 4
     peak_half_life_ns: int = 1_000_000_000
-    """Half-life of the longest round trip, whose stored value decays exponentially."""
+    """The stored longest round trip halves in this time, so that an old slow round trip is forgotten."""
     dead_losses: int = 4
     """A link is dead after this many consecutive losses."""
     max_lost: float = 0.5
@@ -47,7 +47,7 @@ class MapperConfig:
     lossy_alone: int = 3
     """For every other link X: a lossy link needs this many losses on routes that do not contain X."""
     lossy_odds: float = 1e-9
-    """A link is lossy if its losses would have at most this probability on a link like the others."""
+    """A link is lossy if a link like the others would lose so many probes with at most this probability."""
     background_loss: float = 1e-5
     """The test of a link assumes at least this loss ratio for all other links."""
     bucket_ns: int = 100_000_000
@@ -150,7 +150,7 @@ class Mapper:
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
         self._settled: dict[str, int] = {}  # per link: the time at which its verdict ended
-        self._well: dict[str, int] = {}  # per bad place: number of returned probes at its last loss
+        self._well: dict[str, int] = {}  # per bad place: its number of returned probes at its last loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0
         self._useful_ns: int | None = None  # time of the last round that could be judged

@@ -50,7 +50,7 @@ class Flow:
 
     @property
     def region_bytes(self) -> int:
-        """Return the size of the receiver's memory: a slot per message in flight, and 8 bytes for the end."""
+        """Return the receiver's memory, bytes: a slot per message in flight, and 8 bytes for the end mark."""
         return self.message_bytes * self.depth + END_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The channel over the kernel's TCP or MPTCP: the same jobs over the same links, without RDMA.
+"""The channel over the kernel's TCP or MPTCP, to run the same jobs over the same links without RDMA.
 
 Two ranks share ``streams`` connections, which are distributed over the planes. With MPTCP the kernel adds a
 subflow in each plane to each connection. A put is split into records, one for each stream. The receiver reads

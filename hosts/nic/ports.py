@@ -35,9 +35,9 @@ LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
 def send_buffer_bytes(rate_bps: int) -> int:
     """Return how many bytes may wait in the kernel for a link: as many as it sends in 2 ms, within limits.
 
-    The kernel doubles the number, and counts a full frame twice. So on slow links about 24 frames may wait.
-    The buffer is short because waiting frames cannot be changed. The path of a packet should be chosen as
-    late as possible, and a packet should only be retransmitted when the link is free.
+    On slow links about 24 frames may wait. The buffer is short because waiting frames cannot be changed. The
+    path of a packet should be chosen as late as possible, and a packet should only be retransmitted when the
+    link is free.
     """
     wanted = rate_bps * SEND_BUFFER_NS // (8 * 10**9)
     return min(SEND_BUFFER_BYTES, max(LEAST_SEND_BUFFER_BYTES, wanted))

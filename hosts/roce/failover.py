@@ -76,7 +76,7 @@ class FailoverEndpoint(Endpoint):
         self._lane_of: dict[int, Lane] = {}
         self._peers: dict[int, Peer] = {}
         self._active: dict[int, Lane] = {}
-        """Lanes that wait for a probe or an alive message, by the number of their queue pair on port 0."""
+        """Lanes with a failed port, by the number of their queue pair on port 0."""
         self._frames: deque[Outgoing] = deque(maxlen=MOST_FRAMES)
         self._tclass = traffic_class(self.config.dscp_data, ecn_capable=False)
         self.failovers = self.recoveries = 0

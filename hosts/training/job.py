@@ -61,7 +61,7 @@ class TransformerJob:
         data = np.frombuffer(comm.regions[DATA], DTYPE, self._count)
         yield from comm.until(times.start_ns)
         yield from barrier(comm)
-        yield from all_reduce(comm, self._count, DTYPE)  # sum zeros, so that step 0 is not the first use
+        yield from all_reduce(comm, self._count, DTYPE)  # sum zeros, to use each queue pair before step 0
         yield from barrier(comm)
         yield from comm.until(times.measure_ns)
         yield from barrier(comm)

@@ -52,7 +52,10 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
 
 
 def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transport's options except those of the channel. Raise ValueError for an unknown kind."""
+    """Return a transport's options without `qps`, if the channel and not the endpoint has this option.
+
+    Raise ValueError for an unknown kind.
+    """
     stripes = find_kind(kind).stripes
     return {key: value for key, value in options.items() if not stripes or key != "qps"}
 

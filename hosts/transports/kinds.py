@@ -105,7 +105,7 @@ def _longer_mrc(config: MrcConfig, options: Options, longer_ns: int) -> MrcConfi
 
 
 ROCE_TIMEOUT_EXPONENT = 17
-"""A timeout of 0.54 s. After 7 retries (4 s) on a dead path, a connection ends. NCCL has 4.3 s per retry."""
+"""A timeout of 0.54 s. On a dead path a connection ends after 7 retries (4 s). NCCL's timeout is 4.3 s."""
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind

@@ -1,8 +1,8 @@
 """One training step of a language model as a graph: with Megatron-LM's parallelism, or with PyTorch's DDP.
 
 ``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder like Llama: a layer has
-attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as in Megatron-LM:
-the tensor number changes fastest, then data, then pipeline. The members of an expert-parallel group are
+attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as in Megatron-LM: the
+tensor number changes fastest, then data, then pipeline. The members of an expert-parallel group are
 neighbours in the data dimension. Each value in a message has `bytes_each` bytes. The communication is:
 
 * tensor: an all-reduce of the activations after attention and after feed-forward, in both directions;
