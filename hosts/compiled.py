@@ -67,7 +67,7 @@ setup(name="core", script_args=build, ext_modules=extensions)
 
 
 class CompileError(RuntimeError):
-    """The core cannot be compiled here. The text is one line and names the remedy."""
+    """The core cannot be compiled here. The error's text is one line and names the remedy."""
 
 
 def directory() -> Path:

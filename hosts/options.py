@@ -103,7 +103,7 @@ def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
 
 
 def _peers(fabric: Fabric, host: str) -> list[str]:
-    """Return hosts that include the longest path's end: one host of each rack if all links are alike."""
+    """Return the hosts to which the longest path may lead. If all links are alike: one host of each rack."""
     others = [other for other in fabric.hosts if other.name != host]
     if fabric.uniform_profiles is not None:
         others = list({other.rack: other for other in others}.values())

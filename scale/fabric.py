@@ -121,7 +121,7 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Links per NIC, if a link in each plane counts as one link. The value is L if the fabric is full."""
+        """Number of links per NIC in one plane. If the fabric is full, this is the number of tiers."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property

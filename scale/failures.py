@@ -1,9 +1,10 @@
 """Failures during a job: when each part fails, how many are out at the same time, and on which hosts.
 
 Failures of a kind are a Poisson process of ``count`` parts, each with its mean time between failures. Repair
-times are exponential. So the number of parts out at the same time is that of an M/G/infinity queue. It is
-Poisson, and its mean is the rate times the mean repair time, for any distribution of repair times. In this
-model a part that is out may fail again. The resulting error is the share of parts that are out, some 1e-5.
+times are exponential. So the number of parts out at the same time is distributed as in an M/G/infinity queue.
+It is Poisson, and its mean is the rate times the mean repair time, for any distribution of repair times. In
+this model a part that is out may fail again. The resulting error is the share of parts that are out, about
+1e-5.
 
 Times are in hours from the job's start. Arrays of one kind have one entry for each failure, in order of
 start.

@@ -105,7 +105,7 @@ def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
 
 
 def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
-    """Return losses per second in the first ten minutes. Queue pairs start at random times in a minute."""
+    """Return losses per second in the first ten minutes. Queue pairs start at random times of a minute."""
     sample = 200_000
     minutes = np.linspace(FIG4_START_MIN, 10.5, 74)
     width = minutes[1] - minutes[0]

@@ -191,7 +191,7 @@ DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of failures of a kind in a job, and of parts out at once: from draws and from formulae."""
+    """Numbers of failures of one kind, and of parts out at the same time: from draws and from formulae."""
 
     kind: Kind
     events: float

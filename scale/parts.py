@@ -62,7 +62,7 @@ class FailurePart(YamlModel):
 
 
 class Failures(YamlModel):
-    """Failures of each kind of part, for one link or switch."""
+    """The times between failures, and of repairs, of one link, NIC or switch."""
 
     fabric_link_flap: FailurePart = FailurePart(mtbf_hours=2_381.0, repair_hours=0.0167)
     fabric_link: FailurePart = FailurePart(mtbf_hours=1_000_000.0, repair_hours=12.0)

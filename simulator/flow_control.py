@@ -57,7 +57,7 @@ class PfcPort(ServedPort):
 
 
 class PfcInlet(Inlet):
-    """The receiving end. It sends a pause when a class holds more than XOFF, and a resume at XON."""
+    """The receiving end of a link with PFC. It sends a pause above XOFF, and a resume at XON."""
 
     def __init__(
         self, port: PfcPort, node: Node, reverse: PfcPort, xoff_bytes: int, xon_bytes: int, headroom: int
@@ -143,7 +143,7 @@ class CreditPort(ServedPort):
 
 
 class CreditInlet(Inlet):
-    """The receiving end. It announces a new limit to the sender whenever a packet leaves the buffer."""
+    """The receiving end of a link with credits. When a packet leaves, the sender gets a new limit."""
 
     def __init__(self, port: CreditPort, node: Node, reverse: CreditPort, capacity_bytes: int) -> None:
         """Create the receiving end of the link that begins at `port`. Credits go back over `reverse`."""

@@ -41,7 +41,7 @@ class Lossless:
 
     @property
     def port_class(self) -> type[ServedPort]:
-        """The class of the ports of such links."""
+        """The class of the ports of links with this flow control."""
         return PfcPort if self.mode == "pfc" else CreditPort
 
 

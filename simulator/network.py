@@ -1,6 +1,6 @@
-"""A fabric in virtual time: its switches and links, the marking, and the attached NICs.
+"""A fabric in virtual time: its switches and links, the marks (ECN), and the attached NICs.
 
-Switches mark frames (ECN) at the queue depths of UEC, like the switch program, or at those of DCQCN.
+Switches mark frames at the queue depths of UEC, like the switch program, or at the depths of DCQCN.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Inlet(Node):
     """The receiving end of a lossless link. It counts the bytes that the node still holds."""
 
     def __init__(self, port: ServedPort, node: Node, capacity_bytes: int) -> None:
-        """Create the end of the link whose sending end is `port`. The link leads to `node`."""
+        """Create the receiving end of the link whose sending end is `port`. The link leads to `node`."""
         self.port = port
         self.node = node
         self.capacity_bytes = capacity_bytes

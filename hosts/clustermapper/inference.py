@@ -216,7 +216,7 @@ class Mapper:
         return max(self._config.min_timeout_ns, int(self._config.rtt_factor * self._peak(now_ns)))
 
     def judge(self, now_ns: int) -> list[MapperEvent]:
-        """Return new conclusions. All probes that came back by ``now_ns`` must be recorded before."""
+        """Return new conclusions. All probes that came back by ``now_ns`` must already be recorded."""
         events: list[MapperEvent] = []
         self._turn_buckets(now_ns)
         losses = self._expire(now_ns)
@@ -247,7 +247,7 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Return the lost probes of the rounds that can be judged. Open probes of a round end together."""
+        """Return the lost probes of rounds that can be judged. Open probes of a round are lost together."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():

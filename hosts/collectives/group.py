@@ -48,7 +48,7 @@ class Group:
     """One rank of a program's group. All ranks must sum arrays of equal lengths in the same order.
 
     The end of the ``with`` block waits until all ranks have reached this end, because a peer may still need
-    an answer of this rank. After an exception, the block ends without this wait.
+    an answer from this rank. After an exception, the block ends without this wait.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Group:
 
     def _give(self, done: Future[T], give: Callable[[], None]) -> Future[T]:
         """Pass an operation to the group's thread, or fail its future if the group has failed."""
-        done.set_running_or_notify_cancel()  # after this, no cancelling: other ranks take part
+        done.set_running_or_notify_cancel()  # no longer cancellable, because other ranks take part
         with self._lock:
             if self._problem is None:
                 give()

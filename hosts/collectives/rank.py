@@ -237,7 +237,7 @@ class RankProcess:
         for seat in seats:
             seat.note()
             seat.advance()
-        if self._shares_cpu:  # without this, other processes wait up to 100 ms (a time slice)
+        if self._shares_cpu:  # without sched_yield, other processes wait up to 100 ms (a time slice)
             os.sched_yield()
         return control_fd in readable, self._over()
 

@@ -37,7 +37,7 @@ SEND_BATCH = 16
 # network runs inside the system call. Reading after each sent frame would lower the rate by a fifth.
 READ_AFTER = 4
 LINGER_NS = 100_000
-"""A value of ``linger_ns`` for a process with its own CPU: 2 x (RTT + wait for a tail probe), ns."""
+"""A value of ``linger_ns`` for a process with its own CPU: 2 x (RTT + probe timeout), ns."""
 
 
 class Device:

@@ -36,7 +36,7 @@ def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: ran
     """Return as many random EVs as the options require. Switches choose the paths by a hash of the EV.
 
     Several EVs may have the same path, and the sender does not know which EVs these are. A stratified
-    rotation needs the uplink of each EV. Only then, this function also computes the uplinks with the
+    rotation also needs the uplink of each EV. For this rotation, the function computes the uplinks with the
     switches' hash, as a controller could do.
     """
     planes = len(fabric.host(src).ports)

@@ -129,7 +129,7 @@ class ReactionPoint:
         return not self._limiting or self._credit_bytes >= 0
 
     def next_send_ns(self, now_ns: int) -> int:
-        """Return when to call `may_send` again. Wait at most four timer steps, because the rate may rise."""
+        """Return the time at which to call `may_send` again, at most four timer steps from now."""
         if self.may_send(now_ns):
             return now_ns
         wait_ns = round(-self._credit_bytes * 8e9 / self.rate_bps) + 1

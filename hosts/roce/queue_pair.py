@@ -122,7 +122,7 @@ class RoceQueuePair(QueuePair):
         return self.requester.next_timer(now_ns, self.queued)
 
     def timer_drifts(self) -> bool:
-        """Return whether the time of `next_timer` can become earlier without an event: the rate may rise."""
+        """Return True if the rate may rise, so that the time of `next_timer` becomes earlier."""
         limiter = self.requester.limiter
         return limiter is not None and limiter.limiting and not self.queued and self.requester.has_data()
 

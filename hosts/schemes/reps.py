@@ -1,7 +1,8 @@
 """REPS: reuse an EV that has just worked [Bonato et al. 2024, "Recycled Entropy Packet Spraying"].
 
 If a packet arrives unmarked, its EV goes into a buffer. The next packet takes the oldest EV of the buffer. If
-the buffer is empty, the packet takes a random EV. So the sender uses free paths, and tries others if needed.
+the buffer is empty, the packet takes a random EV. So the sender uses free paths, and tries other paths if
+needed.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ class ServiceQp:
         return self._passed - before
 
     def on_received(self, event: ReceiveCompleted) -> None:
-        """Complete a receive: a message consumed it, or an error flushed it."""
+        """Complete a receive, because a message consumed it or an error flushed it."""
         assert event.wr_id is not None
         if event.status is Status.SUCCESS:
             if self._recordings.active:

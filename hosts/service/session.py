@@ -1,6 +1,6 @@
 """A session: one program and its objects in this NIC. The session ends when the program ends.
 
-Invalid input from a program can end only its own session. For this, all requests have the same size
+Invalid input from a program can end only its own session. Therefore all requests have the same size
 and are checked. Numbers of objects are looked up in tables of the session. Every table has a limit.
 """
 

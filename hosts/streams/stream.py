@@ -71,7 +71,7 @@ def _draw(seed: int, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion:
-    """The memory that the sender writes to. The receiver sends these values before the stream starts."""
+    """Place, key and size of the memory to write to. The sender gets them before the stream starts."""
 
     address: int
     rkey: int

@@ -172,7 +172,7 @@ class Model:
         self._state = (self._start, np.zeros_like(self._start), np.zeros_like(self._start))
 
     def compile(self) -> None:
-        """Make XLA compile everything, which takes seconds. Then reset the parameters."""
+        """Let XLA compile the functions, which takes seconds. Then reset the parameters."""
         _, gradient = self.gradient(0, 0)
         self.update(0, gradient)
         self.restart()

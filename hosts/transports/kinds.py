@@ -84,7 +84,7 @@ class Kind:
 
     @property
     def has_nic(self) -> bool:
-        """Return True for mrclab's NIC. It also runs in virtual time, and ranks of a host can share it."""
+        """Return True if mrclab's NIC runs the protocol. Then it also runs in virtual time."""
         return self.endpoint is not None
 
 

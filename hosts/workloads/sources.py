@@ -43,20 +43,20 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 def llm_source(step: Mapping[str, Any]) -> str:
-    """Return the source of a generated training step of a language model."""
+    """Return the source (JSON text) of a generated training step of a language model."""
     return json.dumps({"llm": dict(step)}, sort_keys=True)
 
 
 def ddp_source(step: Mapping[str, Any]) -> str:
-    """Return the source of a data-parallel step in which gradients are summed in buckets."""
+    """Return the source (JSON text) of a data-parallel step in which gradients are summed in buckets."""
     return json.dumps({"ddp": dict(step)}, sort_keys=True)
 
 
 def trace_source(path: str, groups: str = "", ranks: int = 0) -> str:
-    """Return the source of a trace. ``path`` is its directory, or the common start of its files' names.
+    """Return the source (JSON text) of a trace.
 
-    ``groups`` is a JSON file with the ranks of each process group. If a trace has one file, all ``ranks``
-    ranks play this file.
+    ``path`` is the directory of the trace, or the common start of its files' names. ``groups`` is a JSON file
+    with the ranks of each process group. If a trace has one file, all ``ranks`` ranks play this file.
     """
     place = str(Path(path).resolve())
     return json.dumps(
@@ -65,7 +65,7 @@ def trace_source(path: str, groups: str = "", ranks: int = 0) -> str:
 
 
 def collective_source(operation: str, ranks: int, size_bytes: int) -> str:
-    """Return the source of one collective."""
+    """Return the source (JSON text) of one collective."""
     return json.dumps({"collective": [operation, ranks, size_bytes]})
 
 
@@ -75,17 +75,17 @@ def tenants_source(jobs: Mapping[str, str]) -> str:
 
 
 def matrix_source(path: str) -> str:
-    """Return the source of a traffic matrix in the format of htsim."""
+    """Return the source (JSON text) of a traffic matrix, a file in the format of htsim."""
     return json.dumps({"matrix": str(Path(path).resolve())})
 
 
 def recorded_source(path: str, pauses: float, requests: int) -> str:
-    """Return the source of a program's recorded requests."""
+    """Return the source (JSON text) of a program's recorded requests."""
     return json.dumps({"recorded": [str(Path(path).resolve()), pauses, requests]})
 
 
 def arrivals_source(arrivals: Arrivals) -> str:
-    """Return the source of random flows."""
+    """Return the source (JSON text) of random flows."""
     return json.dumps({"arrivals": asdict(arrivals)}, sort_keys=True)
 
 

@@ -81,7 +81,7 @@ class Caller:
     def __init__(self, pid: int, memory: ProgramMemory, rings: Mapping[int, CompletionRing]) -> None:
         self.pid, self.memory, self.rings = pid, memory, rings
         self.queues: dict[int, EventQueue] = {}
-        """Event queues by the number of the completion queue."""
+        """Event queues by the number of their completion queue."""
         self.batches: dict[int, Batch] = {}
 
     def queue(self, number: int) -> EventQueue:

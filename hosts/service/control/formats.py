@@ -52,7 +52,7 @@ class ControlError(OSError):
 
     @classmethod
     def of(cls, error: ProfileError) -> ControlError:
-        """Return the error for the controller from an error of the NIC's profile."""
+        """Convert an error of the NIC's profile into the error for the controller."""
         return cls(ERRNOS[error.errno], str(error))
 
 
