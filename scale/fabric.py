@@ -1,9 +1,9 @@
 """A fabric of any size as numbers: parts, paths, power, cost, and the blast radius of a failure.
 
 A plane is a non-blocking folded Clos of L tiers of switches with k ports each. Half of a switch's ports lead
-down and half up; in the top tier all ports lead down. A plane has room for 2 (k/2)^L NIC ports. For N
-ports it needs (2L - 1) N / k switches (paper, section 2, figure 1, for L = 2 and 3; other L by the same
-arithmetic). A chip of capacity C has k = C P / R ports for NICs of rate R on P planes.
+down and half up; in the top tier all ports lead down. A plane has room for 2 (k/2)^L NIC ports. For N ports
+it needs (2L - 1) N / k switches. Source: paper, section 2, figure 1, for L = 2 and 3. A chip of capacity C
+has k = C P / R ports for NICs of rate R on P planes.
 
 The blast radius of a failure is the lost capacity, the affected hosts, and the effect on a synchronous job.
 Shares are relative to the whole fabric before the failure. A sender on MRC loads its planes equally, so a

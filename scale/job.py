@@ -1,10 +1,10 @@
 """The effect of failures on a synchronous job: speed, stalls, restarts and goodput.
 
-A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. If a share f of each
-step is spent on the network, and the slowest NIC has a share c of its bandwidth left, the job runs at
-1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors: (1 - ports out / planes) for dead
-ports, and (1 - links out / uplinks of the T0 in one plane) for dead links above its T0, because planes are
-loaded equally.
+A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. Without failures, a
+share f of each step is spent on the network. If the slowest NIC has a share c of its bandwidth left, the job
+runs at 1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors. For dead ports, the factor is
+(1 - ports out / planes). For dead links above the NIC's T0, it is (1 - links out / uplinks of the T0 in one
+plane), because planes are loaded equally.
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
 and the mean speed. Many lives are drawn on one fabric and compared with formulae.

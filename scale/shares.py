@@ -17,9 +17,9 @@ Loads are matrices of T0s by T1s for one plane. So a step is a few matrix produc
 for each pair of T0s. Rates are in units of a NIC's rate. A link counts as full if it is full within
 ``tolerance``, so the relative error of a share is at most ``tolerance``.
 
-Conventional transports use one path for each flow, which a hash selects. They are computed here on one plane
-with any number of tiers: the hash puts several flows onto some links and no flow onto others. Dead links are
-avoided, as after the convergence of routing.
+Conventional transports use one path for each flow, which a hash selects. Their shares are computed on one
+plane with any number of tiers. The hash puts several flows onto some links and no flow onto other links. Dead
+links are avoided, as after the convergence of routing.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ that arrive after a pause. [DCQCN] is Zhu et al., Congestion Control for Large-S
 
 Credits: a sender sends only if the receiver has announced room. InfiniBand's links do this for each virtual
 lane (here: class), in blocks of 64 bytes. [IBTA] is the InfiniBand Architecture Specification, volume 1,
-section 7.9. A flow control packet of InfiniBand carries FCTBS, the number of blocks sent so far, and FCCL,
-the number of blocks up to which the other end may send. Both numbers count modulo 4096, so a lane's buffer
+section 7.9. A flow control packet of InfiniBand carries two numbers of blocks. FCTBS is the number sent so
+far. FCCL is the number up to which the other end may send. Both numbers count modulo 4096, so a lane's buffer
 has at most 2048 blocks. In this module the numbers do not wrap.
 """
 

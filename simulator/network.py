@@ -230,8 +230,8 @@ class Network:
     def route(self, withdrawn: AbstractSet[str] = frozenset(), choice: Choice = "hash") -> None:
         """Install routes on all switches.
 
-        A T0 chooses the uplink to another rack by a hash of the flow (ECMP), by the destination or by load,
-        and avoids the `withdrawn` links. With structured EVs (`ev`) the T0 cannot avoid links.
+        A T0 chooses the uplink to another rack by a hash of the flow (ECMP), by the destination or by load.
+        The T0 avoids the `withdrawn` links. With structured EVs (`ev`) the T0 cannot avoid links.
         """
         if self._routed and withdrawn == self._withdrawn and choice == self._choice:
             return
@@ -292,9 +292,9 @@ def routes_of(
     """Return a switch's routes to all NIC ports of its plane. The hash chooses one port of a route.
 
     To reach another rack, a T0 uses every uplink, unless the uplink or the T1's link down is withdrawn. With
-    ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding tables: the
-    destination's number, modulo the number of uplinks, selects it. A T1 below T2s uses the quotient of this
-    division, because its T0 has used the remainder. The same holds for the hash.
+    ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding tables. The
+    destination's number, modulo the number of uplinks, selects this uplink. A T1 below T2s uses the quotient
+    of this division, because its T0 has used the remainder. The same holds for the hash.
     """
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)

@@ -1,8 +1,8 @@
 """A host's NIC: it drives an endpoint, and sends the endpoint's frames at the rates of the ports.
 
-The endpoint is the same as on real sockets. The NIC does the work of hardware: it takes a frame from the
-endpoint whenever a port is free, passes arrived frames to the endpoint after a given delay, and calls the
-endpoint when its timers expire. All work that arrives within that delay is done in one turn.
+The endpoint is the same as on real sockets. The NIC does the work of hardware. It takes a frame from the
+endpoint whenever a port is free. It passes arrived frames to the endpoint after a given delay, and calls the
+endpoint when a timer expires. All work that arrives within that delay is done in one turn.
 
 With `ObjectNic`, packets are objects (`mrclab.hosts.mrc.codec.objects`) without bytes and payload. The NIC
 still sends the same packets at the same times. `ObjectNic` is for MRC over segment lists, without

@@ -1,9 +1,9 @@
 """One direction of a link: the queue in front of it, the wire, and the faults of both.
 
 A time represents the queue, as in `p4src/queue.p4`. A port stores the time at which it will have sent all
-accepted frames (`_idle_ps`). So a port computes the departure of a frame on its arrival, and one event for
-each hop is enough: the arrival at the far end. The time from now until `_idle_ps` is the depth of the queue.
-The depth decides whether a frame is marked, trimmed or dropped.
+accepted frames (`_idle_ps`). So when a frame arrives, the port already computes the frame's departure. One
+event for each hop is enough: the arrival at the far end. The time from now until `_idle_ps` is the depth of
+the queue. The depth decides whether a frame is marked, trimmed or dropped.
 
 Classes have strict priority. A frame of a higher class waits only for the frame that is being sent and for
 earlier frames of its class. It delays each frame that it overtakes by its own sending time. The arrival of an

@@ -9,7 +9,7 @@ A frame is parsed when it enters the network and built when it leaves. In betwee
 
 A switch handles frames as `p4src/mrc_switch.p4` does. It removes its own uSID from the destination and sends
 the frame to the neighbour with the next uSID. A frame without a segment list for this switch follows routes.
-Among several routes, it chooses by a hash of the flow (ECMP), by some bits of a structured EV, or by the
+If there are several routes, the switch uses a hash of the flow (ECMP), some bits of a structured EV, or the
 load of the ports. The load is compared for each frame (adaptive routing) or for each flowlet. A flowlet is a
 part of a flow between two gaps (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
 HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch decides once for each different header, and

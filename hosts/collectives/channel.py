@@ -92,10 +92,9 @@ class Channel(Protocol):
     def event_columns(self) -> dict[str, list[int]]:
         """Return the transport's own events as columns. Times are CLOCK_MONOTONIC ns.
 
-        The names are the same for all transports. ``lost_ns`` is the time at which a packet was declared
-        lost, ``lost_sent_ns`` the time at which that packet was sent, and ``lost_ev`` its EV. ``retired_ns``
-        and ``retired_ev`` are times and EVs of retired paths, ``restored_ns`` and ``restored_ev`` of restored
-        paths.
+        The names are the same for all transports. At ``lost_ns`` a packet was declared lost. The packet was
+        sent at ``lost_sent_ns`` and had the EV ``lost_ev``. ``retired_ns`` and ``retired_ev`` are times and
+        EVs of retired paths, ``restored_ns`` and ``restored_ev`` of restored paths.
         """
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:

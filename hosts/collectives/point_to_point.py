@@ -1,9 +1,10 @@
 """Messages from one rank of a group to another: send and receive, matched by rank and tag, in order.
 
 Every rank has a region ``MAIL`` with some slots for each peer. The sender splits a message into pieces of the
-size of a slot, and puts a piece whenever it has a free slot at the receiver. The receiver copies each piece
-out at once: into the program's memory if the program has called `receive` for this message, otherwise into a
-buffer. When half of the slots are free, the receiver returns them to the sender by a put without data.
+size of a slot. It puts a piece whenever the receiver has a free slot. The receiver copies each piece out of
+its slot at once. If the program has called `receive` for this message, the piece goes into the program's
+memory, otherwise into a buffer. When half of the slots are free, the receiver returns them to the sender by a
+put without data.
 
 So a send is done when the message is in the receiver's memory, even if the program has not called `receive`.
 A peer may send ``AHEAD_BYTES`` in advance of `receive` in this way. Above this limit no slots are returned.

@@ -47,9 +47,9 @@ class Device:
     arriving frames, as a longer wire would do. ``send_buffers`` are the bytes that may wait in the kernel at
     each port.
 
-    For ``linger_ns`` after a frame was sent or received, the device polls for the next frame instead of
-    sleeping, because sleeping and waking up takes longer than a packet. With ``linger_ns``, the device also
-    reads after each sent frame. This makes delays short, but lowers the rate.
+    For ``linger_ns`` after a frame was sent or received, the device polls for the next frame. It does not
+    sleep, because waking up takes longer than a packet. With ``linger_ns``, the device also reads after each
+    sent frame. This makes delays short, but lowers the rate.
     """
 
     def __init__(

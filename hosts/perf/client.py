@@ -174,8 +174,8 @@ class PerfPair:
         """Measure writes of this size: ``iterations`` on each queue pair, ``depth`` of them in flight.
 
         If ``duration_s`` is given, writes continue for this time instead. If ``report_s`` is given, ``told``
-        is called at this interval, with the time since the start (ns) and the number of writes that the first
-        host has completed.
+        is called at this interval. Its arguments are the time since the start (ns) and the number of writes
+        that the first host has completed.
         """
         active = self.ends if both_ways else self.ends[:1]
         asked = {"size": size, "iterations": iterations, "depth": depth, "duration_s": duration_s}

@@ -1,8 +1,8 @@
 """The sending half of a queue pair: packets in order over one path, and go-back-N.
 
 All packets of a write have fixed PSNs, so to go back, the sender only lowers `next_psn`. It then sends the
-lost packet and all later packets again [IBTA 9.7.5.1, 9.7.6]. It goes back in three cases: after a NAK for a
-PSN sequence error, after an RNR NAK and the wait that this NAK requests, and after the local ACK timeout.
+lost packet and all later packets again [IBTA 9.7.5.1, 9.7.6]. The sender goes back after a NAK for a PSN
+sequence error, and after the local ACK timeout. After an RNR NAK, it first waits as the NAK requests.
 """
 
 from __future__ import annotations

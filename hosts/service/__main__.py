@@ -1,8 +1,8 @@
 """``python -m mrclab.hosts.service``: the NIC service of a host, in the host's network namespace.
 
 Standard input has a JSON object: the ``fabric`` (text), the ``host``, the path of the ``socket`` to listen
-on, the path of the event ``log``, the ``options`` of MRC, and ``linger_s``: the service ends after this time
-without an attached program. The word ``ready`` on standard output means that programs may attach.
+on, the path of the event ``log``, the ``options`` of MRC, and the time ``linger_s``. The service ends after
+this time without an attached program. The word ``ready`` on standard output means that programs may attach.
 """
 
 from __future__ import annotations

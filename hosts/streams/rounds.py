@@ -19,8 +19,8 @@ MOST_GAPS = 64
 class Beat:
     """The longest gaps between two turns of a process, if each turn waits at most ``every_ns``.
 
-    A gap of more than ``gap_ns`` is recorded. It shows that the process did not run: because of a signal, a
-    debugger, the cgroup freezer, a page fault, a long request, or a pause of the whole machine.
+    A gap of more than ``gap_ns`` is recorded. During a gap the process did not run, for instance because of a
+    signal, a page fault, a long request, or a pause of the whole machine.
     """
 
     def __init__(self, every_ns: int, gap_ns: int) -> None:

@@ -1,9 +1,9 @@
 """The transports by name: the table that agents, perf, the verbs API, scenarios and the live page use.
 
-A `Transport` is a kind (`mrclab.hosts.transports.kinds`) with options, the routing of the fabric, the other
-properties that the fabric must have for it (such as one plane), and a style on the live page. A scenario may
-use a transport unchanged (``mrc: {}``), set options (``mrc: {options: {max_active_evs: 4}}``), or use it
-under another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
+A `Transport` is a kind (`mrclab.hosts.transports.kinds`) with options. It also has the routing and other
+properties of the fabric, such as one plane, and its style on the live page. A scenario may use a transport
+unchanged (``mrc: {}``) or set options (``mrc: {options: {max_active_evs: 4}}``). It may use a transport under
+another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 """
 
 from __future__ import annotations

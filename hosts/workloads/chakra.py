@@ -5,8 +5,8 @@ A trace has a file for each rank: `NAME.0.et`, `NAME.1.et` and so on. Both versi
 operation. The attributes of a node describe its operation: `comm_type`, `comm_size` (bytes that each rank
 contributes), `comm_src`, `comm_dst`, `comm_tag`, `pg_name` (the process group), `is_cpu_op`.
 
-This module implements only the parts of Protocol Buffers that traces need: the fields of a message, and a
-file of messages, each with its length before it. Source: protobuf.dev/programming-guides/encoding.
+This module implements only the parts of Protocol Buffers that traces need. A message has fields. A file has
+messages, each with its length before it. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
