@@ -32,7 +32,7 @@ It runs in the host's namespace (`mrclab.hosts.worker`). It takes these requests
     end_log   complete the log file                               -> the number of events in it
 
 ``receive``, ``send``, ``connect``, ``calibrate`` and ``status`` apply to one queue pair, ``qp`` (0, the
-first, by default); the others apply to all.
+first, by default); all other requests apply to all queue pairs.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class NicDevice(Host, Protocol):
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
         """Wait until the NIC or one of ``others`` (descriptors) is ready, and do the NIC's work.
 
-        Wait until ``until_ns`` at the latest. Return those of ``others`` that are readable.
+        Wait until ``until_ns`` at the latest. Return the readable descriptors of ``others``.
         """
 
     def flush(self) -> None:

@@ -11,8 +11,8 @@ At the scapy prompt, in a host's namespace or anywhere else::
     >>> (p / b"hello").show2()
 
 When a packet is built, pad count, pad bytes, lengths and the ICRC are computed, unless they are given. The
-layouts are those of ``hosts/mrc/wire.py``. A trimmed packet has no ICRC; the DSCP of its outer header shows
-that it is trimmed.
+layouts are the same as in ``hosts/mrc/wire.py``. A trimmed packet has no ICRC; the DSCP of its outer header
+shows that it is trimmed.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def underlay(
 ) -> Packet:
     """Return Ethernet, outer IPv6 to a uSID container, inner IPv6 and UDP. The fields for the EV are set.
 
-    The UDP checksum is 0, as in MRC. The default DSCP is the one for data. Control packets have DSCP 46 and
+    The UDP checksum is 0, as in MRC. The default DSCP is the DSCP of data. Control packets have DSCP 46 and
     are not ECN capable.
     """
     source, label = split_ev(ev)

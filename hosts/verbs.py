@@ -126,8 +126,8 @@ class Context:
     ) -> Context:
         """Open a host's NIC. The calling thread must be in the host's network namespace.
 
-        ``config`` selects the transport; the default is MRC, and `mrclab.hosts.transports` has the others.
-        Arriving frames are delayed by ``propagation_ns``, as if the wire were longer.
+        ``config`` selects the transport; the default is MRC, and `mrclab.hosts.transports` has the other
+        transports. Arriving frames are delayed by ``propagation_ns``, as if the wire were longer.
 
         Raise KeyError for a host that is not in the fabric. Raise OSError if the host's interfaces are not in
         the namespace.
@@ -211,7 +211,7 @@ class Context:
     def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         """Let the NIC work until a packet arrives or a timer expires, or until a time (CLOCK_MONOTONIC, ns).
 
-        ``others`` are descriptors that also end the wait. Return those of them that are readable.
+        ``others`` are descriptors that also end the wait. Return the readable descriptors of ``others``.
         """
         readable = self.device.turn(until_ns, others)
         self.hand_out(self.device.events())
@@ -324,7 +324,7 @@ class CompletionQueue:
         return found
 
     def push(self, completion: WorkCompletion) -> None:
-        """Add a completion. The context calls this."""
+        """Add a completion. The context calls this function."""
         self._ready.append(completion)
         self._wake_one()
 
@@ -423,7 +423,7 @@ class QueuePair:
             device.flush()
 
     def complete(self, event: SendCompleted | ReceiveCompleted) -> None:
-        """Convert the endpoint's completion into a work completion. The context calls this."""
+        """Convert the endpoint's completion into a work completion. The context calls this function."""
         if isinstance(event, SendCompleted):
             future = self._awaited.pop(event.wr_id, None)
             completion = WorkCompletion(

@@ -93,7 +93,7 @@ class Job(YamlModel):
     carrier_ns: _Span = Field(default=50 * 10**6, alias="carrier")
     """Stall of a job if the switch sees the loss of carrier and removes the link from its ECMP group."""
     timeout_ns: _Span = Field(default=30 * 10**9, alias="timeout")
-    """If the traffic of a job stops for longer than this, the job ends and starts from its checkpoint."""
+    """If the traffic of a job stops for more than this time, the job ends and starts from its checkpoint."""
     other_mtbf_hours: _Hours = 55_296.0
     """Mean hours between interruptions of one GPU. The network does not cause these interruptions."""
 

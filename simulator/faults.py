@@ -1,7 +1,7 @@
 """The faults of a simulated fabric: the effect of each kind of fault, and its mechanism.
 
-The kinds are those of `docs/faults.md`. A fault takes effect at one exact time: frames that reach the far end
-of a broken link from then on are lost. The registry that holds the mechanisms is the same as in live runs.
+`docs/faults.md` describes the kinds. A fault takes effect at one exact time: frames that reach the far end of
+a broken link from then on are lost. The registry that holds the mechanisms is the same as in live runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NetworkFaults:
         return [self._network.links[ends] for ends in self._ends(link, direction)]
 
     def blackhole(self, link: str, direction: str, broken: bool) -> None:
-        """Lose every frame on a link. No device notices this."""
+        """Lose every frame on a link. No device notices the loss."""
         self._cut(link, direction, "blackhole", broken)
 
     def _cut(self, link: str, direction: str, cause: str, broken: bool) -> None:
@@ -82,7 +82,7 @@ class NetworkFaults:
             port.delay_ps += delay_ns * PS_PER_NS
 
     def carrier(self, link: str, broken: bool) -> None:
-        """Take down the carrier of a link. A NIC at its end notices this."""
+        """Take down the carrier of a link. A NIC at an end of the link notices the change."""
         self._take_carrier(link, "carrier", broken)
 
     def _take_carrier(self, link: str, cause: str, broken: bool) -> None:

@@ -37,7 +37,7 @@ _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 class Depths:
     """The depths of a queue from which frames are marked, trimmed or dropped, as waiting times in ps.
 
-    The rules are those of `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` to `mark_from_ps` +
+    The rules are the same as in `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` to `mark_from_ps` +
     `mark_span_ps`, the share of marked frames grows up to `mark_most`. Above this range, all frames are
     marked. Above `trim_from_ps`, frames that may be trimmed are trimmed. Above `drop_ps`, other frames are
     dropped. Trimmed frames get half of the link. `cut_limit_ps` limits the queue of trimmed frames.

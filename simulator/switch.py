@@ -1,7 +1,7 @@
 """A switch of the simulator: how it reads the header of a frame, and decides where the frame goes.
 
 A frame is parsed when it enters the network and built when it leaves. In between,
-`mrclab.simulator.port.Packet` has only the fields that switches change. The layout is that of
+`mrclab.simulator.port.Packet` has only the fields that switches change. The layout is the same as in
 `p4src/headers.p4`:
 
     Ethernet 14 | IPv6 40 | UDP 8 | BTH ...

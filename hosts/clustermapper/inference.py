@@ -92,7 +92,7 @@ MapperEvent = Verdict | Cleared | Deaf
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of probes that were sent, came back, were lost, and so on."""
+    """Numbers of probes, for instance of sent probes and of lost probes."""
 
     sent: int = 0
     back: int = 0
@@ -404,7 +404,7 @@ class Mapper:
         return verdict
 
     def _backs_over(self, place: str) -> int:
-        """Return the largest number of probes that came back over one link of a place so far."""
+        """Count the probes that came back over each link of a place. Return the largest count."""
         return max(
             sum(self._backs[route.index] for route in self._plan.through[link])
             for link in self._links_of(place)

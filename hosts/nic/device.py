@@ -49,7 +49,7 @@ class Device:
 
     For ``linger_ns`` after a frame was sent or received, the device polls for the next frame. It does not
     sleep, because waking up takes longer than a packet. With ``linger_ns``, the device also reads after each
-    sent frame. This makes delays short, but lowers the rate.
+    sent frame. So delays are short, but the rate is lower.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class ReactionPoint:
         self._timer_steps = 0
         self._byte_steps = 0
         self._credit_bytes = 0.0
-        """Bytes that may be sent at once. After a packet that is larger than this, the number is negative."""
+        """Bytes that may be sent now. If a sent packet is larger, the number becomes negative."""
         self._credit_ns = 0
 
     @property

@@ -1,4 +1,4 @@
-"""The packet format of RoCEv2: its headers, the frame around them, and the one route of a queue pair.
+"""The packet format of RoCEv2: its headers, the frame around them, and the route of a queue pair.
 
 The headers are those of [IBTA] chapter 9 that RDMA WRITEs of a reliable connection need. RETH and ImmDt are
 in `mrclab.hosts.rdma.frames`. The BTH differs from MRC's in its flag bits and opcodes. All integers are big

@@ -18,7 +18,7 @@ FIRST_IPV4 = IPv4Address("10.99.0.0")
 FIRST_IPV6 = IPv6Address("fd99::")
 MOST_HOSTS = (1 << 32 - IPV4_BITS) - 2
 ROCE_V1, ROCE_V2 = 1, 2
-"""The types of GIDs. The numbers are those of libibverbs plus one."""
+"""The types of GIDs. Each number is one more than in libibverbs."""
 GID_TYPES = (ROCE_V1, ROCE_V2, ROCE_V1, ROCE_V2)
 _MAPPED = bytes(10) + b"\xff\xff"
 

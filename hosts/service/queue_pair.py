@@ -1,6 +1,6 @@
 """A queue pair of a program: shared-memory rings on one side, a queue pair of the MRC endpoint on the other.
 
-The rules are those of verbs. Completions are in the order of posting. An unsignalled request has a completion
+The rules of verbs apply. Completions are in the order of posting. An unsignalled request has a completion
 only if it fails. After a failure all later requests and all posted receives are flushed. A WRITE with
 immediate consumes a posted receive. If no receive is posted, the queue pairs at both ends fail [API].
 """

@@ -389,6 +389,6 @@ class Session:
                 os.eventfd_write(self._wake, 1)
 
     def raise_event(self, kind: int, number: int) -> None:
-        """Report an asynchronous event. ``number`` is that of the queue pair, completion queue or port."""
+        """Report an asynchronous event of the queue pair, completion queue or port with this number."""
         with suppress(OSError):
             os.write(self._events_out, _EVENT.pack(kind, number))

@@ -155,7 +155,7 @@ class RingError(ValueError):
 
 
 def fence() -> None:
-    """Order all earlier stores before all later loads. A lock's atomic operations do this."""
+    """Order all earlier stores before all later loads, by the atomic operations of a lock."""
     _BARRIER.acquire()
     _BARRIER.release()
 
@@ -301,7 +301,7 @@ class ProgramMemory:
     """Reads and writes of one program's memory."""
 
     def __init__(self, mem_fd: int, maps_fd: int, pid: int) -> None:
-        """Use both descriptors. Raise PermissionError if they do not belong to process ``pid``.
+        """Use the descriptors. Raise PermissionError if they do not belong to process ``pid``.
 
         The check compares files and not paths. In a program with another root directory (chroot), the paths
         would differ.

@@ -164,7 +164,7 @@ class Accelerator:
         return self._process.pid
 
     def warm_up(self) -> None:
-        """Wait until everything is compiled. Raise RuntimeError if the process ends or takes too long."""
+        """Wait until the model is compiled. Raise RuntimeError if the process ends or takes too long."""
         if not until_ready(lambda left_s: bool(select.select([self._socket], [], [], left_s)[0])):
             raise RuntimeError(f"the accelerator is not ready after {patience_now_s():.0f} s")
         self._receive()

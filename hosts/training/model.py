@@ -1,7 +1,7 @@
 """A transformer that predicts the next character: its sizes, its text, gradient and optimizer, in JAX.
 
 All parameters are one vector of float32. A gradient is such a vector, too, and ranks sum gradients. The
-transformer is that of GPT-2 (layer norm before each part, GELU, learned positions). The optimizer is Adam
+transformer is built as in GPT-2 (layer norm before each part, GELU, learned positions). The optimizer is Adam
 (Kingma and Ba, 2015).
 
 JAX must return the same bits for the same input in every process of a machine. XLA distributes a sum over its

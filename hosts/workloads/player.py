@@ -307,7 +307,7 @@ class GraphJob:
             self.problem = f"rank {self._rank}: byte {wrong[0]} of the received data is {found[wrong[0]]}"
 
     def samples(self) -> Samples:
-        """See Job. Columns with the prefix "op" have a row for each operation, the others for each step."""
+        """See Job. Columns with the prefix "op" have a row per operation, other columns a row per step."""
         names = ("op_step", "op", "op_bytes", "op_start_ns", "op_end_ns")
         operations = columns(self._op_notes, names)
         return columns(self._notes, ("step", "start_ns", "end_ns", "compute_ns", "job")) | operations

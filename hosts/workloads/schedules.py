@@ -101,7 +101,7 @@ def halving_doubling(rank: int, n: int, _local: int) -> Schedule:
     """Sum by recursive halving, then recursive doubling, in 2 log2(n) rounds: Rabenseifner's all-reduce.
 
     If n is not a power of two, some ranks send their data to a neighbour before the first round. They take no
-    part in the other rounds and get the result after the last.
+    part in the other rounds, and get the result after the last round.
     """
     bits = n.bit_length() - 1
     power = 1 << bits

@@ -1,7 +1,8 @@
 """The structures and numbers of `mrc_ctl.h` 1.0.1, in the layout of a program's memory on x86-64.
 
 A controller is a program that controls the NIC. It passes addresses of structures; the service reads and
-writes the structures there. `native/mrc_ctl_abi.h` has the same layout in C, and a test compares both.
+writes the structures there. `native/mrc_ctl_abi.h` has the same layout in C, and a test compares both
+layouts.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class Control:
         return (self._next_batch,)
 
     def _ev(self, gid: bytes, mode: int, ev: bytes, plane: int) -> tuple[int, int] | None:
-        """Return a queue pair and an EV that match a request, or None. A probe needs such a queue pair."""
+        """Return the queue pair and the EV for a probe, or None if no queue pair to the host has this EV."""
         peer = addresses.host_of_gid(self._fabric, gid)
         if peer is None:
             raise invalid("the GID names no host of the fabric")

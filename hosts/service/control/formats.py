@@ -69,7 +69,7 @@ def check_step(now: State, new: int) -> State:
 
 
 def check_current(now: State, claimed: int) -> None:
-    """Raise EINVAL if the present state is not the one that the controller expects."""
+    """Raise EINVAL if the present state is not the state that the controller expects."""
     if claimed != now:
         raise invalid(f"the profile is {now.name}")
 
