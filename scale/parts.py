@@ -1,7 +1,7 @@
 """The parts of a fabric and the assumptions about them: rates, power, cost, failures, and the job.
 
-A user can change them in a YAML file that has only the changed keys. ``scale/parts/typical.yaml`` has all
-keys, with the source of each value.
+A user can change these values in a YAML file that has only the changed keys. ``scale/parts/typical.yaml`` has
+all keys, with the source of each value.
 """
 
 from __future__ import annotations

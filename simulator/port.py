@@ -6,7 +6,7 @@ event for each hop is enough: the arrival at the far end. The time from now unti
 the queue. The depth decides whether a frame is marked, trimmed or dropped.
 
 Classes have strict priority. A frame of a higher class waits only for the frame that is being sent and for
-earlier frames of its class. It delays each frame that it overtakes by its own sending time. The arrival of an
+earlier frames of its class. It delays each overtaken frame by its own sending time. The arrival of an
 overtaken frame is scheduled already. If this event happens too early, it is scheduled again.
 
 On live targets a token bucket limits the rate of a link (`Bucket`). The queues are then as deep as with a
@@ -243,11 +243,11 @@ class Port:
         self.in_order = False
         """True if classes have no effect."""
         self._begun_ps: i64 = 0
-        """Time at which the last data packet whose sending has begun will be sent, on a wire."""
+        """Time at which the data packet that the port began to send last leaves a wire."""
         self._unbegun: Packet | None = None
         """The oldest data packet whose sending has not begun, as of the last check."""
         self.late_ps: i64 = 0
-        """Total delay of data by other classes. The stored times of waiting packets lack this delay."""
+        """Time by which other classes have delayed data. The stored times of waiting packets lack it."""
         self._idle_ps: i64 = 0
         """Time at which all accepted frames are sent."""
         self._cut_ps: i64 = 0

@@ -337,7 +337,7 @@ class Mapper:
         return bool(links) and silent.issuperset(links)
 
     def _around(self, link: str) -> Iterator[tuple[str, ...]]:
-        """For each end of a link that is a switch with several links, yield all links of this switch."""
+        """Yield the links of each switch at an end of the link. Skip a switch with only one link."""
         for node in link.split(":"):
             links = self._switch_links.get(node, ())
             if len(links) > 1:

@@ -2,8 +2,8 @@
 
 A uSID container holds six uSIDs, so a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's link
 and two T0-T1 links in both directions. Each round makes other pairs of T1s, as in a round-robin tournament.
-Other hosts of the rack send the probes than in the round before. So a few rounds are enough to isolate a bad
-link. Near a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
+In each round, other hosts of the rack send the probes. So a few rounds are enough to isolate a bad link. Near
+a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A channel has one operation, similar to RDMA's WRITE with immediate: ``put`` cop
 exposed region of a peer, and the peer gets an ``Arrived`` event with a tag. A peer is identified by its rank.
 No call blocks except ``turn``, in which the NIC works. ``events`` returns the new events.
 
-The order of calls: ``expose`` all regions; exchange ``attributes`` in another way; ``connect`` to every peer
-that is used; then ``put`` and ``turn``. Every rank exposes its regions in the same order, so that region 0
-has the same meaning on all ranks.
+First ``expose`` all regions. Exchange the ``attributes`` with the peers, for instance over TCP. Then
+``connect`` to every peer that is used. After that, call ``put`` and ``turn``. Every rank exposes its regions
+in the same order, so that region 0 has the same meaning on all ranks.
 
 Ranks of one host share its NIC. They use a ``HostChannel``, which copies directly into the memory of the
 other rank. Traffic between them does not cross the network, as in collective libraries with shared memory or

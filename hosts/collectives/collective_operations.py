@@ -1,9 +1,9 @@
 """Collective operations with NCCL's algorithms, and the jobs that consist of these operations.
 
-Operations work on a ring of ranks or between all pairs of ranks. Each is a generator (see ``communicator``).
-All ranks call the same operation with the same arguments. The data is in region ``DATA``. Region ``SCRATCH``
-has the same size; it receives data that must not overwrite ``DATA`` yet. There are two jobs: an operation at
-several sizes, as in nccl-tests, and synchronous training.
+Operations work on a ring of ranks or between all pairs of ranks. Each operation is a generator (see
+``communicator``). All ranks call the same operation with the same arguments. The data is in region ``DATA``.
+Region ``SCRATCH`` has the same size; it receives data that must not overwrite ``DATA`` yet. There are two
+jobs: an operation at several sizes, as in nccl-tests, and synchronous training.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ memory, otherwise into a buffer. When half of the slots are free, the receiver r
 put without data.
 
 So a send is done when the message is in the receiver's memory, even if the program has not called `receive`.
-A peer may send ``AHEAD_BYTES`` in advance of `receive` in this way. Above this limit no slots are returned.
+A peer may send up to ``AHEAD_BYTES`` before the call of `receive`. Above this limit no slots are returned.
 """
 
 from __future__ import annotations

@@ -123,9 +123,10 @@ class Receiver:
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield up to ``limit`` arrived frames with their planes. A frame is valid until the next frame.
+        """Yield up to ``limit`` arrived frames with their planes.
 
-        The destination MAC address determines the plane. Frames to other addresses are skipped.
+        A frame is valid until the next frame is yielded. The destination MAC address determines the plane.
+        Frames to other addresses are skipped.
         """
         for _ in range(limit):
             found = self.next_frame()

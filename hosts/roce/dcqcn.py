@@ -13,7 +13,7 @@ The sender is the reaction point, [DCQCN] §3.1, Figure 7. R_C is the current ra
         additive increase    else                  R_T = R_T + R_AI, then as above
 
 The sender needs no timer. When the rate is read, the sender does all steps that are due, in order. The
-limiter is a token bucket that fills at the rate R_C. At line rate it is off, and only alpha changes.
+limiter is a token bucket that fills at the rate R_C. At line rate the limiter is off, and only alpha changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sources of graphs: JSON texts with the path of a trace's files, or with the parameters of a generator.
 
-The text is sent to the processes of all ranks. Each process reads the trace itself.
+A source is sent to the processes of all ranks. Each process reads the trace itself.
 """
 
 from __future__ import annotations

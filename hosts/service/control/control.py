@@ -1,6 +1,7 @@
 """The control API of a NIC: one object, which all controllers (programs that control the NIC) share.
 
-A controller needs CAP_NET_ADMIN. When it ends, its event queues and probes are removed, but profiles stay.
+A controller needs CAP_NET_ADMIN. When a controller ends, its event queues and probes are removed, but
+profiles stay.
 """
 
 from __future__ import annotations
