@@ -243,11 +243,11 @@ class Port:
         self.in_order = False
         """True if classes have no effect."""
         self._begun_ps: i64 = 0
-        """Time at which the data packet that the port began to send last leaves a wire."""
+        """Time at which the latest data packet that the port has begun to send leaves the wire."""
         self._unbegun: Packet | None = None
         """The oldest data packet whose sending has not begun, as of the last check."""
         self.late_ps: i64 = 0
-        """Time by which other classes have delayed data. The stored times of waiting packets lack it."""
+        """Time by which other classes have delayed data. A waiting packet's time does not include it."""
         self._idle_ps: i64 = 0
         """Time at which all accepted frames are sent."""
         self._cut_ps: i64 = 0
