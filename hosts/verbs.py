@@ -49,7 +49,7 @@ __all__ = [
 
 ASYNC_EVENTS_KEPT = 4096
 FIRST_AWAITED_ID = 1 << 64
-"""The first number for writes that a task awaits. Programs use only 64-bit numbers, so this number is free."""
+"""The first number of a write that a task awaits. Programs use 64-bit numbers, so this number is free."""
 Buffer = bytes | bytearray | memoryview
 
 
