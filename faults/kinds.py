@@ -41,9 +41,9 @@ class Fault:
 
     ``direction`` is the direction of the affected frames: ``up`` is away from the hosts. ``ratio`` is above 0
     and at most 1. It is the share of frames that are lost or corrupted (in steps of 2^-32), or the share of
-    the link's rate that is left. ``delay_ns`` is added in both directions. ``period_ns`` and ``down_ns`` are
-    used by faults that come and go; a reboot takes ``down_ns``. ``of`` is the kind of fault that a flap
-    makes.
+    the link's rate that is left. ``delay_ns`` is added in both directions. A fault that comes and
+    goes has ``period_ns`` and ``down_ns``. A reboot takes ``down_ns``. ``of`` is the kind of fault that a
+    flap makes.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a change took effect: between two times of CLOCK_MONOTONIC, which ``stamped_by`` read."""
+    """A change took effect between these two times of CLOCK_MONOTONIC. ``stamped_by`` read the clock."""
 
     t_before_ns: int
     t_after_ns: int
@@ -129,7 +129,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """For random faults: how often this kind is chosen, relative to other kinds, and possible ratios."""
+    """How random faults choose this kind: how often, relative to other kinds, and with which ratios."""
 
     weight: int
     ratios: tuple[float, ...] = ()

@@ -33,7 +33,7 @@ class Mechanism(Protocol):
         """Write the fault's entries again to a switch that has booted, so that the fault remains in force."""
 
     def forget(self) -> None:
-        """Remove the fault from the record only: the switch that held the fault is gone."""
+        """Forget the fault without undoing it, because the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
         """Return the cycles up to now of a fault that comes and goes."""

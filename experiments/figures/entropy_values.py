@@ -158,7 +158,7 @@ def _replaced(result: Result) -> list[Check]:
 
 
 def _lasting(result: Result) -> Check:
-    """Compare the losses after the bypass with the losses of a sender that ignores the states of its EVs."""
+    """Compare MRC's losses after the time limit for the bypass with losses of a sender without EV states."""
     settled = bypass_limit_us(rtt_us(result, "mrc"))
     counts = []
     for name in ("mrc", "oblivious"):
@@ -218,7 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return for each repetition: the measured links' rate with the second flow, over the rate before."""
+    """Return each repetition's growth of the measured links' rate: after the second flow began, by before."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):
@@ -320,7 +320,7 @@ def _all_in_use(result: Result, name: str, fabric: Fabric) -> bool:
 
 
 def _not_silent(felt: list[Mapping[str, Any]]) -> int | None:
-    """Return the number of faults during which data was still sent over the broken link; None: unknown."""
+    """Return the number of faults during which data was still sent over the broken link; None if unknown."""
     found = [c["ok"] for t in felt for c in t["checks"] if c["name"] == "silent_after_rerouting"]
     return sum(ok is False for ok in found) if any(ok is not None for ok in found) else None
 

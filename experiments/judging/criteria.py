@@ -94,7 +94,7 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return ``check``, but as "not shown" if ``check`` and ``control`` (without faults) both fail."""
+    """Return ``check``, or a "not shown" check if ``check`` and ``control`` (without faults) both fail."""
     if check.holds is not False or control.holds is True:
         return check
     return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)

@@ -88,7 +88,7 @@ def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> C
 def judge_levels(
     result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
 ) -> list[Check]:
-    """Check the level of each phase with faults: its rate in the second half must fit the working paths.
+    """Check the level of each phase with faults: the rate in its second half must fit the working paths.
 
     If ``dip_share`` is given, at most this share of the data may be missing in the whole phase.
     """

@@ -157,7 +157,7 @@ def nic_mbps_of(result: Result, transport: str) -> float:
 
 
 def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the total rate of all senders' links or of all receivers' links, Mbit/s: the smaller rate.
+    """Return the smaller rate, Mbit/s: of all senders' links together, or of all receivers' links together.
 
     Return infinity if the result does not name the kind of its workload.
     """
@@ -171,7 +171,7 @@ def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
 
 
 def bus_factor(result: Result) -> float:
-    """Return the bytes a rank sends in a collective, divided by its buffer's size; 0 for other workloads."""
+    """Return a rank's sent bytes in a collective, divided by its buffer's size; 0 without a collective."""
     factor = BUS_FACTOR.get(str(result["parameters"]["workload"].get("kind")))
     if factor is None:
         return 0.0

@@ -24,7 +24,7 @@ KINDS = (
     *("all-reduce", "all-gather", "all-to-all", "training"),
 )
 SHARE, AIM = 0.85, 0.75
-"""Shares of a CPU. Ranks may use SHARE. If they use more, they are slowed down until they use AIM."""
+"""Ranks may use the share SHARE of a CPU. If ranks use more, they are slowed down until they use AIM."""
 LEAST_STEP = 1.2
 """The smallest factor by which the experiment is slowed down in one step."""
 LONGEST_NS = 1_500_000_000
@@ -60,7 +60,7 @@ def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
         share, too_slow = _rehearse(found, out)
         if not too_slow and share <= SHARE:
             break
-        # Half the rate needs more than half of the CPU time, because fewer packets are handled at a time. So
+        # At half the rate, ranks use more than half of the CPU time: they handle fewer packets at a time. So
         # the factor is squared.
         more = max((share / AIM) ** 2, LEAST_STEP)
         found = _slower(scenario, math.ceil(20 * found.slower / scenario.slower * more) / 20)
@@ -85,7 +85,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports that use mrclab's NICs. If some differ only in their loss, return one of them."""
+    """Return the transports that use mrclab's NICs. If some differ only in loss, return one of these."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:

@@ -105,7 +105,7 @@ class SwitchDeaths:
         return self._watch.fileno()
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return the next switch that ended although its place has no fault (see ``broken``), or None."""
+        """Return the next switch that ended without a fault, or None. ``broken`` tests a place for faults."""
         while (death := self._waiting.pop(0) if self._waiting else self._watch.wait(0)) is not None:
             switch = self.switch(death)
             if not broken(switch) and not broken(switch.partition("-")[0]):
@@ -113,7 +113,7 @@ class SwitchDeaths:
         return None
 
     def require_death(self) -> None:
-        """Wait until a switch ends, after its connection was lost. Raise SwitchError if no switch ends."""
+        """Wait for the end of a switch that does not answer any more. Raise SwitchError if no switch ends."""
         death = self._watch.wait(DEATH_TIMEOUT_S)
         if death is None:
             raise SwitchError("a switch does not answer, though it goes on running")

@@ -263,8 +263,8 @@ class RepetitionRunner:
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
         """Return the captures to make: at every host of the workload, if faults are measured or on request.
 
-        If the kernel forwards frames, the captures are taps, else tcpdump. A control is a transport without
-        the faults. It is captured, too, so that captures cost all transports the same CPU time.
+        If the kernel forwards frames, the captures are taps, otherwise tcpdump processes. A control has no
+        faults. It is captured, too, so that captures cost all transports the same CPU time.
         """
         measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:

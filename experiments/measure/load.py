@@ -47,7 +47,7 @@ class Beats:
     ``packets`` is the number of data packets sent so far. ``gaps`` has the gaps since the last report, and
     ``retired_ns`` the times since then at which EVs were retired. ``first`` is true if the endpoints have
     priority over all ordinary processes, so that other programs cannot take a CPU from them. If processes
-    share CPUs, ``cpus`` has the CPU of each process. Then the work of all processes on a CPU counts.
+    share CPUs, ``cpus`` has the CPU of each process. Then a CPU's load is the work of all its processes.
     """
 
     packets: int
@@ -350,7 +350,7 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
     """Return the longest gap that an endpoint may have in a valid trial; None if no endpoint sends beats.
 
-    The trial's times may be too long by this gap.
+    Such a gap may make the trial's times longer.
     """
     if not load.packets:
         return None

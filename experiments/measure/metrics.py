@@ -382,7 +382,7 @@ def account_of(
 
     ``alone`` has the digests of a single process, before the first step and after each; empty if unknown.
     ``parameters_differ_at`` is the first step after which a rank's parameters differ from the parameters of
-    this process (if unknown, from rank 0's); null if no parameters differ.
+    this process, or null. If its digests are unknown, the parameters are compared with rank 0's.
     """
     count = len(steps.end_us)
     digests = [_digests(rank["digests"]) for rank in ranks]

@@ -62,7 +62,7 @@ def failure_of(host: str, words: Sequence[str], code: int, output: Path) -> str:
 
 
 def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None) -> dict[str, list[float]]:
-    """Return programs' metrics: goodput by the captures, bytes of completed writes, values in output."""
+    """Return programs' metrics: goodput from captures, bytes of completed writes, values from output."""
     found: dict[str, list[float]] = {} if goodput_mbps is None else {"goodput_mbps": goodput_mbps}
     found["completed_bytes"] = [float(sum(row["bytes"] for row in details.get("requests", ())))]
     for program in details.get("programs", ()):
@@ -72,7 +72,7 @@ def program_metrics(details: Mapping[str, Any], goodput_mbps: list[float] | None
 
 
 def missing_bytes(e: Evidence, traces: Sequence[Trace]) -> str | None:
-    """Return an error if, by the captures, fewer bytes arrived than the completed writes of programs had.
+    """Return an error if the captures have fewer arrived bytes than the programs' completed writes.
 
     Return None without captures, or if a capture lost packets.
     """

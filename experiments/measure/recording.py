@@ -51,7 +51,7 @@ def measure_offset(
     monotonic_ns: Callable[[], int] = time.monotonic_ns,
     realtime_ns: Callable[[], int] = time.time_ns,
 ) -> OffsetSample:
-    """Measure the offset between realtime and monotonic (about a millisecond).
+    """Measure the offset between realtime and monotonic. This takes about a millisecond.
 
     The clocks are read many times in the order monotonic, realtime, monotonic. The fastest reading counts.
     The largest error is half of the distance between the two monotonic times of this reading.

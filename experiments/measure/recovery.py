@@ -11,14 +11,13 @@ All times are counted from the middle of the time in which the fault was made:
 A transmission was lost to the fault if it left the sender's NIC on a path that the fault breaks and did not
 arrive at the receiver. Only transmissions from shortly before the fault until the repair count. Without a
 segment list, packets do not show their path, but all packets of a flow (queue pair, connection) take one
-path. If the fault drops every frame, all losses in the flow's unbroken series of losses count. The series
-ends with the first packet that arrives: the flow was then on another path, or has been rerouted. If a fault
-drops only a share, every loss counts.
+path. If the fault drops every frame, the flow's losses count until the first packet that arrives: that packet
+shows that the flow uses a working path. If a fault drops only a share, every loss counts.
 
-If nothing was lost to a fault, it was not felt, and has no times. A fault may drop only acknowledgements, on
-the way back. No data is lost then, but the sender may send nothing for some time. The trial reports such a
-fault, and the longest gap between messages shows it. Without acknowledgements a sender retransmits data that
-has arrived already. If such a copy is lost, no data is lost either.
+If nothing was lost to a fault, it was not felt, and has no times. It is possible that a fault drops only
+acknowledgements. Then no data is lost, but the sender may stop sending for some time. The longest gap between
+messages shows how long this time was. The sender may also send data again that has arrived already. If such a
+copy is lost, no data is lost either.
 """
 
 from __future__ import annotations
@@ -266,7 +265,7 @@ def _left(
 ) -> int | None:
     """Return when the last packet was sent onto a broken path; None if the path was in use until its repair.
 
-    If all lost packets were sent before the fault, return the middle of the fault.
+    If all lost packets were sent before the fault, return the time of the fault.
     """
     sent = trace.sent
     if not trace.paths_known:

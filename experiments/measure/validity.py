@@ -84,7 +84,7 @@ def standstills_of(traces: Sequence[Trace]) -> Standstills:
 
 
 def _usual_ns(gaps: IntArray) -> int:
-    """Return the length such that gaps of this length or longer make up half of the time."""
+    """Return the normal gap: gaps of this length or longer make up half of the sum of all gaps."""
     ordered = np.sort(gaps)
     held = np.cumsum(ordered)
     return int(ordered[int(np.searchsorted(held, held[-1] / 2))])

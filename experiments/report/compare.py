@@ -217,7 +217,7 @@ def head(letter: str, result: Mapping[str, Any]) -> Text:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "") -> list[Text]:
-    """Return a line with the parameters in which two runs differ. They may explain different results."""
+    """Return a line with the parameters that differ between two runs and may explain different results."""
     ours, theirs = _flat(a["parameters"]), _flat(b["parameters"])
     keys = [k for k in ours if k in theirs and ours[k] != theirs[k] and k != "target"]
     if not keys:

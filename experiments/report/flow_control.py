@@ -1,4 +1,4 @@
-"""The statistics of lossless links as a table and as sentences. They are empty if links drop packets."""
+"""The statistics of lossless links as a table and as sentences. Both are empty if links drop packets."""
 
 from __future__ import annotations
 

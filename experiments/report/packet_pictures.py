@@ -1,6 +1,6 @@
 """The pictures of a spray's packets: one recovery, the rate around faults, EVs in use, delivery times.
 
-They show the first repetition with data for pictures (`mrclab.experiments.measure.pictures`).
+The pictures show the first repetition that has data for them (`mrclab.experiments.measure.pictures`).
 """
 
 from __future__ import annotations

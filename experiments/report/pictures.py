@@ -43,7 +43,7 @@ MOST_LABELS = 32
 
 
 def queues_of(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the queue lengths of a transport's first repetition with such data."""
+    """Return the queue lengths in a transport's first repetition that measured queues."""
     rows = (row["queues"] for row in found.get("details", ()) if row.get("queues", {}).get("wait_ns"))
     return next(rows, None)
 

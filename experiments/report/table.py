@@ -70,7 +70,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return the number of counted faults as text. If more or fewer were made than requested, say so."""
+    """Return the number of counted faults as text. If the number differs from the requested one, say so."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:

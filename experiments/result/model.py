@@ -39,7 +39,7 @@ class Fault(Model):
 
 
 class Gaps(Model):
-    """Times between completions of messages that agents logged, us."""
+    """Times between two completions of messages, us, from the agents' logs."""
 
     source: str
     longest: float | None
@@ -91,7 +91,7 @@ class Trial(Model):
     packets_per_s: int | None = None
     """The rate of data packets. The time from the fault to the first loss depends on it."""
     unnoticed_us: float | None = None
-    """The longest tolerated stop of an endpoint process. The trial's times may be too long by this time."""
+    """The longest tolerated stop of an endpoint process. Such a stop may make the trial's times longer."""
     packets_sent: int | None = None
     lost_packets: int | None
     lost_in_flight: int | None = None

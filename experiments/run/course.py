@@ -95,7 +95,7 @@ class World(Protocol):
         """Return the present time of the world's clock."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait until ``until_ns`` or an event. With ``paths``, a trial waits until all paths are in use."""
+        """Wait until ``until_ns`` or an event. ``paths``: a trial waits until all paths are in use again."""
 
     def act(self) -> None:
         """Perform the actions of the workload's processes that are due."""

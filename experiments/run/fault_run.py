@@ -67,7 +67,7 @@ class Marks(Protocol):
         """Replace the load between the last two calls of `mark` by ``load``."""
 
     def take_as_usual(self) -> None:
-        """Compare later loads with the load between the last two calls of `mark`, as the normal load."""
+        """From now on, the load between the last two calls of `mark` is the normal load for comparisons."""
 
 
 class Deaths(Protocol):
@@ -84,9 +84,8 @@ class Deaths(Protocol):
 class SequenceSource:
     """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait for ``settle``.
 
-    If the machine did not keep up in a trial, the trial is made again after all others. There are at most as
-    many second attempts as trials. Second attempts do not bias the results, because disturbances do not
-    depend on the results. An immediate second attempt would often meet the same disturbance. ``say`` gets a
+    If the machine did not keep up in a trial, the trial is made again after all others, because the
+    disturbance may last for some time. There are at most as many second attempts as trials. ``say`` gets a
     message when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
@@ -309,7 +308,7 @@ class SwitchWatch(Deaths, Protocol):
         """Return when to start the ended switches again; None if no switch has ended."""
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return the next switch that ended although its place has no fault (see ``broken``), or None."""
+        """Return the next switch that ended without a fault, or None. ``broken`` tests a place for faults."""
 
     def switch(self, death: Death) -> str:
         """Return the name of the switch that has ended."""
@@ -370,7 +369,7 @@ class FaultRun:
 
     @property
     def over(self) -> bool:
-        """Return True if every fault with an end was made and undone."""
+        """Return True if all faults were made, and all faults that have an end were undone."""
         reviving = self._deaths is not None and self._deaths.reviving
         return all(source.over for source in self._sources) and not reviving
 

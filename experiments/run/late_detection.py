@@ -1,4 +1,4 @@
-"""When a routing protocol would notice that a link is dead or restored, by missing or new hellos."""
+"""Compute when a routing protocol would notice, by its hellos, that a link is dead or restored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from mrclab.faults.kinds import ALL_KINDS
 from mrclab.topologies import Fabric
 
 SILENCING = tuple(kind.name for kind in ALL_KINDS.values() if kind.silences)
-"""The kinds of faults under which hellos are lost. Both ends must receive hellos, so a fault in one direction
-is enough. A lost carrier is noticed at once. A dead switch leaves the carriers up, so only missing hellos
-show it."""
+"""The kinds of faults under which hellos are lost. A fault in one direction is enough, because both ends must
+receive hellos. A dead switch leaves the carriers up, so it is noticed only by missing hellos."""
 
 
 class LateDetection:

@@ -29,7 +29,7 @@ class Outcome:
         return tuple(number for number in range(scenario.repetitions) if number not in done)
 
     def add(self, transport: str, repetition: Repetition) -> None:
-        """Add the findings of a repetition. The new findings replace those of an interrupted attempt."""
+        """Add the findings of a repetition. These findings replace those of an interrupted attempt."""
         others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
         self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
 
@@ -46,7 +46,7 @@ def disturbed(repetition: Repetition) -> bool:
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt, with the findings of the first attempt and why these do not count."""
+    """Return the second attempt. It gets the first attempt's findings, and the reasons not to count these."""
     aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))

@@ -116,7 +116,7 @@ TIMEOUT_S = 600.0
 
 
 def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str, list[str]]:
-    """Return the ``digests_alone`` of a training, for `Evidence.details`; empty for other workloads."""
+    """Return the expected digests of a training as ``digests_alone``; empty for other workloads."""
     if placement.job != TRANSFORMER:
         return {}
     return {"digests_alone": digests_alone(placement.params, len(placement.hosts), seed, directory)}

@@ -168,7 +168,7 @@ def parse_scenario(
                     whole = merge(whole, piece)
                 unused = [of for place, of in inner if place not in chosen["topologies"]]
                 others += [merge(merge(base, part), of) for of in unused]
-                if given:  # the command line chose the topology, so the part must not replace it
+                if given:  # the command line's topology must not be replaced by the part for a target
                     whole = whole.with_value(("topology",), topology, variants)
             else:
                 others += [merge(merge(base, part), of) for _, of in inner] or [merge(base, part)]

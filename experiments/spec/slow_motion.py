@@ -1,4 +1,4 @@
-"""Slow motion: an experiment with all rates divided by one number, and all times multiplied by it.
+"""Slow motion: an experiment with all rates divided by a number, and all times multiplied by this number.
 
 If a machine is too slow for the rates of a scenario, slow motion gives an equivalent, slower run. The number
 of packets, the queue lengths and the link loads stay the same. Only the hosts' processing is not slowed down.

@@ -66,7 +66,7 @@ class TransportEntry(YamlModel):
         return self
 
     def transport(self, name: str) -> Transport:
-        """Return this entry's transport, called ``name``. Raise ValueError if a setting does not fit."""
+        """Return this entry's transport, called ``name``. Raise ValueError for a setting it cannot have."""
         base = find_transport(self.use or name)
         routing = self.routing or base.routing
         if routing not in base.core.routings:
@@ -96,7 +96,7 @@ class TransportEntry(YamlModel):
         )
 
     def _lossless(self, base: Transport) -> LosslessMode:
-        """Return how links avoid drops; "" if links drop packets. Raise ValueError if settings do not fit."""
+        """Return how links avoid drops; "" if links drop packets. Raise ValueError for a contradiction."""
         if self.lossless == "drops":
             found: LosslessMode = ""
         else:

@@ -39,7 +39,7 @@ def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
     """Return the longest time in ns of a packet that is not dropped, on a path through full queues.
 
     A queue accepts data up to its drop threshold. In a queue that trims, trimmed frames may use half of the
-    link, so data waits up to twice the trim threshold.
+    link's rate, so data may wait twice as long as the link needs to send the trim threshold.
     """
 
     def hop_ns(kind: LinkKind, queued: bool) -> int:

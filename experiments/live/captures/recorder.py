@@ -31,7 +31,7 @@ from mrclab.linux.errors import MrclabError
 from mrclab.linux.process_watch import StallWatch
 from mrclab.testbed.network import FabricNetwork
 
-SNAPLEN = 192  # bytes: SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, an SRH
+SNAPLEN = 192  # bytes: room for SLL2 (20), two IPv6 headers (80), UDP (8), BTH to RETH (36), an SRH
 # Size (KiB) of the ring buffer between kernel and tcpdump: room for one second at 150,000 packets/s.
 BUFFER_KIB = 32 * 1024
 _START_TIMEOUT_S = 10.0
@@ -373,7 +373,7 @@ class Recorder:
         self._loads[-1] = load
 
     def take_as_usual(self) -> None:
-        """Compare later loads with the load between the last two calls of `mark`, as the normal load."""
+        """From now on, the load between the last two calls of `mark` is the normal load for comparisons."""
         self._usual.append(self.last_load())
 
     def __exit__(

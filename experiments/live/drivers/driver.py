@@ -54,7 +54,7 @@ class Steady:
         return None
 
     def adapt(self, load: Load) -> bool:
-        """Return True, because the rate is fixed."""
+        """Return True (the rate was right), because the rate is fixed."""
         return True
 
 
@@ -174,7 +174,7 @@ class Agents:
         """Ask the agents of senders to answer when they have no path marked as broken.
 
         If a switch ended and was started again, an agent may not have answered the previous request yet. The
-        answer to that request will be out of date. So this sends the request again after that answer.
+        answer to that request will be out of date. So this method sends the request again after that answer.
         """
         self.restored, self._all_restored, self._timeout_s = None, True, timeout_s
         self._outdated = set(self._waiting)

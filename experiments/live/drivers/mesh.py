@@ -29,7 +29,7 @@ from mrclab.hosts.worker import AgentError, RemoteAgent
 SAMPLE_NS = 5_000_000_000
 SAY_S = 60
 STUCK_S = 180.0
-"""The mesh fails if a stream completes no message for this time, s. A busy machine can delay a stream."""
+"""The mesh fails if a stream completes no message within this number of seconds, even on a busy machine."""
 DRAIN_S = 120.0
 LOG_BYTES = 32 << 20
 """The number of bytes of each agent's event log that are kept."""

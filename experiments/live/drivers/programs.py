@@ -34,7 +34,7 @@ from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.programs import nic, view
 
 MARK = "MRCLAB_PROGRAMS"
-"""An environment variable that the repetition's programs and their children have, to find these processes."""
+"""The environment variable that marks the repetition's programs and their child processes."""
 BEGAN_BYTES = 1 << 16
 """If the switches have sent this number of bytes, the programs' traffic has begun."""
 LOOK_S = 0.01
@@ -131,7 +131,7 @@ class ProgramDriver(Steady):
         self._programs = []
 
     def _mark_running(self) -> None:
-        """Note which programs still run. The driver ends them, so their exit codes are no failures."""
+        """Note which programs still run. The driver ends these programs: their exit codes do not count."""
         for program in self._programs:
             self._reap(program)
             program.ended_by_us = program.ended_by_us or program.code is None
@@ -147,7 +147,7 @@ class ProgramDriver(Steady):
         return Beats(0, first=self._first)
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority, because programs that poll use whole CPUs."""
+        """Return a context with a higher priority for the engine: programs that poll use whole CPUs."""
         return before_others()
 
     def start(self) -> int:
@@ -226,7 +226,7 @@ class ProgramDriver(Steady):
 
     @property
     def over(self) -> bool:
-        """Return True if all programs have ended, a program has failed, or the programs did not begin."""
+        """Return True if all programs have ended, a program has failed, or the programs sent nothing."""
         ended = all(program.code is not None for program in self._programs)
         return ended or self._late is not None or bool(self._failures())
 
@@ -241,7 +241,7 @@ class ProgramDriver(Steady):
                 self._reap(program)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing, because programs need no calls."""
+        """Do nothing, because the driver plans no actions."""
 
     def ask_restored(self, timeout_s: float) -> None:
         """Do nothing, because programs do not report the paths that they use."""

@@ -1,4 +1,4 @@
-"""The driver of rank processes, for all workloads that applications carry out (mrclab.hosts.collectives)."""
+"""The driver of rank processes, which run all workloads except sprays, meshes and programs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RankDriver(Steady):
         return kernel and all(comes_first(pid) for pid in self.pids.values())
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority. Otherwise ranks that use whole CPUs would delay faults."""
+        """Return a context with a higher priority for the engine. Otherwise busy ranks would delay faults."""
         return before_others()
 
     def _open(self) -> None:
@@ -103,7 +103,7 @@ class RankDriver(Steady):
         connect(self._processes, start_timeout_s(setting.placement))
 
     def _params(self) -> dict[str, Any]:
-        """Return the job's parameters. A training also gets the name of the file for its observers."""
+        """Return the job's parameters. A training also gets the name of the file for its progress."""
         placement = self._setting.placement
         watched = placement.job == TRANSFORMER
         more = {"steps_file": str((self._setting.directory / STEPS).resolve())} if watched else {}
@@ -134,7 +134,7 @@ class RankDriver(Steady):
             self.over = self.over or stopped or len(self._ended) == len(self._processes)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing, because ranks need no calls."""
+        """Do nothing, because the driver plans no actions."""
 
     def ask_restored(self, timeout_s: float) -> None:
         """Do nothing, because ranks do not report the paths that they use."""
@@ -172,7 +172,7 @@ class RankDriver(Steady):
         )
 
     def _reference(self) -> Mapping[str, Any]:
-        """Return the digests of this training in a single process; empty for stopped ranks and other jobs."""
+        """Return the expected digests of a training; empty for other jobs, and if ranks were stopped."""
         if any("stopped" in answer for answer in self._ended.values()):
             return {}
         setting = self._setting

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.1
 DOWN, UP = 0.75, 1.05
 """A trial changes the rate by no more than these factors."""
 NEAR = 0.05
-"""The rate is kept if the CPU share is between the wanted share minus this number and the wanted share."""
+"""The rate is kept if the CPU share is below the wanted share by at most this number."""
 REFUSED = 0.9
 """After a trial that was too fast, the rate stays at or below this share of the trial's rate."""
 
@@ -79,7 +79,7 @@ class Pace:
 DRAIN_TIMEOUT_S = 10.0
 # The warm-up measures the rate for LOOK_NS and adapts it until it is right, at most LOOKS times.
 LOOKS, LOOK_NS = 3, 150_000_000
-# An agent runs at least every BEAT_NS. It reports the times between two turns that are longer than GAP_NS.
+# An agent runs at least every BEAT_NS. It reports the times longer than GAP_NS in which it did not run.
 BEAT_NS, GAP_NS = 200_000, 500_000
 
 
@@ -154,7 +154,7 @@ class SprayDriver:
     def start(self) -> int:
         """Start the stream, warm up, and find a rate. Return the time at which the rate is found, ns."""
         self._sender.call("start")
-        self.beats()  # from now on the agents record their gaps
+        self.beats()  # from now on the agents record when they did not run
         sleep(self._setting.scenario.live_warmup_ns)
         for _ in range(LOOKS if self._workload.busy else 0):
             before = self._snapshot()
@@ -185,7 +185,7 @@ class SprayDriver:
 
     @property
     def rehearses(self) -> bool:
-        """Return True if the rate is adapted."""
+        """Return True if trials that do not count are needed first: if the rate is adapted."""
         return bool(self._workload.busy)
 
     def beats(self) -> Beats | None:
@@ -224,7 +224,7 @@ class SprayDriver:
         self._agents.receive(ready)
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Do nothing, because agents need no calls."""
+        """Do nothing, because the driver plans no actions."""
 
     def change_profile(self, host: str, request: dict[str, Any]) -> Mapping[str, Any]:
         """Send a host's NIC a request about its profiles, and return the answer."""

@@ -16,7 +16,7 @@ _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
 """The width of a plane's drawing, with few nodes and with many."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
 _THREE_TIERS = 74
-"""The height that the row of T2s needs. In a fabric with three tiers, all other rows are this much lower."""
+"""The height of the row of T2s. In a fabric with three tiers, the other rows move down by this height."""
 _PANEL_HEIGHT = 216
 _NODE = 20
 _MANY = 12  # rows with more nodes than this have no labels

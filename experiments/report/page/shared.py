@@ -48,7 +48,7 @@ _OF_FAULTS = (
 
 
 def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
-    """Return True if a page must explain a term of the method, because the page shows values of this kind."""
+    """Return True if a page must explain the term ``key`` of the method, because the page uses the term."""
     if not isinstance(text, str):
         return False
     if key in _OF_FAULTS:
