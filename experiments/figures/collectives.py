@@ -36,8 +36,7 @@ def judge_losses(result: Result, paper: Mapping[str, tuple[float, ...]]) -> list
     """Return the checks of figure 16 or 17; ``paper`` has the paper's values at the largest message size.
 
     At the largest size, MRC must keep the same share of its loss-free bandwidth as in the paper, and lead
-    RoCEv2 by the paper's factor. At smaller sizes, any lead is enough, because the paper's leads are larger
-    there.
+    RoCEv2 by the paper's factor. At smaller sizes, any lead is enough.
     """
     sizes = sizes_of(result, "mrc", "time_us")
     if not sizes:

@@ -218,7 +218,7 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return each repetition's growth of the measured links' rate: after the second flow began, by before."""
+    """Return, by repetition, the measured links' rate with both flows, divided by the rate with one flow."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):

@@ -100,7 +100,7 @@ FIG10_SOURCE = "paper: one sample of 200 ms at 0"
 
 
 def judge_fig10(result: Result) -> Verdict:
-    """Check that the rate falls to the rate of the working planes, after a dip of one bin at most."""
+    """Check that the rate falls to the rate of the working planes. A deeper dip may last one time bin."""
     low: list[float | None] = []
     width = sample_us(result)
     for series in series_of(result, "mrc"):

@@ -50,9 +50,9 @@ def needs_calibration(scenario: Scenario) -> bool:
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
     """Return the scenario, slowed down if this machine is too slow for the scenario.
 
-    If transports differ only in their loss, one of them is rehearsed. The files of a rehearsal are in `out`,
-    so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be slower
-    than a topology allows. See `run_scenario` for other errors.
+    If transports differ only in their loss, only one of these is rehearsed. The files of a rehearsal are in
+    `out`, so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be
+    slower than a topology allows. See `run_scenario` for other errors.
     """
     found = scenario
     for _ in range(ROUNDS):

@@ -2,7 +2,7 @@
 
 This module reads agents' logs (docs/event-log.md) and converts their times to CLOCK_MONOTONIC nanoseconds.
 Senders' events about paths come from logs or, for ranks, from columns of their samples. A fault is detected
-by a sender or by the routing. If a fault is not detected, the result has a reason.
+by a sender or by the routing. If a fault is not detected, the result has the reason.
 """
 
 from __future__ import annotations

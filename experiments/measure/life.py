@@ -1,4 +1,4 @@
-"""A job's goodput over its life, computed from the cost of one fault. `mrclab.scale` uses it, too."""
+"""Compute a job's goodput over its life from the cost of one fault. `mrclab.scale` calls this code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Toll:
     """The cost of one fault for a job, as a mean over the faults of a run."""
 
     stall_s: float
-    """The time by which a fault made steps longer, without steps that a watchdog would have ended."""
+    """The time by which a fault made steps longer. Steps that a watchdog would have ended do not count."""
     crashes: float
     """How often the job's transport failed, or a watchdog would have ended the job."""
 

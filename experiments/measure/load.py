@@ -291,7 +291,7 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
 def compared(load: Load, others: Sequence[Load]) -> Load:
     """Return the load with ``cost``: CPU time per packet, divided by the median of loads with a similar rate.
 
-    At a lower rate a packet costs more, because fewer packets are handled at a time.
+    Loads with other rates do not count: at a lower rate, a packet costs more CPU time.
     """
     rate = load.packets_per_s
     near = [o.cost_ns for o in others if rate and abs((o.packets_per_s or 0) / rate - 1) <= SIMILAR_RATE]

@@ -154,7 +154,7 @@ def _delivered(
 
 
 def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
-    """Return the normal gap between bursts: gaps of this length or longer make up half of the time."""
+    """Return the normal gap between bursts: half of the total time lies in gaps of at least this length."""
     gaps = []
     for scene in scenes.values():
         since = trace.received.t_ns - scene.fault.middle_ns

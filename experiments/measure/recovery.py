@@ -110,7 +110,7 @@ class Times:
 
     @property
     def recovered_since_loss(self) -> Measured:
-        """The time from the first loss to the recovery, without the time until a packet met the fault."""
+        """The time from the first loss to the recovery. The time before this loss does not count."""
         if self.recovered.ns is None or self.first_loss.ns is None:
             return Measured(None, reason=self.recovered.reason)
         return Measured(self.recovered.ns - self.first_loss.ns, self.recovered.error_ns)

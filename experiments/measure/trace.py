@@ -117,7 +117,7 @@ class Trace:
 def unwrap(psn: IntArray, bits: int = PSN_BITS) -> IntArray:
     """Return numbers of ``bits`` bits, in order of time, as a sequence that never wraps.
 
-    Neighbours must differ by less than half of the number space (8 million packets, 2 GiB).
+    Neighbours must differ by less than half of the number space (8 million packets of MRC, or 2 GiB of TCP).
     """
     if len(psn) == 0:
         return psn.astype(np.int64)
@@ -158,8 +158,8 @@ def build_trace(
 
     The trace has the data from the paths' sender to their receiver, by the NICs' inner addresses. The outer
     destination shows a packet's path. If there are no segment lists, ``fabric`` is needed: the inner
-    addresses are then the addresses of its NICs' ports. With ``by_ev`` each EV has one of ``paths`` by a
-    fixed rule. The trace has the SACKs that the sender received.
+    addresses are then the addresses of its NICs' ports. With ``by_ev``, the EV of a packet shows
+    its path. The trace has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:

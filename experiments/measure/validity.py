@@ -5,9 +5,9 @@ stopped, and their CPU time per packet. CPU use by other programs matters only i
 endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
 A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
-least a millisecond. The normal gap is the time between bursts: gaps of this length or longer make up half of
-the time. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for an
-acknowledgement could look like a stopped machine, so recoveries are judged separately.
+least a millisecond. The normal gap is the time between bursts: half of the total time lies in gaps of at
+least this length. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for
+an acknowledgement could look like a stopped machine, so recoveries are judged separately.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def standstills_of(traces: Sequence[Trace]) -> Standstills:
 
 
 def _usual_ns(gaps: IntArray) -> int:
-    """Return the normal gap: gaps of this length or longer make up half of the sum of all gaps."""
+    """Return the normal gap: half of the total time lies in gaps of at least this length."""
     ordered = np.sort(gaps)
     held = np.cumsum(ordered)
     return int(ordered[int(np.searchsorted(held, held[-1] / 2))])

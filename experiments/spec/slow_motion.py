@@ -2,7 +2,7 @@
 
 If a machine is too slow for the rates of a scenario, slow motion gives an equivalent, slower run. The number
 of packets, the queue lengths and the link loads stay the same. Only the hosts' processing is not slowed down.
-Criteria compare values with rates and round trips of the same result, so they need no change.
+Criteria compare values with rates and round trips of the same result, so the criteria need no change.
 """
 
 from __future__ import annotations

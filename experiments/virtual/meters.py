@@ -1,9 +1,8 @@
 """Records of a simulated fabric: packets at NICs, queues of ports, stopped links.
 
 Captures have the format of a live run's captures. Their times are virtual, in ns from 0. The link type
-LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. For the time of
-the measurement, the flow meter reports for how long lossless links were stopped, and how long the longest
-queues were (bytes).
+LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. The flow meter
+reports, for the time of the measurement, when lossless links were stopped, and their longest queues (bytes).
 """
 
 from __future__ import annotations

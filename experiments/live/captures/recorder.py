@@ -101,7 +101,7 @@ class Capture:
 
     @property
     def offset_ns(self) -> int | None:
-        """None, because tcpdump's times are read from CLOCK_REALTIME."""
+        """Return None, because tcpdump's times are of CLOCK_REALTIME."""
         return None
 
     @property

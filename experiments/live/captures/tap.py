@@ -1,9 +1,9 @@
-"""Captures with eBPF, for kernels that have it: a program at the NIC's tc hooks.
+"""Captures with eBPF: a program at the tc hooks of a NIC's interfaces records the frames.
 
 For every IPv6 frame that leaves or enters an interface, the program writes a record of fixed size into a ring
 buffer: the time and the first bytes of the frame. A thread copies the records to a file every 0.1 s. When the
-capture ends, the records are written as a pcap file, like tcpdump's. A tap needs much less CPU time than a
-packet socket. So a tap works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
+capture ends, the records are written as a pcap file, like tcpdump's. A tap needs much less CPU time than
+tcpdump, so a tap works at rates at which tcpdump would lose packets. The times are of CLOCK_MONOTONIC.
 
 A tap does not depend on the endpoints. It records the frames between the kernel and the NIC.
 """
@@ -41,10 +41,10 @@ RING_BYTES = 64 << 20
 DRAIN_S = 0.1
 ETHERNET = 14
 # The numbers of bytes that the program may copy of a frame. eBPF can copy only a constant number of bytes, so
-# the program copies the largest of these numbers that the frame has. The largest holds a segment list of two
-# SIDs and the headers up to RETH and immediate, or a whole SACK. A frame trimmed by a switch is copied whole,
-# because its last bytes show that it was trimmed. So the list has every length of a trimmed frame: with or
-# without outer header, with or without timestamp.
+# the program copies the largest of these numbers that the frame has. The largest number is enough for a
+# segment list of two SIDs and the headers up to RETH and immediate, or for a whole SACK. The last bytes of a
+# frame show that a switch trimmed it. So the list has every length of a trimmed frame: with or without outer
+# header, with or without timestamp.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )

@@ -87,7 +87,7 @@ class Driver(Protocol):
         """Return a context in which the engine's thread gets a CPU without a long wait."""
 
     def start(self) -> int:
-        """Start the workload; return the time (perhaps later) at which the measurement begins, ns."""
+        """Start the workload; return the time (now or later) at which the measurement begins, ns."""
 
     def descriptors(self) -> Collection[RemoteAgent | int]:
         """Return processes that may send a message, or descriptors that are readable when a process ends."""
