@@ -1,7 +1,7 @@
 """Judges of figures 9 and 19: links fail and return, and the rate follows the number of working links.
 
-Figures 9a and 9b: NIC-T0 links fail one by one, or half of them at the same time. Figures 9c and 9d: T0-T1
-links fail one by one, or flap. Figures 19a to 19c: T0-T1 links of one plane fail.
+Figures 9a and 9b: NIC-T0 links fail one by one, or half of these links at the same time. Figures 9c and
+9d: T0-T1 links fail one by one, or flap. Figures 19a to 19c: T0-T1 links of one plane fail.
 """
 
 from __future__ import annotations

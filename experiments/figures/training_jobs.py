@@ -1,6 +1,6 @@
 """Judges of training jobs under faults: figures 5 to 7, T1 reboots, and training steps of transformers.
 
-Conventional fabrics must stall a job for a second or make it fail, as OpenAI's post reports.
+Conventional fabrics must stall a job for a second or make the job fail, as OpenAI's post reports.
 """
 
 from __future__ import annotations

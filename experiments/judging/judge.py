@@ -55,7 +55,7 @@ arrives, even bytes that were sent before the measurement."""
 STAMP_ERROR_US = 1.0
 """The assumed error, us, of a trial's times, if the trial itself does not give an error."""
 BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
-"""Kinds of faults that lose every packet. For them, recovery cannot be earlier than rerouting."""
+"""Kinds of faults that lose every packet. After such a fault, rerouting cannot be later than recovery."""
 
 
 def broken_evidence(result: Result) -> list[Check]:

@@ -47,7 +47,7 @@ class SessionError(MrclabError, RuntimeError):
 
 
 def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
-    """Run every transport, and add the findings of each repetition to ``outcome`` when it ends.
+    """Run every transport, and add the findings of each ended repetition to ``outcome``.
 
     ``say`` gets progress messages. ``step`` gets the number of finished trials or, if there are no trials, of
     finished repetitions. All fabrics are removed at the end, also on Ctrl-C. Until then no other run can use
@@ -160,7 +160,7 @@ def _main(
     again: int,
     messages: Connection,
 ) -> None:
-    """Run the repetitions ``numbers`` of a transport. At most ``again`` of them may be made a second time."""
+    """Run the repetitions ``numbers`` of a transport. At most ``again`` repetitions may be made twice."""
     logging.getLogger("finsy").setLevel(logging.ERROR)  # finsy warns of every switch without gNMI
     # The parent handles Ctrl-C and then ends this process by SIGTERM. If the parent dies, the kernel sends
     # SIGTERM.
@@ -171,7 +171,7 @@ def _main(
         with contextlib.suppress(BrokenPipeError):  # the parent has ended, so this process ends soon
             messages.send((kind, value))
 
-    # On a busy machine the agents use most of the CPU time, so this process raises its priority to end them.
+    # At a signal, this process raises its priority, because agents may use most of the CPU time.
     with signals.first_only(at_once=go_before_ordinary):
         end_with_parent(signal.SIGTERM)
         parent = multiprocessing.parent_process()

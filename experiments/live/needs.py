@@ -34,7 +34,8 @@ def require_all(scenario: Scenario) -> None:
 def require_transports(transports: Iterable[Transport], target: str) -> None:
     """Check for everything that the transports need: the switches' target, FRRouting, MPTCP.
 
-    Raise MachineError for the first transport that cannot run. With several transports the message names it.
+    Raise MachineError for the first transport that cannot run. If there are several transports, the message
+    names this transport.
     """
     from mrclab.experiments.live.fabrics import require_mptcp  # imported here: not needed in virtual time
     from mrclab.switches.target import require_target

@@ -54,10 +54,10 @@ class StartError(MrclabError, RuntimeError):
 
 
 class Attempts:
-    """Make repetitions, and repeat some that failed to start or were disturbed.
+    """Make repetitions. If a repetition does not start or is disturbed, make a second attempt.
 
     ``make`` runs and measures the repetition with the given number. At most ``left`` second attempts are
-    made. Before each of them ``spent`` is called. If the first attempt did not start, ``say`` gets a message.
+    made. ``spent`` is called before each. If the first attempt did not start, ``say`` gets a message.
     """
 
     def __init__(

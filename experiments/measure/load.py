@@ -324,7 +324,8 @@ def _fullest(
 ) -> tuple[float | None, str | None]:
     """Return the share of the time in which the busiest CPU ran its processes, and these processes' names.
 
-    The waiting of these processes does not count: they wait for one another, even on a CPU that is not full.
+    The waiting of these processes does not count: processes on one CPU wait for one another, even if the CPU
+    is not full.
     """
     ran: dict[int, int] = {}
     for name, ns, _ in spent:
@@ -360,9 +361,9 @@ def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
 def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:
     """Return the load of a trial. Its ``stopped_ns`` is the longest gap that may have changed the times.
 
-    ``recovered_ns`` is the time from the fault to the recovery. If it is unknown, the recovery is assumed to
-    end a little after the last EV was retired. A fault has two times, before and after it was made. If the
-    endpoints have priority, the time between these two times counts as a gap, too.
+    ``recovered_ns`` is the time from the fault to the recovery. If this time is unknown, the recovery is
+    assumed to end a little after the last EV was retired. A fault has two times, before and after it was
+    made. If the endpoints have priority, the time between these two times counts as a gap, too.
     """
     gaps = [*load.gaps]
     if load.first:

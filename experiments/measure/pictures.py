@@ -245,7 +245,7 @@ def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
 def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
     """Return a curve of at most some hundred points. Most of the points are in the tail."""
     if len(x) > _POINTS:
-        # Choose points at even distances of log(share): the tail has few points, and they matter most.
+        # Choose points at even distances of log(share): the few points of the tail matter most.
         wanted = np.geomspace(1, share[-1], _POINTS)
         chosen = np.unique(
             len(share) - 1 - np.searchsorted(share[::-1], wanted, side="left").clip(0, len(share) - 1)

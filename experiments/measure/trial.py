@@ -1,6 +1,6 @@
 """The complete description of one fault: its times, the packets around it, and checks of the endpoints' logs.
 
-All functions are pure. They compute an entry of ``trials`` in result.json from traces, events and times.
+The functions are pure. They compute an entry of ``trials`` in result.json from traces, events and times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Validity of a run: did the endpoints get enough CPU time? Rules for the load, and standstills.
 
 The rules apply to the processes on which a figure depends: their share of a CPU, how long they waited or were
-stopped, and their CPU time per packet. CPU use by other programs matters only if they can take a CPU from the
-endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
+stopped, and their CPU time per packet. CPU use by other programs matters only if these can take a CPU from
+the endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
 A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
 least a millisecond. The normal gap is the time between bursts: half of the total time lies in gaps of at
@@ -151,7 +151,8 @@ def judge(
     """Apply the rules to the load of every trial and to the data about the captures.
 
     ``capture_drops`` has the number of packets that the kernel dropped from each capture. A single dropped
-    packet makes a run invalid, because it could be decisive. ``also`` has further reasons.
+    packet makes a run invalid, because the missing packet could change the times. ``also`` has further
+    reasons.
     """
     reasons: list[str] = []
     for name, dropped in (capture_drops or {}).items():

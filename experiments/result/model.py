@@ -24,7 +24,7 @@ class Model(BaseModel):
 
 
 class Fault(Model):
-    """One fault, with time stamps before and after the calls that make and repair it (null: no such call)."""
+    """One fault, with time stamps before and after the calls that make and repair it; null without a call."""
 
     kind: str
     where: str
@@ -313,7 +313,7 @@ class Result(Model):
     command: list[str] = Field(default_factory=list)
     finished: str
     unfinished: str | None = None
-    """If the run ended early: the reason. The result then has the measurements up to this time."""
+    """If the run ended early: the reason. The result then has the measurements up to this end."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

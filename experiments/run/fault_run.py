@@ -1,7 +1,7 @@
 """Make a repetition's faults: faults at given times, random faults, and sequences of faults.
 
-In a sequence, each trial makes one fault, undoes it, and waits until all paths are in use again. No function
-here waits: ``next_ns`` returns the time of the next action, and ``act`` performs it.
+In a sequence, each trial makes one fault and undoes it, and ends when all paths are in use again. The
+functions do not wait: ``next_ns`` returns the time of the next action, and ``act`` performs this action.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def disturbed(repetition: Repetition) -> bool:
 
 
 def in_place_of(first: Repetition, second: Repetition) -> Repetition:
-    """Return the second attempt. It gets the first attempt's findings, and the reasons not to count these."""
+    """Return the second attempt, with the first attempt's findings and the reasons to set these aside."""
     aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))

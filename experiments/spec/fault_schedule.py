@@ -298,7 +298,7 @@ def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultS
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:
-    """Return the same faults for a fabric of one plane. If two places become equal, keep one of them."""
+    """Return the same faults for a fabric of one plane. If two faults get the same place, keep only one."""
     return tuple(spec if isinstance(spec, RandomFaults) else _in_one_plane(spec) for spec in specs)
 
 
@@ -322,7 +322,7 @@ CUTTING = tuple(
 def random_faults(
     fabric: Fabric, hosts: Sequence[str], faults: RandomFaults, seed: int, length_ns: int, entry: int = 0
 ) -> Iterator[PlannedFault]:
-    """Yield random faults in order of time. All end by ``length_ns``. Equal seeds give equal faults.
+    """Yield random faults in order of time. All faults end by ``length_ns``. Equal seeds give equal faults.
 
     The faults break links on paths between ``hosts``, and the hosts' NIC ports. If a fault would leave two of
     the hosts without a working path, it lasts at most ``cut_off_ns``.

@@ -178,7 +178,7 @@ class RandomFaults(YamlModel):
 
 
 class Drain(YamlModel):
-    """Maintenance of switches or links: hosts avoid them for a time, and nothing breaks."""
+    """Maintenance: for a time, hosts avoid some switches or links, and nothing breaks."""
 
     kind: Literal["drain"]
     where: Annotated[

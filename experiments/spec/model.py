@@ -1,4 +1,4 @@
-"""The model of a scenario: its keys and their checks. The JSON schema and the tables of keys come from it."""
+"""The model of a scenario: its keys and their checks. It gives the JSON schema and the tables of keys."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
 
 
 def _one_way(hosts: tuple[str, ...], fabric: Fabric, seed: int) -> list[tuple[int, int]]:
-    """Sort hosts by rack; return a flow from each host of the first half to a random one of the second."""
+    """Sort hosts by rack. Return a flow from each host of the first half to a random host of the second."""
     order = sorted(range(len(hosts)), key=lambda place: (fabric.host(hosts[place]).rack, place))
     half = len(order) // 2
     receivers = random.Random(seed).sample(order[len(order) - half :], half)

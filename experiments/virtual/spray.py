@@ -46,7 +46,7 @@ class StreamProgram:
         return self.sender.next_due()
 
     def take(self, event: Event) -> None:
-        """Write an event to the log, and give it to the stream."""
+        """Write an event to the log, and give this event to the stream."""
         if self.log is not None:
             self.log.write((event,))
         if self.receiver is not None:

@@ -59,7 +59,7 @@ class Steady:
 
 
 class Driver(Protocol):
-    """The interface of a driver, which runs the processes of a workload. Leaving the ``with`` ends them."""
+    """The interface of a driver of a workload's processes. Leaving the ``with`` ends these processes."""
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -171,7 +171,7 @@ class Agents:
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Ask the agents of senders to answer when they have no path marked as broken.
+        """Ask the agents of senders to answer when no path is marked as broken any more.
 
         If a switch ended and was started again, an agent may not have answered the previous request yet. The
         answer to that request will be out of date. So this method sends the request again after that answer.

@@ -216,7 +216,7 @@ def start_timeout_s(placement: Placement) -> float:
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
-    """Receive the attributes of each rank that has opened, and send them to the ranks that need them.
+    """Receive the attributes of each rank that has opened, and send these to the ranks that need the values.
 
     Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
     """

@@ -77,7 +77,7 @@ class Pace:
 
 
 DRAIN_TIMEOUT_S = 10.0
-# The warm-up measures the rate for LOOK_NS and adapts it until it is right, at most LOOKS times.
+# The warm-up measures the rate for LOOK_NS and adapts the rate until it is right, at most LOOKS times.
 LOOKS, LOOK_NS = 3, 150_000_000
 # An agent runs at least every BEAT_NS. It reports the times longer than GAP_NS in which it did not run.
 BEAT_NS, GAP_NS = 200_000, 500_000
