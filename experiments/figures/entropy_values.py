@@ -112,7 +112,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check the throughput, the time until the EV is retired, the new EV, and the losses after the change."""
+    """Check the throughput, the time until the EV is retired, the new EV, and the losses from then on."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
@@ -243,7 +243,7 @@ DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"
 
 
 def judge_ev_modes(result: Result) -> Verdict:
-    """Check for each EV mode that only broken EVs were retired, and that all data was delivered."""
+    """Check for each EV mode that only EVs with a broken path were retired, and that all data arrived."""
     return all_hold([check for name in MODES for check in _judge_mode(result, name)])
 
 

@@ -283,7 +283,7 @@ STALLED_SOURCE = (
 
 
 def judge_training(result: Result) -> Verdict:
-    """Check that faults change no bit of the parameters trained with MRC, and that its stalls are short.
+    """Check that faults change no bit of the parameters trained with MRC, and that MRC's stalls are short.
 
     On conventional fabrics (ECMP or routers), every run must have a stall of a second, or fail.
     """

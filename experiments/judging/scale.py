@@ -25,7 +25,7 @@ PAPER_RTT_US = 2 * 6.54
 PAPER_BYPASS_US = 50.0
 """The limit, us, that mrclab uses for the paper's "a few tens of microseconds" (section 2.1)."""
 PAPER_TENS_US = 100.0
-"""The limit, us, that mrclab uses for "tens of microseconds". Nine of ten faults must be below it."""
+"""The limit, us, that mrclab uses for "tens of microseconds". Nine of ten times must be below this limit."""
 BMV2_HOP_US = 150.0
 """The assumed time that a BMv2 switch adds to a round trip. An idle machine needs 44 us, a busy one more."""
 HOPS = 6

@@ -37,7 +37,7 @@ class Verdict:
     In a valid run, the claim holds if all checks hold, and does not hold if a check fails. Otherwise the
     claim is open.
 
-    ``notes`` are reasons why the claim may fail at this scale. They are printed if the claim does not hold.
+    ``notes`` are reasons why the claim may fail at this scale. Notes are printed if the claim does not hold.
     """
 
     checks: tuple[Check, ...]

@@ -57,7 +57,7 @@ class Attempts:
     """Make repetitions. If a repetition does not start or is disturbed, make a second attempt.
 
     ``make`` runs and measures the repetition with the given number. At most ``left`` second attempts are
-    made. ``spent`` is called before each. If the first attempt did not start, ``say`` gets a message.
+    made. ``spent`` is called before a second attempt. ``say`` gets a message if the first did not start.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class RepetitionRunner:
             return Collected(event_logs=logs, failures=(f"what the hosts counted is lost: {error}",))
 
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
-        """Return the captures to make: at every host of the workload, if faults are measured or on request.
+        """Return the captures of all hosts of the workload. Capture on request, or if faults are measured.
 
         If the kernel forwards frames, the captures are taps, otherwise tcpdump processes. A control has no
         faults. It is captured, too, so that captures cost all transports the same CPU time.

@@ -24,7 +24,8 @@ def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None
     """Return the machine and the software, as in ``system`` of `result.json`.
 
     Unknown values are None. ``p4_json`` is the compiled switch program, which is identified by its SHA-256.
-    ``extra`` has further values, such as the version of the target. They replace values of the same name.
+    ``extra`` has further values, such as the version of the target. An extra value replaces a value of the
+    same name.
     """
     description: dict[str, Any] = {
         "cpu_model": _cpu_model(),

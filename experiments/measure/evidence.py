@@ -88,7 +88,7 @@ class Evidence:
     If the machine did not keep up in some trials, more faults were made. The disturbed trials are set aside.
     """
     rehearsals: int = 0
-    """The number of faults at the beginning that only served to adapt the rate. They do not count."""
+    """The number of faults at the beginning that only served to adapt the rate. These faults do not count."""
     links: Mapping[str, Any] = field(default_factory=dict)
     """The link meter's data: ``start_us``, ``bin_us``, and ``bytes`` by link."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
@@ -104,8 +104,8 @@ class Evidence:
     notes: tuple[str, ...] = ()
     """Notes for the reader of the report."""
     failures: tuple[str, ...] = ()
-    """Problems that the run itself found. They make the figures of the run invalid."""
+    """Problems that the run itself found. Such problems make the run invalid."""
     data: str | None = None
     """The repetition's directory, relative to the directory of the result."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """More data in JSON types, such as streams, memory and totals. It is copied to the result."""
+    """More data in JSON types, such as streams, memory and totals. This data is copied to the result."""

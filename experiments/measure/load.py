@@ -28,7 +28,7 @@ class ThreadTimes:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time (CLOCK_MONOTONIC ns) in which an endpoint did nothing, although it normally always works."""
+    """A time (CLOCK_MONOTONIC ns) in which an endpoint unexpectedly did not run."""
 
     process: str
     start_ns: int
@@ -182,7 +182,7 @@ class Load:
     * ``packets``: the number of data packets sent. ``cost_ns``: the CPU time per packet of each endpoint.
     * ``cost``: an endpoint's CPU time per packet, divided by this time in earlier trials. The largest value
       of all endpoints counts. ``dearest`` is that endpoint.
-    * ``gaps``: the longest times between two turns of an endpoint.
+    * ``gaps``: the longest times in which an endpoint did not run.
     * For ``first`` and ``retired_ns`` see `Beats`.
     """
 

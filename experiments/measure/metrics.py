@@ -417,7 +417,7 @@ FEWEST_MARKS = 3
 
 
 def completed_mbps(logs: Mapping[str, EventLog], begin_ns: int, end_ns: int) -> float | None:
-    """Return the goodput of the receivers' completions with begin <= t < end, Mbit/s.
+    """Return the goodput, Mbit/s, computed from the receivers' completions with begin <= t < end.
 
     Return None if there are fewer than FEWEST_MARKS completions, or if all have the same time.
     """

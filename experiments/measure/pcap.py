@@ -39,7 +39,7 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC [SPEC §6.2.2], written here again to find wrong opcodes in the hosts' code."""
+    """BTH opcodes of MRC [SPEC §6.2.2]. This second list shows if the hosts' code has wrong opcodes."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7

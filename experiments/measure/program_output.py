@@ -13,7 +13,7 @@ from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.trace import Trace
 
 MOST_BYTES = 16 << 20
-"""Only this number of bytes is read, at the end of an output."""
+"""Only the last part of an output is read: this number of bytes."""
 MOST_VALUES = 100_000
 MOST_CHARACTERS = 200
 

@@ -217,7 +217,7 @@ def _check_first_rtx(scene: Scene) -> Check:
 def _first_rtx(scene: Scene) -> int | None:
     """Return when the first lost packet was retransmitted, in ns since the fault.
 
-    If the fault dropped a retransmission of an earlier loss, this is the time of the next retransmission.
+    If the fault dropped a retransmission of an earlier loss, return the time of the next retransmission.
     """
     found = []
     for trace in scene.traces:
@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the time without packets on the broken paths was too long to be chance."""
+    """Check that the broken paths had no packets for much longer than the normal interval of packets."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")
@@ -259,7 +259,7 @@ def _check_claimed(scene: Scene) -> Check:
         )
     if not logged:
         return Check(name, None if seen else True, f"none claimed, {seen} captured")
-    # Near an end of the span, an event may count in the log but not in the capture.
+    # Near the beginning or the end of the span, an event may count in the log but not in the capture.
     return Check(name, abs(claimed - seen) <= len(scene.traces), f"{claimed} claimed, {seen} captured")
 
 

@@ -126,7 +126,7 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
     for axes, (curve, label, colour) in zip(stacked, panels, strict=True):
         scale, unit = (1e6, "MB") if max(curve["high"]) >= 1e6 else (1e3, "kB")
         mean, low, high = (np.array(curve[key]) / scale for key in ("mean", "low", "high"))
-        # The dashed line meets the curve at the fault. The later distance to the curve is the effect.
+        # The dashed line meets the curve at the fault. Their later distance is the effect of the fault.
         at_fault = float(np.interp(0, t_us, mean))
         ideal = at_fault + curve["per_us"] * t_us / scale
         axes.plot(t_us, ideal, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label="rate of before")

@@ -115,7 +115,8 @@ class Trial(Model):
 class Summary(Model):
     """The statistics of a metric or a time over all repetitions.
 
-    For a time, ``not_felt`` and ``missing`` count the faults that have no such time.
+    For a time, ``not_felt`` counts the faults that lost no packet. ``missing`` counts the other faults that
+    have no such time.
     """
 
     n: int = Field(ge=0)
@@ -313,7 +314,7 @@ class Result(Model):
     command: list[str] = Field(default_factory=list)
     finished: str
     unfinished: str | None = None
-    """If the run ended early: the reason. The result then has the measurements up to this end."""
+    """If the run ended early: the reason. The result has the measurements up to the end."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

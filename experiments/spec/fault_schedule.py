@@ -285,7 +285,7 @@ def place_in_one_plane(place: str) -> str:
 
 
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
-    """Return the faults that a transport meets. For a control (a run without faults), return no fault.
+    """Return the faults to make under a transport. For a control (a run without faults), return no fault.
 
     An entry with ``over: planes`` applies only to transports over all planes, and an entry with ``over:
     one-plane`` only to transports over one plane.

@@ -38,7 +38,7 @@ class HostProgram:
         seats: list[Seat],
         over: Callable[[], None],
     ) -> None:
-        """Run the jobs of ``seats`` over the ``channels`` of ``context``. Call ``over`` when all are done."""
+        """Run the jobs of ``seats`` over the ``channels`` of ``context``. Call ``over`` when all jobs end."""
         self.nic = nic
         self.seats = seats
         self._context = context

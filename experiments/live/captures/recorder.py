@@ -243,7 +243,7 @@ OFFSET_READS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TcpdumpSource:
-    """Where to run a tcpdump process. For ``prefix`` and ``spawn`` see `Capture.start`."""
+    """The place where a tcpdump process runs. For ``prefix`` and ``spawn`` see `Capture.start`."""
 
     prefix: tuple[str, ...] = ()
     spawn: Spawn | None = None

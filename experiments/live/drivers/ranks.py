@@ -23,7 +23,7 @@ from mrclab.linux.scheduling import before_others, comes_first
 from mrclab.p4src.targets import capabilities_of
 from mrclab.topologies import fabric_text
 
-LEAD_NS = 200_000_000  # time from the command to the start of the ranks: every rank gets the command in time
+LEAD_NS = 200_000_000  # from the command until the ranks start: enough time for all to get the command
 OPEN_TIMEOUT_S = 60.0
 """How long to wait for an answer, s, if no rank waits for an accelerator."""
 
