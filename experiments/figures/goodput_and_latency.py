@@ -1,4 +1,4 @@
-"""Judges of goodput and latency without faults: figure 20, section 5.2.1, and more queue pairs."""
+"""Judges of goodput and latency without faults: figure 20, section 5.2.1, and several queue pairs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ FIG09C_SOURCE = "paper: 1520 of 1534 in its lowest 200 ms"
 
 
 def judge_fig09c(result: Result) -> Verdict:
-    """Check the rate of the lowest time bin, divided by the rate before the faults: at least the paper's."""
+    """Check that no bin's rate, divided by the rate before the faults, is below the paper's lowest share."""
     return all_hold(
         [judge_full(result, "mrc", 1534, 1600), judge_lowest(result, "mrc", FIG09C_LEAST, FIG09C_SOURCE)]
     )
@@ -52,7 +52,7 @@ FIG09D_SOURCE = "paper: 1471 of 1532 in its lowest 200 ms"
 
 
 def judge_fig09d(result: Result) -> Verdict:
-    """Check the rate of the lowest time bin, divided by the rate before the faults: at least the paper's."""
+    """Check that no bin's rate, divided by the rate before the faults, is below the paper's lowest share."""
     return all_hold(
         [judge_full(result, "mrc", 1532, 1600), judge_lowest(result, "mrc", FIG09D_LEAST, FIG09D_SOURCE)]
     )

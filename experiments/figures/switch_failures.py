@@ -121,7 +121,7 @@ FIG11_SOURCE = "paper: 1508 of 1533 in its lowest 200 ms"
 
 
 def judge_fig11(result: Result) -> Verdict:
-    """Check the rate of the lowest time bin, divided by the rate before the fault: at least the paper's."""
+    """Check that no bin's rate, divided by the rate before the fault, is below the paper's lowest share."""
     return all_hold(
         [judge_full(result, "mrc", 1533, 1600), judge_lowest(result, "mrc", FIG11_LEAST, FIG11_SOURCE)]
     )

@@ -85,7 +85,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports that use mrclab's NICs. If some differ only in loss, return one of these."""
+    """Return the transports that use mrclab's NICs. If some differ only in loss, return only one."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:

@@ -95,7 +95,7 @@ _SPOILING = {
 
 @dataclass(frozen=True)
 class Repetition:
-    """The findings of one repetition. It can be pickled.
+    """The findings of one repetition, which can be pickled.
 
     ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has the trials in
     which the machine did not keep up. ``problem`` is an error in the data, ``failure`` the reason if the

@@ -234,7 +234,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Check that the broken paths had no packets for much longer than the normal interval of packets."""
+    """Check that the broken paths had no packets for much longer than the time between packets."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")

@@ -314,7 +314,7 @@ class Result(Model):
     command: list[str] = Field(default_factory=list)
     finished: str
     unfinished: str | None = None
-    """If the run ended early: the reason. The result has the measurements up to the end."""
+    """If the run ended early: the reason. The result has the measurements up to the early end."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

@@ -96,7 +96,7 @@ class TransportEntry(YamlModel):
         )
 
     def _lossless(self, base: Transport) -> LosslessMode:
-        """Return how links avoid drops; "" if links drop packets. Raise ValueError for a contradiction."""
+        """Return how links avoid drops; "" if links drop packets. Raise ValueError for a wrong setting."""
         if self.lossless == "drops":
             found: LosslessMode = ""
         else:

@@ -48,7 +48,7 @@ _OF_FAULTS = (
 
 
 def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
-    """Return True if the page of a result must explain ``key``, because the page shows such values."""
+    """Return True if a page must explain the term ``key``: if the result has values of this name."""
     if not isinstance(text, str):
         return False
     if key in _OF_FAULTS:
