@@ -53,9 +53,8 @@ class Strangers:
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
         """Return the changes that the experiment did not make, as one line; empty if there are none.
 
-        ``kinds`` are the kinds of all faults so far. A fault in a fault table changes no queues, links or
-        routes. Other kinds change queues, links or routes, so after such a fault this method returns an empty
-        tuple.
+        ``kinds`` are the kinds of all faults so far. If a kind is not in TABLE_KINDS, its faults change
+        queues, links or routes. Then return an empty tuple, because the experiment made changes, too.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()

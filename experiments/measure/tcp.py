@@ -1,4 +1,4 @@
-"""TCP over IPv6: captured segments with data, and what became of every range of sent bytes.
+"""TCP over IPv6: captured segments with data, and whether each range of sent bytes arrived.
 
 With segmentation offload, a host's capture has segments of up to 64 KiB. The capture at the other host may
 have the same bytes in different pieces. So bytes are compared, not packets.

@@ -1,4 +1,4 @@
-"""Traces: every transmission on the wire and what became of it, from the captures at both ends.
+"""Traces: every transmission on the wire and whether it arrived, from the captures at both ends.
 
 Both captures use the same machine's clock. PSNs have 24 bits and wrap (TCP's sequence numbers have 32 bits).
 So this module unwraps them: the numbers that a queue pair (connection) sent become one sequence in order of
@@ -156,10 +156,9 @@ def build_trace(
 ) -> Trace:
     """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
-    The trace has the data from the paths' sender to their receiver, by the NICs' inner addresses. The outer
-    destination shows a packet's path. If there are no segment lists, ``fabric`` is needed: the inner
-    addresses are then the addresses of its NICs' ports. With ``by_ev``, the EV of a packet shows
-    its path. The trace has the SACKs that the sender received.
+    The trace has the data packets from the paths' sender to their receiver. The outer destination shows a
+    packet's path. Without segment lists, the inner addresses are those of the NICs' ports in ``fabric``. With
+    ``by_ev``, the EV of a packet shows its path. The trace also has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:
@@ -241,7 +240,7 @@ def match(
     trimmed: BoolArray,
     frame: IntArray,
 ) -> tuple[Transmissions, Arrivals]:
-    """Match each arrival with its transmission, which shows what became of every transmission.
+    """Match each arrival with its transmission, which shows whether each transmission arrived.
 
     An arrival belongs to the latest earlier transmission with the same key and without an arrival. If all
     such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest
@@ -309,7 +308,7 @@ def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits:
     """Unwrap the numbers of both ends, flow by flow.
 
     The first ``sent`` rows are the sender's. Their numbers become one sequence in order of time. Each arrived
-    number is taken relative to the last number that was sent up to its time.
+    number is unwrapped relative to the last number that was sent before its arrival.
     """
     half = 1 << bits - 1
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
