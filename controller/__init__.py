@@ -1,5 +1,5 @@
 """The P4Runtime client of the fabric, and the entries that it installs.
 
-Static SRv6 entries are written once and then read to verify them. A fault is made by a single write. Counters
-are read. The testbed has no other control protocol.
+The client writes the static SRv6 entries of each switch once, and then reads the entries to verify them. The
+client also makes faults, each with a single write, and reads counters.
 """

@@ -2,12 +2,12 @@
 
 Neighbours send each other hellos at a fixed interval. If no hello arrives for the hold time, the link counts
 as dead. BFD (RFC 5880: hold time = interval times detection multiplier) and BGP (RFC 4271: three keepalives
-in each hold time) do this. A link fails between two hellos. So it counts as dead after the hold time, or
-up to one interval earlier.
+in each hold time) work in this way. The hold time begins with the last hello before the failure. So the time
+from the failure until the link counts as dead is the hold time, or up to one interval less.
 
 The baseline `ecmp+controller` consists of this schedule and a controller. When a link counts as dead, the
-controller removes the link from the switches' groups. A real fabric also needs time to spread the news from
-router to router. The schedule omits this time, so the recovery is the best that such a protocol could have.
+controller removes the link from the switches' groups. In a real fabric each router must also report the dead
+link to other routers. The schedule omits the time of these reports: a real protocol cannot be faster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Detection:
 
 
 class Change(NamedTuple):
-    """A link that is dead or up again, so that the routes must change."""
+    """A change of a link, after which the routes must change: the link is dead, or is up again."""
 
     at_ns: int
     link: str
@@ -64,8 +64,7 @@ class _Watched:
 class DetectionSchedule:
     """The times at which links count as dead or as up again, computed from cuts and repairs.
 
-    The times of calls must not decrease. ``rng`` draws the times of each link's hellos, once for each link.
-    Equal seeds give equal delays.
+    ``now_ns`` must not decrease from call to call. ``rng`` draws a random time for each link's first hello.
     """
 
     def __init__(self, detection: Detection, rng: random.Random) -> None:
@@ -120,7 +119,10 @@ class DetectionSchedule:
         return last if last == now_ns else last + self._detection.interval_ns
 
     def _next_of(self, link: str, watched: _Watched) -> int | None:
-        """Return when a link's state changes next: a hello arrives, the hold time ends, or routes use it."""
+        """Return the time of the next event of a link.
+
+        The event is a hello, the end of the hold time, or the time from which routes use the link again.
+        """
         hello = None if watched.up_ns is None else self._first_hello(link, watched.up_ns)
         if watched.withdrawn:
             return None if hello is None else hello + self._detection.restore_ns

@@ -5,8 +5,9 @@ T0 has a group of uplinks. A T1 has one link to each rack. If the link between a
 groups of this T0 lose the uplink. The T1 cannot reach the rack of this T0 any more. So on each other T0, the
 group for this rack loses the uplink to this T1. A routing protocol would have the same result, after a delay.
 
-With structured EVs a T0 has no groups. Each frame to another rack names its uplink; no link can be withdrawn.
-The entries of SRv6 stay in the switches, too. The destination of a frame selects SRv6 or plain IPv6.
+With structured EVs a T0 has no groups: the EV of a frame names the uplink. So no link can be withdrawn.
+
+The switches keep their entries for SRv6. A frame's destination address selects SRv6 or plain IPv6.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mrclab.topologies.ev_paths import FIXED_BITS, UPLINK_BITS
 SEND_TO = "send_to"
 READ_EV = "read_ev"
 READER_ID = 512
-"""The id of the member that reads the path from the EV. This id is higher than all port numbers."""
+"""The member id of a `Reader`. The ids of other members are port numbers, which are all lower."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,7 +55,10 @@ class Reader:
     mask: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """Return the member, as an object of finsy, for routes whose switch reads the path from the EV."""
+        """Return these bits as a member of the action profile, as an object of finsy.
+
+        A switch that uses this member reads the path from the EV.
+        """
         action = fy.P4TableAction(READ_EV, shift=self.shift, mask=self.mask)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=READER_ID, action=action)
 
@@ -75,7 +79,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """Ports, with weights, among which a hash chooses. The group's id is its target rack's number plus 1."""
+    """The ports to a rack, with weights. A hash chooses the port. The group's id is the rack's number + 1."""
 
     number: int
     ports: tuple[tuple[int, int], ...]
@@ -136,7 +140,7 @@ def routing_of(
     if not structured:
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
-            if ports:  # BMv2 ends the ingress at an empty group, so an empty group is not made
+            if ports:  # do not make an empty group: BMv2 would stop the ingress of a frame there
                 groups.append(Group(rack + 1, ports))
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
@@ -182,7 +186,10 @@ def _uplinks(
 
 
 def updates(before: Routing, after: Routing) -> list[Any]:
-    """Return the updates between two states of a switch, ordered so that no entry refers to a missing one."""
+    """Return the updates that change a switch from the state ``before`` to the state ``after``.
+
+    In this order, no entry refers to an entry that does not exist.
+    """
     routes = set(after.routes)
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
     new: list[Any] = []
@@ -239,7 +246,7 @@ class EcmpRoutes:
         return routing_of(self._fabric, plan, self._withdrawn, self._weights, structured=self._structured)
 
     async def install(self, *, structured: bool = False) -> None:
-        """Install the wanted entries in all switches. With ``structured`` T0s read uplinks from EVs."""
+        """Install the wanted entries in all switches. If ``structured``, T0s read uplinks from the EVs."""
         self._installed, self._structured = True, structured
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 

@@ -4,10 +4,11 @@ There is one finsy Switch for each device. When the stream to a switch is establ
 read, and only missing entries are written. `ControllerThread` is for synchronous callers: its event loop runs
 in a thread.
 
-If a connection fails within 2 s, finsy waits ten seconds before it connects again. In this testbed switches
-end and boot all the time, so that is too long. finsy also waits ten seconds for an answer. A machine with few
-CPUs that programs hundreds of switches needs longer. There are no options for these times, so this module
-sets finsy's private constants. ``tests/controller/test_finsy_retry.py`` checks that finsy reads them.
+This module sets two private constants of finsy, because finsy has no options for these times. If a connection
+fails within 2 s, finsy waits ten seconds before it connects again. In this testbed, where switches often end
+and boot, ten seconds are too long. finsy also waits at most ten seconds for an answer. On a machine with few
+CPUs, hundreds of switches need more time to answer. ``tests/controller/test_finsy_retry.py`` checks that
+finsy reads these constants.
 """
 
 from __future__ import annotations

@@ -28,14 +28,14 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# A fault of kind `rate` drops a frame that comes more than this time before the reduced rate allows it.
+# A fault of kind `rate` lets a short burst pass: a frame may come this time before the rate allows it.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 
-# Trailing metadata of a Write to target ebpf: CLOCK_MONOTONIC before and after the updates of its maps.
+# Keys of a Write's trailing metadata, for target ebpf: CLOCK_MONOTONIC before and after the map updates.
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
-DETAILS_KEY = "grpc-status-details-bin"  # gRPC metadata: one outcome per update (P4Runtime, section 12.3)
+DETAILS_KEY = "grpc-status-details-bin"  # gRPC metadata: the outcome of each update (P4Runtime, section 12.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class FaultTables:
         grpc.channel_ready_future(channel).cancel()  # begins to connect without waiting
 
     def wait_connected(self, fault: Fault) -> None:
-        """Wait until the switch of a fault answers. Raise grpc.RpcError if it does not within 10 s."""
+        """Wait until the switch of a fault answers. Raise grpc.RpcError if no answer arrives within 10 s."""
         switch = self._switches[self.switch_of(fault)]
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
@@ -173,7 +173,7 @@ def _uint128(value: int) -> p4r.Uint128:
 def fault_entries(
     fault: Fault, port: int, egress_way: Direction, profile: LinkProfile
 ) -> list[fy.P4TableEntry]:
-    """Return the entries that make a fault at a switch port whose egress has the direction ``egress_way``."""
+    """Return the entries that make a fault at a switch port. Frames leave it in direction ``egress_way``."""
     controls = []
     if fault.direction in ("both", egress_way):
         controls.append("egress_fault")

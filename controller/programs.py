@@ -28,7 +28,7 @@ MEND = "install p4lang's p4c, or give what it made: FILE.json with FILE.p4info.t
 
 
 def load_program(program: Path, into: Path) -> Pipeline:
-    """Return a program as targets load it. The compiler's output goes to the directory ``into``.
+    """Return a program in the form that targets load. The compiler writes to the directory ``into``.
 
     ``program`` is P4 or BMv2 JSON. p4c-bm2-ss compiles P4, with the shipped sources on its include path. BMv2
     JSON needs its P4Info in the same directory. Raise InputError if the program cannot be read or compiled,

@@ -39,10 +39,9 @@ class Shape:
 def shape_of(profile: LinkProfile) -> Shape:
     """Return the token bucket that limits a link's rate at each of its ends.
 
-    The burst is the link's data in 100 us, and at least two frames, because the kernel wakes up late. With a
-    smaller burst the link would not reach its rate. With a larger burst the frames would be less evenly
-    spaced than on a wire. An idle link has a full bucket, so a single frame is not delayed. The queue holds
-    the link's data in 2 ms and at least 32 frames; it drops any excess.
+    The burst is the data that the link carries in 100 us, but at least two frames. The kernel wakes up late:
+    with a smaller burst the link would not reach its rate. With a larger burst the frames would follow each
+    other less evenly than on a wire. The queue holds the data of 2 ms, but at least 32 frames.
     """
     frame = profile.mtu_bytes + ETHERNET_HEADER
     per_second = profile.rate_bps // 8
@@ -69,11 +68,11 @@ class QueuePolicy:
     trim_last_hop: float = QUEUE_TRIM_LAST_HOP
     drop: float = 2.0
     trims: float = 0.5
-    """The depth beyond which trimmed frames are dropped. Trimmed frames may use half of the link's rate."""
+    """The depth beyond which trimmed frames are dropped: a wait, computed with half of the link's rate."""
 
     @classmethod
     def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
-        """Return the depths for a fabric with this round trip."""
+        """Return the depths for a fabric with this round-trip time."""
         return cls(base_rtt_us=rtt_ns / 1000, whole=True)
 
 
@@ -81,8 +80,8 @@ class QueuePolicy:
 class QueueSetting:
     """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4.
 
-    ``mark`` has two numbers of ticks: the wait from which frames may be marked, and how much longer a wait
-    must be so that every frame is marked.
+    ``mark`` has two numbers of ticks: the wait from which frames may be marked, and the additional wait from
+    which every frame is marked.
     """
 
     byte_time: int

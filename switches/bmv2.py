@@ -209,7 +209,7 @@ class Bmv2Target:
                 probe.communicate()
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Set rate and depth of ports' queues (by switch and port number), so that frames wait in them.
+        """Set the rate and the depth of queues, which are given by switch and port number.
 
         If this BMv2 was built without Thrift, return False and change nothing. Raise SwitchError if
         a switch returns an error.

@@ -36,7 +36,7 @@ class SwitchTarget(Protocol):
         """
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Set rate and depth of ports' queues (by switch and port number), so that frames wait in them.
+        """Set the rate and the depth of queues, which are given by switch and port number.
 
         Return False if the target has no such settings: the target `ebpf` uses the kernel's queues of the
         links, and BMv2 may have been built without Thrift. Raise SwitchError if a switch returns an error.
@@ -46,7 +46,7 @@ class SwitchTarget(Protocol):
         """Return True if every process that this target started is running."""
 
     def ended(self) -> str | None:
-        """Return None while all processes run. If a process has ended, return a line that says how.
+        """Return None while all processes run. If a process has ended, return how it ended, in one line.
         A switch that `kill` has ended is ignored until it is started again.
         """
 
@@ -63,7 +63,7 @@ class SwitchTarget(Protocol):
         """End switches at once, like a crash or a power cut: switches drop all frames and lose their state.
 
         The interfaces stay up. Return two times of CLOCK_MONOTONIC (ns): before the first switch is ended,
-        and after the last one has stopped forwarding. Raise SwitchError if a switch does not end.
+        and after the last switch has stopped forwarding. Raise SwitchError if a switch does not end.
         """
 
     def restart(self, *names: str) -> None:

@@ -69,7 +69,7 @@ def _way(ways: Sequence[Path], value: int) -> Path:
 def hashed_uplinks(
     fabric: Fabric, src: str, dst: str, plane: int, evs: Sequence[int], udp_port: int
 ) -> list[int | None]:
-    """Return the number of the T1 on each EV's path in a plane, or None between hosts of one rack."""
+    """Return for each EV the number of the T1 on its path in a plane; None if both hosts are in one rack."""
     ways = list(dict.fromkeys(path.t1 for path in fabric.paths(src, dst) if path.plane == plane))
     near, far = fabric.host(src).ports[plane].address, fabric.host(dst).ports[plane].address
     hashes = (flow_hash(near.packed, far.packed, ev >> 16, UDP, ev & 0xFFFF, udp_port) for ev in evs)

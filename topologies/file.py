@@ -64,7 +64,7 @@ def _dscp(text: str) -> str:
 TrafficClass = Literal["data", "trimmable", "high", "control"]
 Dscp = Annotated[str, AfterValidator(_dscp), WithJsonSchema({"type": "string", "pattern": DSCP_PATTERN})]
 Classes = dict[Dscp, TrafficClass]
-"""Traffic classes of the DSCPs that do not have their default class, in topology files and scenarios."""
+"""The key ``classes`` of topology files and scenarios: the DSCPs whose traffic class is not the default."""
 
 
 def switch_map(classes: Mapping[str, str]) -> tuple[tuple[int, str], ...]:

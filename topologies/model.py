@@ -262,8 +262,8 @@ class Fabric:
         """Return all paths from one host's NIC to another host's NIC, sorted by plane and then by T1.
 
         In each plane, hosts of one rack have one path, over their T0. Between racks, there is a path for
-        every T1 to which both T0s are linked. Between pods, there is a path for every T2 to which a T1 of
-        both pods is linked. Raise KeyError for an unknown host, ValueError if src is dst.
+        every T1 to which both T0s are linked. Between pods, there is a path for every T2 that is linked to a
+        T1 of each pod. Raise KeyError for an unknown host, ValueError if src is dst.
         """
         a, b = self.host(src), self.host(dst)
         if a is b:
@@ -284,7 +284,7 @@ class Fabric:
             yield from self._core_paths(a, b, plane)
 
     def _core_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
-        """Return the paths over T2s. The T1s of both pods on a path have the same number."""
+        """Return the paths over T2s. The two T1s of a path have the same number in their pods."""
         up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
         back = {t1.name: t1 for t1 in self.above(down)}
         for t1 in self.above(up):

@@ -108,7 +108,7 @@ def read_yaml(text: str, where: str) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise InputError(f"not YAML: {error.problem}", where=where, line=line) from None
-    except (yaml.YAMLError, ValueError) as error:  # the error has no line, such as for control characters
+    except (yaml.YAMLError, ValueError) as error:  # an error without a line, such as a control character
         raise InputError(f"not YAML: {(str(error) or 'broken').splitlines()[0]}", where=where) from None
     if root is None:
         raise InputError("the file is empty", where=where)

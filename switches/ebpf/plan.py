@@ -110,9 +110,10 @@ class MeterLayout:
 class TableLayout:
     """The layout of a table's entries in its maps.
 
-    `kind` is `none` (no key), `hash`, `lpm`, `scan` or `tuples` (see `table_state`). A scan table is one map
-    value with `capacity` cells, which is replaced as a whole. A cell holds a flag (8 bytes, 1 if used), the
-    entry's value, the values or low ends of all key slots, and then the masks or high ends of all key slots.
+    `kind` is `none` (no key), `hash`, `lpm`, `scan` or `tuples` (see `table_state`). All entries of a scan
+    table are in one map value with `capacity` cells. A change replaces this value. A cell holds a flag (8
+    bytes, 1 if used), the entry's value, and two numbers for each key slot: first all values (or low ends of
+    ranges), then all masks (or high ends).
     """
 
     name: str
@@ -190,7 +191,7 @@ class RegisterLayout:
 
 @dataclass(frozen=True)
 class ValueSetLayout:
-    """A parser value set: one map value with `size` cells, replaced as a whole (see `value_sets`)."""
+    """A parser value set: one map value with `size` cells. A change replaces the value (see `value_sets`)."""
 
     name: str
     map: int
@@ -333,7 +334,10 @@ class Compiled:
 
 
 def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
-    """Lay out an action's parameters in an entry's value. Raise UnsupportedError if one is too wide."""
+    """Lay out an action's parameters in an entry's value.
+
+    Raise UnsupportedError if a parameter is too wide.
+    """
     params, offset = [], VALUE_HEADER
     for p in action.params:
         if p.width > WIDEST:

@@ -301,7 +301,7 @@ class Interpreter(Controls):
         return out
 
     def _round(self) -> list[tuple[int, bytes]]:
-        """Run the current frame through the switch. Egress clones start at egress, others at the parser."""
+        """Run the current frame through the switch. Egress clones start at egress, other frames at parser."""
         s = self._s
         match s.kind:
             case 0:

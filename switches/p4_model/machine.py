@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass
 class Profile:
-    """An action profile: members by id, and groups. A group is a list of member ids; a hash selects one."""
+    """An action profile: members by id, and groups. A group is a list of ids; a hash selects the member."""
 
     members: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     groups: dict[int, list[int]] = field(default_factory=dict)

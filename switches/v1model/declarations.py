@@ -136,7 +136,10 @@ class MeterArray:
 
 @dataclass(frozen=True)
 class ValueSet:
-    """A parser value set: the bits of a member (fields take whole bytes), and the limit of members."""
+    """A parser value set: `bits` is the width of a member, in which each field takes whole bytes.
+
+    `size` is the maximum number of members.
+    """
 
     name: str
     bits: int

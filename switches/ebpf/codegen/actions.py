@@ -1,4 +1,4 @@
-"""Write the code of action bodies: statements, and jumps (p4c writes them for an `if`)."""
+"""Write the code of action bodies: statements, and the jumps that p4c writes for an `if`."""
 
 from __future__ import annotations
 

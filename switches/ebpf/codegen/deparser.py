@@ -190,7 +190,7 @@ class DeparserWriter:
         keep = b.sub(cut, const(32, 1))
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
-        # The kernel cannot make a frame shorter than an Ethernet header. Drop such a frame; BMv2 sends it.
+        # The kernel cannot shorten a frame to less than an Ethernet header. Then drop it; BMv2 sends it.
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)

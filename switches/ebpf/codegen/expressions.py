@@ -290,7 +290,7 @@ class Evaluator:
         return asm.sext(shifted, width) if signed else asm.fit(shifted, width)
 
     def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
-        """Shift by a computed amount. If no bit remains, return 0, or the sign if the shift is arithmetic."""
+        """Shift by a computed amount. If no bit remains, return 0, or -1 for a negative number."""
         asm, b, width = self.asm, self.asm.b, value.type.width
         size = -(-width // 64) * 64
         whole = (asm.sext if how == "arithmetic" else asm.fit)(value, size)
@@ -305,7 +305,7 @@ class Evaluator:
         return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
 
     def _shift_limbs(self, value: Value, by: Value, how: str) -> Value:
-        """Shift a number of more than 64 bits in limbs of 64 bits, the most that BPF can shift."""
+        """Shift a number of more than 64 bits, in pieces (limbs) of 64 bits: BPF cannot shift more bits."""
         asm, b, size = self.asm, self.asm.b, value.type.width
         count = size // 64
         limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]
@@ -314,7 +314,7 @@ class Evaluator:
         fill = b.ashr(limbs[-1], const(64, 63)) if how == "arithmetic" else const(64, 0)
 
         def limb(i: int) -> Value:
-            """Return limb `i` of the value shifted by `some` bits; `some` is at most 63."""
+            """Return piece `i` of the value, after a shift by `some` bits (at most 63)."""
             if how == "left":
                 below = b.lshr(b.lshr(limbs[i - 1], const(64, 1)), rest) if i else const(64, 0)
                 return b.or_(b.shl(limbs[i], some), below)

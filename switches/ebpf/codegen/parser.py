@@ -1,10 +1,12 @@
 """Write the code of the parser, and of the look-up of a select's key in a parser value set.
 
-A state is written once for each position in the frame at which the parser can enter it. So positions are
-constants, and a loop over a header stack is unrolled. If a parser has too many positions, the program
-computes them at run time. Then a state is written once for each number of extracted stack elements. A helper
-function of the kernel copies the headers, because a frame may be in several pieces of memory. If a frame ends
-too early, the header stays invalid and parser_error is set. As in BMv2, the frame still goes through ingress.
+The code of a state is written once for each position in the frame at which the parser can enter the state. So
+positions are constants, and a loop over a header stack is unrolled. If a parser has too many positions, the
+program computes positions at run time. Then the code of a state is written once for each number of extracted
+stack elements.
+
+If a frame ends too early, the header stays invalid and parser_error is set. As in BMv2, the frame still goes
+through ingress.
 """
 
 from __future__ import annotations

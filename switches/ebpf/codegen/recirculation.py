@@ -1,9 +1,9 @@
 """Write code for frames that enter the pipeline again: clones, and resubmitted or recirculated frames.
 
-A tc program can process only one frame. So it sends such a frame back to its ingress port, as if it had
-arrived there again (bpf_redirect with BPF_F_INGRESS). The kernel queues the frame and runs the program for
-it. The program's state is appended to the frame: scratch memory up to `Layout.key`, and a trailer. A mark
-(skb->mark) distinguishes such frames from all others.
+A run of a tc program can process only one frame. So the program sends the other frame to its ingress port
+(bpf_redirect with BPF_F_INGRESS), and the kernel runs the program again for this frame. The frame's state is
+appended to the frame: scratch memory up to `Layout.key`, and a trailer. A mark (skb->mark) distinguishes such
+frames from all others.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class _Role:
 
     @property
     def primary(self) -> Client | None:
-        """The connected client that has the highest election id of all times in this role, or None."""
+        """The client with the highest election id that this role has seen; None if this client has left."""
         if self.highest == NOBODY:
             return None
         return next((c for c in self.clients if c.election == self.highest), None)

@@ -107,7 +107,7 @@ def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManag
     """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
-    # More updates program a whole switch. The time of this is not measured, so it needs no precedence.
+    # A request with more updates programs a whole switch. Its time is not measured: no precedence is needed.
     return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 
@@ -314,13 +314,12 @@ class Device:
         at_once: bool = False,
         wait_ns: int | None = None,
     ) -> WriteResult:
-        """Execute updates in order. All are prepared first, so that the map updates take little time.
+        """Prepare all updates, then make the map updates in order, in as little time as possible.
 
-        If `atomic` is true and an update fails, undo all updates. The updates that did not fail get the
-        error ABORTED. If `at_once` is true, frames must never see only a part of the updates. So raise
-        P4RuntimeError UNIMPLEMENTED if the updates change more than one map value. If `wait_ns` is given,
-        wait for this time between preparation and map updates, on a CPU without senders
-        (`linux.scheduling.at_its_moment`).
+        If `atomic` is true and an update fails, undo all updates; the others get the error ABORTED. If
+        `at_once` is true, no frame may see only a part of the updates. So raise P4RuntimeError UNIMPLEMENTED
+        if the updates change more than one map value. If `wait_ns` is given, wait for this time before the
+        map updates, on a CPU without senders (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -417,7 +416,10 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested entities; unset fields match all. Raise P4RuntimeError for a bad request."""
+        """Yield the entities that match a request. An unset field of the request matches every value.
+
+        Raise P4RuntimeError for a bad request.
+        """
         _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:

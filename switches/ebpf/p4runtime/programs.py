@@ -24,7 +24,7 @@ _DEVICE_DATA = 3  # number of the field with the JSON in p4.tmp.P4DeviceConfig (
 def json_of(config: bytes) -> bytes:
     """Return the JSON in a device config. Raise BadInputError if the JSON is missing or too large.
 
-    The server handles no other request at the same time, so this must be fast for every input.
+    During this call the server handles no other request, so the call must be fast for every input.
     """
     if len(config) > LARGEST_BYTES:
         raise BadInputError(
@@ -73,7 +73,7 @@ def _length_delimited(data: bytes, wanted: int) -> bytes | None:
 
 
 SPARE = 2
-"""Number of unused programs that are kept. If a client sets one of these again, it is not compiled again."""
+"""Number of unused programs that are kept. If a client sets a kept program, no compilation is needed."""
 
 
 class Programs:
@@ -83,7 +83,7 @@ class Programs:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program. Callers share one compilation. Raise SwitchError if it fails."""
+        """Return the compiled program. Equal JSON is compiled only once. Raise SwitchError if this fails."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))

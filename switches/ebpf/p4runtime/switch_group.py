@@ -75,7 +75,7 @@ class SwitchGroup:
         shapes = partial(shapes_of, self.tc)
         self.devices = {s.device_id: Device(self._with_cpu_port(s), self._shared, shapes) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
-        self._booted: dict[int, asyncio.Event] = {}  # by id of a powered-off device; set at power-on
+        self._booted: dict[int, asyncio.Event] = {}  # id of a device that is off -> set at power-on
         self._watching: asyncio.Task[None] | None = None
 
     def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
@@ -231,8 +231,8 @@ class SwitchGroup:
         """Power off devices after a wait, as in a power cut: they drop all frames and lose all state.
 
         `lost` is called for each device after its state is lost. Return two times of CLOCK_MONOTONIC (ns):
-        before the first device stops forwarding, and after the last one has stopped. Raise P4RuntimeError
-        if a device does not exist or is off already.
+        before the first device and after the last device stops forwarding. Raise P4RuntimeError if a device
+        does not exist or is off already.
         """
         devices = [self.device(i) for i in device_ids]
         with precedence(len(devices), wait_ns):
@@ -252,7 +252,7 @@ class SwitchGroup:
     def power_on(self, device_ids: Sequence[int]) -> tuple[int, int]:
         """Power on devices again, without a pipeline. Return the times before and after.
 
-        If a device is not off, raise P4RuntimeError. The devices before it in the list stay on.
+        Raise P4RuntimeError at the first device that is not off; then the devices before it are on already.
         """
         before = time.monotonic_ns()
         for device_id in device_ids:

@@ -2,9 +2,11 @@
 
 A claim prevents two switch servers from programming the same interface. A claim is an abstract Unix socket
 with the interface's number in its name. The kernel removes the socket when the process ends, even after a
-crash. The rate of a port's queue is read from the interface's qdiscs and classes by rtnetlink(7). The root
-qdisc must be a `tbf`, or an `htb` whose top class sets the rate, as `tc`, Mininet's TCLink and
-`testbed/links.py` set it. The parameters of any other queue are unknown.
+crash.
+
+The rate of a port's queue is read from the kernel over rtnetlink(7). It is known only if the interface's root
+qdisc is a `tbf`, or an `htb` whose top class sets the rate. `tc`, Mininet's TCLink and `testbed/links.py`
+make such queues.
 """
 
 from __future__ import annotations
@@ -186,7 +188,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
     if len(parms) < 32:
         return None
     rate, overhead, least = _rate(parms, found, _HTB_RATE64)
-    # A top class cannot borrow tokens, and a frame needs tokens in both buckets: the smaller burst counts.
+    # A top class cannot borrow, so a frame needs tokens of both buckets (rate, ceil): take the smaller burst.
     ticks = min(struct.unpack_from("=II", parms, 24))
     leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)
     frames, room = _room(leaf, rate) if leaf is not None else (_LEAF_FRAMES, None)

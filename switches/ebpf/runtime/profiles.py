@@ -53,7 +53,7 @@ class Member:
 
 @dataclass
 class Group:
-    """A group. `members` has the share of each member, by id, or in a one-shot by position."""
+    """A group. `members` has each member's share. The key is the member's id; in a one-shot, its position."""
 
     place: int
     members: dict[int, Share]

@@ -47,7 +47,10 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """Return the replica or its first backup whose port is up, or None. Return a replica without backups."""
+    """Return the first of the replica and its backups whose port is up, or None if all ports are down.
+
+    If the replica has no backups, return the replica in any case.
+    """
     if not replica.backups:
         return replica
     return next((c for c in (replica, *replica.backups) if is_up(c.port)), None)

@@ -1,11 +1,12 @@
 """The entries of a table, which the server stores in addition to the BPF maps.
 
 Large ternary tables use tuple space search (Srinivasan, Suri, Varghese 1999). Entries with the same masks
-form a tuple, in which one hash look-up finds the matching entry. So the cost of a look-up depends on the
-number of different masks, not of entries. A range is split into prefixes. A table with tuple space search has
-two maps. One map holds the list of tuples, the highest priority first, in one value. The other map is a hash
-of entries, by tuple and masked key. If several entries have the same key, the hash holds only the entry of
-the highest priority.
+form a tuple, in which one hash look-up finds the matching entry. So a look-up takes more time if there are
+more different masks, but not if there are more entries. A range is split into prefixes.
+
+A table with tuple space search has two maps. The first map has one value: the list of tuples, the highest
+priority first. The second map is a hash map of entries. Its keys are the number of a tuple and a masked key.
+If several entries have the same key, the map holds only the entry of the highest priority.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class TupleSpace:
         return found
 
     def reader(self, key: Key, value: Callable[[TupleIdent], bytes]) -> Callable[[], bytes | None]:
-        """Return a function that returns the value which the hash map should hold for a key now."""
+        """Return a function. Its result is the value that the hash map should hold for a key at the call."""
 
         def current() -> bytes | None:
             ident = self.best(key)

@@ -34,9 +34,9 @@ class ParserPosition:
         return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
 
     def extract(self, program: Program, target: Expr) -> tuple[str, ParserPosition] | None:
-        """Return the header that an `extract` fills, and the position after one more stack element.
+        """Return the header that an `extract` fills, and the new position, or None if the stack is full.
 
-        Return None if the stack is full.
+        Only the next free element of a stack changes, not the offset.
         """
         match target:
             case Name("header_stack", stack):
@@ -71,7 +71,7 @@ Step = tuple[str, ParserPosition]
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
     """Return the parser's steps, each with its next steps. A step is a state and the position at its start.
 
-    If `folded` is true, offsets are known only at run time, so that positions differ only in stack elements.
+    If `folded` is true, offsets are computed at run time: a position has only the next free stack elements.
     Return None if there are more than `limit` steps.
     """
     start = program.parser.start, ParserPosition(0)
@@ -172,7 +172,7 @@ def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
             header, after = found
             if ranks.get(header, -1) <= last or header in gone:
                 return None
-            gone |= {*program.exclusive_with(header)}  # headers that would make this one invalid
+            gone |= {*program.exclusive_with(header)}  # the other headers of its union
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)

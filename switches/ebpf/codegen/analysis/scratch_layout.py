@@ -27,7 +27,7 @@ from mrclab.switches.v1model.program import ActionCall, Conditional, Program, Ta
 
 @dataclass
 class Usage:
-    """The fields that a program reads and writes. All fields of a header in `whole` are read and written."""
+    """The fields that a program reads and writes. For a header in `whole`, these are all fields."""
 
     read: set[FieldRef] = field(default_factory=set)
     written: set[FieldRef] = field(default_factory=set)
@@ -220,7 +220,7 @@ class Layout:
     buffer: int  # CHUNK bytes for the payload while it is moved or summed
     copying: int  # state while copies are made, see `replication`
     trailer: int  # TRAILER bytes: the trailer of a frame that has entered again, see `recirculation`
-    saved: int  # a copy of all bytes before `key`, for copies and for frames that enter again
+    saved: int  # a copy of all bytes before `key`, for a frame's copies and frames that enter again
     size: int
     usage: Usage
 

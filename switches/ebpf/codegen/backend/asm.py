@@ -3,9 +3,10 @@
 This module only uses `llvmlite.ir`, which writes text. The LLVM library itself is loaded only in the worker
 process, so that the server does not keep it in memory.
 
-Each place has a number. In the debug information, this number is the line of the instructions of the place.
-LLVM writes the line of each BPF instruction into the section `.BTF.ext` (Documentation/bpf/btf.rst of the
-kernel). If the kernel's verifier rejects an instruction, the error message names its place.
+Each place in the P4 program has a number. The debug information gives this number as the line number of the
+place's instructions. LLVM writes the line number of each BPF instruction into the section `.BTF.ext`
+(Documentation/bpf/btf.rst of the kernel). If the kernel's verifier rejects an instruction, the error message
+names the place of this instruction.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def section(data: bytes, name: str) -> bytes:
 
 LIMIT_BYTES = 512
 _FRAME = 10  # register r10 points to the end of the stack
-_ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # register with the address, of LDX, ST and STX
+_ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # LDX, ST, STX: the register with the address
 
 
 def beyond(code: bytes) -> list[int]:

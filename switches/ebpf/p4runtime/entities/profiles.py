@@ -78,7 +78,10 @@ def check_size(profile: ProfileSchema, shares: Sequence[Share], limit: int, code
 def read_one_shot(
     table: TableSchema, message: p4r.ActionProfileActionSet, ports: Container[int]
 ) -> tuple[list[tuple[Action, Share]], bytes]:
-    """Read a one-shot: its actions with shares, and the message's bytes. Raise P4RuntimeError if invalid."""
+    """Return a one-shot's actions, each with its weight and watch port, and the bytes of the message.
+
+    Raise P4RuntimeError if the message is invalid.
+    """
     profile = table.profile
     assert profile is not None
     if message.action_selection_mode != p4r.ActionProfileActionSet.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR:

@@ -1,7 +1,7 @@
 """A running program of one switch: its datapath, and the server's state of its tables and externs.
 
-On RECONCILE_AND_COMMIT, `carry_over` copies the state to the new program. `Entities` is the interface of the
-modules for the kinds of entities.
+On RECONCILE_AND_COMMIT, `carry_over` copies the state to the new program. For each kind of P4Runtime
+entities, one class writes and reads the entities; `Entities` is the interface of these classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Entities(Protocol):
         """Change the server's state and add the map updates to `tx`. Raise P4RuntimeError if this fails."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the requested entities; unset fields match all. Raise P4RuntimeError for a bad request."""
+        """Yield the entities that match a request. An unset field of the request matches every value.
+
+        Raise P4RuntimeError for a bad request.
+        """
 
 
 Counts = tuple[int, int]  # (packets, bytes)
@@ -43,7 +46,7 @@ _COLOURS = ("green", "yellow", "red")
 
 
 class CounterCells:
-    """Read and set counters. To set a counter, an offset to the kernel's count is stored in this object."""
+    """Read and set counters. A set counter is the kernel's count plus an offset, which this object stores."""
 
     def __init__(self, datapath: Datapath) -> None:
         self._datapath = datapath
@@ -154,7 +157,7 @@ class Running:
         self.datapath.close_descriptors()
 
     def touch(self, change: Change) -> None:
-        """Look up a change's key. This fills CPU caches, so that the measured map update is fast."""
+        """Look up a change's key, so that it is in the CPU's cache when the map update is measured."""
         self.datapath.maps[change.map].lookup(change.key)
 
     def prepared(self, change: Change) -> Prepared:
@@ -204,7 +207,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Undo a transaction, including its first `done` map updates. If `done` is None, undo all."""
+        """Undo a transaction whose first `done` map updates were made; None means all of its updates."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
@@ -225,7 +228,7 @@ class Running:
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """Yield (type of update, read request) for each kind of entity: a copy reads, then writes all entities.
+    """Yield for each kind of entity: the type of update that writes a copy, and the request that reads all.
 
     If entities of one kind refer to another kind, the other kind comes first: members before table entries.
     """
