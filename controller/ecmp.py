@@ -112,7 +112,7 @@ class Routing:
     groups: tuple[Group, ...] = ()
     routes: tuple[Route, ...] = ()
     readers: tuple[Reader, ...] = ()
-    """The reader of this tier if EVs are structured; otherwise empty."""
+    """If EVs are structured, the reader of a T0's uplink; otherwise no reader."""
     uplinks: tuple[Uplink, ...] = ()
 
 

@@ -1,9 +1,9 @@
 """Compute the depths of a port's queue, and the token bucket with which live targets limit a link's rate.
 
-In the switch program a depth is a waiting time: queued bytes, divided by the rate. The depths are fractions
-of the plane's bandwidth-delay product (UEC 1.0 section 3.6.17). From 0.2 on, a frame may be marked; from 0.8
-on, every frame is marked. Frames are trimmed from 1 on (on the last hop from 1.5), and dropped from 2 on. The
-product includes the delay of software hosts and switches.
+In the switch program the depth of a queue is a waiting time: the queued bytes, divided by the rate. The unit
+here is the plane's bandwidth-delay product (UEC 1.0 section 3.6.17), which includes the delay of software
+hosts and switches. From a depth of 0.2 on, a frame may be marked; from 0.8 on, every frame is marked. From a
+depth of 1 on (on the last hop 1.5), frames are trimmed; from 2 on, frames are dropped.
 """
 
 from __future__ import annotations

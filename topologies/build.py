@@ -254,7 +254,7 @@ class _Builder:
         spec = self.spec
         t1s = spec.pods * spec.t1s
         # Each row has the tier, the role in the uSID, the number of switches per plane, and the first index
-        # in the uSID. The indices of T2s follow those of T1s.
+        # in the uSID. The indices of T2s follow the indices of T1s.
         tiers: tuple[tuple[Tier, Role, int, int], ...] = (
             ("t0", Role.T0, spec.t0s, 0),
             ("t1", Role.T1, t1s, 0),
@@ -330,8 +330,8 @@ def _values(profile: LinkProfile) -> tuple[int, int, int]:
 def one_plane(fabric: Fabric) -> Fabric:
     """Return the fabric with all its bandwidth in one plane, for transports that use a single path.
 
-    The new fabric has the same hosts. It has as many T0s and T1s as one plane of the old fabric. Each link
-    has the rate of all planes' links together. Exceptions for single links are taken from plane 0.
+    The new fabric has the same hosts, and as many T0s and T1s as one plane of the old fabric. The rate of a
+    link is the sum of this link's rates in all planes. Exceptions for single links are taken from plane 0.
     """
     if fabric.planes == 1:
         return fabric

@@ -42,7 +42,7 @@ HOST_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 @dataclass(frozen=True, slots=True)
 class _Count(WholeNumber):
-    """A number of nodes, limited by the number of values of a uSID's field."""
+    """A number of planes or switches. The width of the uSID's field for this number limits the number."""
 
     noun: str = ""
     field: str = "index"

@@ -45,7 +45,7 @@ class YamlDocument:
     places: Mapping[KeyPath, Place]
 
     def place(self, path: KeyPath = ()) -> Place:
-        """Return the place of a key. If the document lacks the key, return the place of the next key above.
+        """Return the place of a key. If there is no such key, return the place of the key that contains it.
 
         Parts of ``path`` that are no keys of the document are skipped, because pydantic adds the names of
         union members to its paths.

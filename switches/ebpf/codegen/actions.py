@@ -118,9 +118,9 @@ class ActionWriter:
         self._ops.get(primitive.op, self._refuse)(e, primitive)
 
     def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
-        """Write a copy of a statement for each element of a header stack. At run time, only one copy runs.
+        """Write a copy of a statement for each element of a header stack; `index` selects a copy at run time.
 
-        If the index is beyond the end of the stack, the statement has no effect; BMv2 would terminate.
+        If `index` is beyond the end of the stack, the statement has no effect; BMv2 would terminate.
         """
         asm = self.asm
         arg = p.args[which]

@@ -19,9 +19,10 @@ _WORD = 4  # bytes: bpf_csum_diff accepts only multiples of 4 bytes
 
 
 def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
-    """Split `count` bytes into chunks and smaller powers of two. Call `visit` with offset and size of each.
+    """Split `count` bytes into pieces, and call `visit` with the offset and the size of each piece.
 
-    The sizes are constants, because the kernel's verifier must know the bounds of every size.
+    The sizes are powers of two, at most CHUNK. The sizes are constants, because the kernel's verifier must
+    know the bounds of every size.
     """
     b = asm.b
     start = b.block

@@ -1,9 +1,8 @@
 """Replication: make the copies of a frame for a multicast group or a clone session, and run egress for each.
 
-The metadata and headers are saved after ingress and restored before every copy. The frame itself need not be
-saved: the deparser writes all headers again, so only the offset of the payload matters. A copy is sent by
-bpf_clone_redirect, which keeps the frame for the next copy. The kernel's verifier checks every turn of a
-loop, so the program makes a few copies, then calls itself for more. The kernel allows 33 such calls.
+The metadata and headers are saved after ingress and restored before every copy. bpf_clone_redirect sends a
+copy and keeps the frame for the next copy. The kernel's verifier checks every round of a loop. So the program
+makes only a few copies in a loop, and then calls itself for more copies. The kernel allows 33 such calls.
 """
 
 from __future__ import annotations

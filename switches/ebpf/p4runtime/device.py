@@ -42,7 +42,7 @@ from mrclab.switches.spec import SwitchSpec
 
 FEW_CHANGES = 16
 MOST_ENTITY_BYTES = 128 << 10
-"""Size limit of an entity in a request: larger than any key, but small enough for many entities in memory."""
+"""Size limit of an entity in a request. Any key fits, and the memory has room for many such entities."""
 
 
 _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
@@ -112,7 +112,7 @@ def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManag
 
 
 class Device:
-    """A switch. As long as it has no pipeline, it does not touch frames: the host's kernel receives them."""
+    """A switch. Without a pipeline it forwards no frames: the host's kernel receives the ports' frames."""
 
     def __init__(
         self,

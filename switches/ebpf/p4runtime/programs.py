@@ -77,7 +77,7 @@ SPARE = 2
 
 
 class Programs:
-    """A cache of compiled programs, by the hash of their JSON. All switches share one compilation."""
+    """A cache of compiled programs, by the hash of their JSON, for all switches of the process."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first

@@ -61,7 +61,10 @@ class DigestQueue:
             self._digests[digest] = _Digest(config)
 
     def offer(self, digest: int, message: Message, now_ns: int) -> list[ReadyList]:
-        """Add a message, unless an equal one waits or is unacknowledged. Return the list if it is full."""
+        """Add a message, unless an equal message waits or is unacknowledged.
+
+        If the list of messages is now full, return the list.
+        """
         d = self._digests.get(digest)
         if d is None:
             return []

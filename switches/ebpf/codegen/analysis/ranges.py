@@ -1,8 +1,8 @@
 """Compute the bounds of an expression's value from the widths of its operands.
 
 BMv2 computes with integers of any size. If only w bits of a result are kept, most operations can be done
-modulo 2^w. But a right shift, a comparison, a division and a saturating cast need the whole number. For
-these, the interval of the values gives the number of bits that can hold it.
+modulo 2^w. But a right shift, a comparison, a division and a saturating cast need all bits of their operands.
+For these operations, the interval of the values gives the number of bits that hold every value.
 """
 
 from __future__ import annotations
