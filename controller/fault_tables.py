@@ -28,7 +28,7 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# A fault of kind `rate` lets a short burst pass: a frame may come this time before the rate allows it.
+# A fault of kind `rate` allows short bursts: a frame may come too early by at most this time.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 

@@ -330,8 +330,8 @@ def _values(profile: LinkProfile) -> tuple[int, int, int]:
 def one_plane(fabric: Fabric) -> Fabric:
     """Return the fabric with all its bandwidth in one plane, for transports that use a single path.
 
-    The new fabric has the same hosts, and as many T0s and T1s as one plane of the old fabric. The rate of a
-    link is the sum of this link's rates in all planes. Exceptions for single links are taken from plane 0.
+    The new fabric has the same hosts, and as many T0s and T1s as one plane of the old fabric. The rate of
+    each link is multiplied by the number of planes. Exceptions for single links are taken from plane 0.
     """
     if fabric.planes == 1:
         return fabric

@@ -68,8 +68,8 @@ def port_queues(
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the rate and the depth of queues, by (device id, port), from the options of the command line.
 
-    As in BMv2's CLI (`set_queue_rate`, `set_queue_depth`), a rate of 0 is no limit. A setting for one port
-    takes precedence over a setting for all ports. Raise BadInputError for an invalid setting.
+    As in BMv2's CLI (`set_queue_rate`, `set_queue_depth`), a rate of 0 means no limit. If there are settings
+    for one port and for all ports, the port has its own setting. Raise BadInputError for an invalid setting.
     """
     known = {port for spec in specs for port in spec.ports}
     for option, settings in (("--queue-rate", rates), ("--queue-depth", depths)):

@@ -2,8 +2,8 @@
 
 The compiler makes the plan, and the runtime uses it to fill the maps. A plan consists of plain values that
 can be pickled, so that all switches with the same program share one compilation. A plan covers tables,
-actions, counters, meters, registers, queues, multicast groups, clone sessions and value sets. A source map
-gives the place in the P4 program for each BPF instruction, for errors of the kernel's verifier.
+actions, counters, meters, registers, queues, multicast groups, clone sessions and value sets. If the
+kernel's verifier rejects a BPF instruction, the source map gives the instruction's place in the P4 program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class SourceMap:
-    """Places in the P4 program: (first BPF instruction, text of the place), in order. There may be none."""
+    """Places in the P4 program: (first BPF instruction, text of the place), in order, or empty."""
 
     places: tuple[tuple[int, str], ...] = ()
 

@@ -299,7 +299,7 @@ _NOT_LOCKED = {"execute_meter": "a meter"}
 
 
 def is_access(expr: Expr) -> TypeGuard[Op]:
-    """Return True if an expression is a field whose header is given by another expression."""
+    """Return True if an expression is a field of a computed header, such as `stack[index].field`."""
     return isinstance(expr, Op) and expr.op == "access_field"
 
 

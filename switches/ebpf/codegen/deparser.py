@@ -61,7 +61,7 @@ def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
 def payload_sum(gen: CodegenContext) -> Value:
     """Return the 64-bit sum of the payload's 16-bit words, most significant byte first (RFC 1071).
 
-    As in BMv2, only the bytes that truncate() keeps are summed. Call this before the frame is resized.
+    As in BMv2, only the bytes that truncate() keeps are summed. Call this function before `emit_all`.
     """
     asm, b, layout, memory = gen.asm, gen.asm.b, gen.layout, gen.machine.scratch
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
@@ -191,7 +191,7 @@ class DeparserWriter:
         keep = b.sub(cut, const(32, 1))
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
-        # The kernel cannot shorten a frame to less than an Ethernet header. Then drop it; BMv2 sends it.
+        # The kernel refuses a length below an Ethernet header. Then drop the frame; BMv2 sends it.
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)

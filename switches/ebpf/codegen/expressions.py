@@ -1,8 +1,8 @@
 """Write the code of expressions. BMv2 has integers of any size; LLVM needs integers of a fixed width.
 
 `value(e, w)` returns expression e modulo 2^w. For an operation such as `+`, the operands need only w bits
-too. Other operations, such as a comparison, need the whole numbers. Then the operands are computed with a
-width that can hold all their values (module `ranges`).
+too. Other operations, such as a comparison, need all bits of their operands. Then the operands are computed
+with a width that can hold all their values (module `ranges`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Write code for frames that enter the pipeline again: clones, and resubmitted or recirculated frames.
 
-A run of a tc program can process only one frame. So the program sends the other frame to its ingress port
-(bpf_redirect with BPF_F_INGRESS), and the kernel runs the program again for this frame. The frame's state is
+Each run of a tc program handles one frame. So the program sends a clone, for example, to its ingress port
+(bpf_redirect with BPF_F_INGRESS), and the kernel runs the program again for the clone. The frame's state is
 appended to the frame: scratch memory up to `Layout.key`, and a trailer. A mark (skb->mark) distinguishes such
-frames from all others.
+frames from all other frames.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManag
     """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
-    # A request with more updates programs a whole switch. Its time is not measured: no precedence is needed.
+    # More than FEW_CHANGES updates are the programming of a whole switch, whose time is not measured.
     return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 
@@ -248,8 +248,8 @@ class Device:
     def silence(self) -> None:
         """Drop every received frame from now on, by one map update per port.
 
-        The program stays attached, but its ports are removed from its map. Frames that wait in a queue
-        already are still sent.
+        The program stays attached, but all ports are removed from the program's port map. Frames that wait in
+        a queue already are still sent.
         """
         if self.running is not None:
             self.running.datapath.forget_ports()
@@ -390,7 +390,7 @@ class Device:
 
     @staticmethod
     def _apply(running: Running, plan: _Plan, later: Sequence[_Plan]) -> None:
-        """Make a plan's map updates. If one fails, undo the later plans and this plan."""
+        """Make a plan's map updates. If an update fails, undo the later plans and this plan."""
         try:
             running.apply(plan.tx, undo_first=[p.tx for p in later])
         except P4RuntimeError:

@@ -133,7 +133,7 @@ class TableSchema:
             to.action.action_profile_group_id = action.id
 
     def has_action(self, action: Action | Reference, wanted: p4r.TableAction) -> bool:
-        """Return True if an entry's action, member or group is the one that a read request names."""
+        """Return True if a read request names the action, member or group of an entry."""
         if isinstance(action, Action):
             return self.by_number[action.layout.number].id == wanted.action.action_id
         match wanted.WhichOneof("type"):

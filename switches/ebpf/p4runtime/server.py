@@ -349,8 +349,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
         """Return entries, defaults and counters, in the order of the request's entities.
 
-        The answer for an entity is complete before the server sends it, so no write can change half of it.
-        Between two answers the server handles other requests. Only one answer is in memory at a time.
+        The server computes the whole answer for an entity before it sends the answer, so no write comes in
+        between. It handles other requests between two answers. Only one answer is in memory at a time.
         """
         try:
             device = self._switches.device(request.device_id)

@@ -250,7 +250,7 @@ class SwitchGroup:
         return before, after
 
     def power_on(self, device_ids: Sequence[int]) -> tuple[int, int]:
-        """Power on devices again, without a pipeline. Return the times before and after.
+        """Power on devices again, without a pipeline. Return the times before and after the change.
 
         Raise P4RuntimeError at the first device that is not off; then the devices before it are on already.
         """

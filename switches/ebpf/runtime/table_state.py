@@ -1,8 +1,8 @@
 """The entries of a table, which the server stores in addition to the BPF maps.
 
 Large ternary tables use tuple space search (Srinivasan, Suri, Varghese 1999). Entries with the same masks
-form a tuple, in which one hash look-up finds the matching entry. So a look-up takes more time if there are
-more different masks, but not if there are more entries. A range is split into prefixes.
+form a tuple, in which one hash look-up finds the matching entry. The time of a look-up grows with the number
+of different masks, and not with the number of entries. A range is split into prefixes.
 
 A table with tuple space search has two maps. The first map has one value: the list of tuples, the highest
 priority first. The second map is a hash map of entries. Its keys are the number of a tuple and a masked key.
@@ -170,7 +170,10 @@ class TupleSpace:
         return found
 
     def reader(self, key: Key, value: Callable[[TupleIdent], bytes]) -> Callable[[], bytes | None]:
-        """Return a function. Its result is the value that the hash map should hold for a key at the call."""
+        """Return a function that computes the value which a key should have in the hash map.
+
+        The function uses the entries that the table has at the time of the call.
+        """
 
         def current() -> bytes | None:
             ident = self.best(key)

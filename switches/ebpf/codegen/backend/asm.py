@@ -297,7 +297,7 @@ class _Callee:
 
 
 def _pieces(size: int) -> list[tuple[int, int]]:
-    """Split `size` bytes into pieces of 8, 4, 2 and 1 bytes. Return (offset, size) of each."""
+    """Split `size` bytes into pieces of 8, 4, 2 and 1 bytes. Return (offset, size) of each piece."""
     out, at = [], 0
     while at < size:
         piece = 8

@@ -1,9 +1,10 @@
 """Write the code of hashes and checksums.
 
 A hash's input contains only fields of valid headers. If a header is not valid, the rest of the input shifts
-by the header's length. If this length is in whole bytes, a branch is enough. Otherwise the code of the rest
-is written twice: for a valid and for an invalid header. Checksums are verified after the parser and updated
-before the deparser, in the order of the program.
+by the header's length. If this length is a whole number of bytes, one branch in the code is enough. Otherwise
+the code for the rest is written twice: for a valid header, and for an invalid header.
+
+Checksums are verified after the parser and updated before the deparser, in the order of the program.
 """
 
 from __future__ import annotations

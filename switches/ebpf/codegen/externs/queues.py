@@ -1,4 +1,4 @@
-"""Write code that computes the state of a port's queue: how many frames wait, and when each will leave.
+"""Write code that computes the state of a port's queue: how many frames wait, and when they leave.
 
 The program runs before the kernel's queue and cannot read its state. But the program can compute when a
 frame will leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
