@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """A route to an address: to a port, or to the ports of a group."""
+    """An address, and where frames to this address go: to a port, or to a group of ports."""
 
     prefix: str
     port: int | None = None

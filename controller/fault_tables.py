@@ -173,7 +173,7 @@ def _uint128(value: int) -> p4r.Uint128:
 def fault_entries(
     fault: Fault, port: int, egress_way: Direction, profile: LinkProfile
 ) -> list[fy.P4TableEntry]:
-    """Return the entries that make a fault at a switch port. Frames leave it in direction ``egress_way``."""
+    """Return the entries that make a fault at a switch port. Frames leave the port in ``egress_way``."""
     controls = []
     if fault.direction in ("both", egress_way):
         controls.append("egress_fault")

@@ -193,7 +193,10 @@ class Fabric:
         return (next(iter(host)), next(iter(inner))) if len(host) == len(inner) == 1 else None
 
     def far_ends(self) -> tuple[str, str]:
-        """Return the first host of the first rack and of the last rack. Scenarios call them `auto`."""
+        """Return the first host of the first rack, and the first host of the last rack.
+
+        In a scenario, ``auto`` means these hosts.
+        """
         racks = [host.rack for host in self.hosts]
         first, last = (
             next(host.name for host in self.hosts if host.rack == rack) for rack in (min(racks), max(racks))

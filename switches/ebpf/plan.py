@@ -320,7 +320,7 @@ def replication_map(name: str) -> MapSpec:
 
 
 USED_BYTES = 8  # a value set's cell begins with 8 bytes: 1 if it holds a member, else 0
-PLACES_PER_FIELD = 3  # a cell has three copies of the key: masks, lowest values, highest values
+PLACES_PER_FIELD = 3  # numbers for each field of the key: mask, lowest value, highest value
 
 
 @dataclass(frozen=True, eq=False)  # two programs are equal only if they are the same object

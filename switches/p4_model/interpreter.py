@@ -344,7 +344,7 @@ class Interpreter(Controls):
         return [] if out == DROP else self._egress(out)
 
     def _again(self, kind: int, frame: bytes, **changes: Any) -> None:
-        """Queue a frame that starts again (clone, resubmit, recirculate). After ROUNDS repeats, drop it."""
+        """Queue a clone, or a resubmitted or recirculated frame. After ROUNDS repeats, drop the frame."""
         s = self._s
         fresh = FrameState(frame, received=s.received, length=s.received, kind=kind, rounds=s.rounds + 1)
         if s.rounds < ROUNDS:

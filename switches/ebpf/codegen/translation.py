@@ -348,7 +348,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     """Write the egress control for a frame that leaves by `port`."""
     asm, b = gen.asm, gen.asm.b
     gen.set_standard("egress_port", port)
-    gen.set_standard("egress_spec", const(32, 0))  # clear ingress's port; egress may still drop the frame
+    gen.set_standard("egress_spec", const(32, 0))  # after egress, only the value DROP_PORT counts
     if gen.has_standard("packet_length"):
         gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
     if any(gen.has_standard(name) for name in QUEUE_TIMES):

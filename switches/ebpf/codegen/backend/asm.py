@@ -147,7 +147,7 @@ class MapPool:
         return len(self.specs) - 1
 
     def once(self, spec: MapSpec) -> int:
-        """Add a map unless an equal one exists already. Return its index."""
+        """Return the index of an equal map, or add this map and return its index."""
         return self.specs.index(spec) if spec in self.specs else self.add(spec)
 
 
