@@ -135,7 +135,7 @@ class CodegenContext:
 
 
 def key_cell(asm: Asm, value: int | None) -> Value:
-    """Allocate a u32 on the stack for a map key. Call this only while the entry block is written."""
+    """Allocate a u32 on the stack for a map key. Call this function only in the entry block."""
     cell = asm.b.alloca(I32)
     cell.align = 4
     if value is not None:

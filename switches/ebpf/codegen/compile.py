@@ -21,7 +21,7 @@ from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 
 _DAMAGE = (*DAMAGE, AssertionError)
-"""Exceptions that code may raise for JSON with a reference to a missing part. p4c writes no such JSON."""
+"""Exceptions that the compiler may raise if the JSON refers to a missing part. p4c writes no such JSON."""
 MAPS = 64  # maximum number of maps of a program (MAX_USED_MAPS in the kernel)
 
 

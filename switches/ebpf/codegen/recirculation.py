@@ -230,7 +230,7 @@ def class_of(gen: CodegenContext) -> Value:
 
 
 def _request(gen: CodegenContext, at: int) -> Value:
-    """Load an action's request from scratch memory: `clone`, `resubmit` or `recirculate` of the layout."""
+    """Load an action's request: `at` is the layout's offset `clone`, `resubmit` or `recirculate`."""
     return gen.asm.load(gen.asm.at(gen.machine.scratch, at), 32, 4)
 
 

@@ -215,7 +215,7 @@ class Device:
         self._adopt(config)
 
     def reconcile(self, config: Config, tc: TrafficControl) -> None:
-        """Start to forward with a configuration, and keep the entries of the previous one.
+        """Start to forward with a configuration, and keep the entries of the previous configuration.
 
         If an entry does not fit the new program, change nothing and raise P4RuntimeError INVALID_ARGUMENT.
         """

@@ -350,7 +350,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         """Return entries, defaults and counters, in the order of the request's entities.
 
         The server computes the whole answer for an entity before it sends the answer, so no write comes in
-        between. It handles other requests between two answers. Only one answer is in memory at a time.
+        between. Between two answers it handles other requests. Only one answer is in memory at a time.
         """
         try:
             device = self._switches.device(request.device_id)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 1024
 """Maximum number of messages that wait for a client. Further packet-ins and errors are dropped."""
-_FRAMES_AT_ONCE = 64  # maximum frames that are read from a CPU port before the event loop does other work
+_FRAMES_AT_ONCE = 64  # maximum number of frames that are read from a CPU port without a break for other work
 _SCAN_S = 0.01  # time between two checks for idle entries and digests
 _REST_S = 0.1  # time between two checks if no device has idle timeouts or digests
 

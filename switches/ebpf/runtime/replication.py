@@ -47,9 +47,9 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """Return the first of the replica and its backups whose port is up, or None if all ports are down.
+    """Return the replica if its port is up, else the first backup whose port is up, else None.
 
-    If the replica has no backups, return the replica in any case.
+    If there are no backups, return the replica in any case.
     """
     if not replica.backups:
         return replica

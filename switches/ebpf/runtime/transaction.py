@@ -23,7 +23,7 @@ class Change:
 
 @dataclass
 class Transaction:
-    """The map updates of one P4Runtime update. The server's own state is changed before the maps."""
+    """The map updates of one P4Runtime update. The server's own state changes first, then the maps."""
 
     changes: list[Change] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)

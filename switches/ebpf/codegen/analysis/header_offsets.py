@@ -26,7 +26,7 @@ class ParserPosition:
         return dict(self.stacks).get(stack, 0)
 
     def folded(self) -> ParserPosition:
-        """Return this position with an offset that is known only at run time."""
+        """Return this position without its offset, which the program computes at run time."""
         return replace(self, offset=0, unknown_lengths=1)
 
     def with_next(self, stack: str, index: int) -> ParserPosition:
