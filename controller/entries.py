@@ -1,8 +1,8 @@
 """Compile a fabric into the static table entries of its switches. This module contacts no switch.
 
-A switch has an entry for its own SID, and an entry with a /48 prefix for every neighbour: for a T0, each T1
-above it and each NIC port below it; for a T1, each T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). These
-entries give only the next hop of a path. Other entries set the rate and the queue depths of each port.
+A switch has an entry for its own SID, and an entry with a /48 prefix for every neighbour: a T1, a T0, or the
+NIC port of a host (arXiv:2605.04333 section 2.2, Fig. 2). These entries give only the next hop of a path.
+Other entries set the rate and the queue depths of each port.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class ControllerThread:
         self._thread = threading.Thread(target=self._main, name="controller", daemon=True)
 
     def start(self) -> None:
-        """Connect to all switches and begin to program them, without waiting until they are programmed."""
+        """Connect to all switches and begin to program them. `programmed` waits for the end."""
         self._thread.start()
         self._ready.result()
 

@@ -1,13 +1,13 @@
-"""The numbers of uSIDs. They have a structure, so that a path's uSIDs can be computed from a few bits.
+"""The numbers of uSIDs. The uSIDs of a path can be computed from a few bits.
 
-A uSID has 16 bits: the plane, the role of the node that it names, and the node's index::
+A uSID names a node. It has 16 bits: the plane, the role of the node, and the node's index::
 
     15      12 11   10 9              0
     |  plane  |  role |     index      |
 
-So senders need not store paths. The plane bits of an EV are copied into all four uSIDs of a path, and the
-EV's uplink bits are copied into the uSID of the T1 (the paper's template rule, arXiv:2605.04333 section 2.3,
-Fig. 3).
+Senders do not store paths: they compute the four uSIDs of a path from an EV. The plane bits of the EV are
+copied into all four uSIDs, and the uplink bits into the uSID of the T1 (the paper's template rule,
+arXiv:2605.04333 section 2.3, Fig. 3).
 
 In a fabric of up to 1,024 hosts, a NIC's index is the NIC's number in the fabric. In a larger fabric, the
 index is the NIC's number in the rack. This number is enough, because only the rack's T0 reads a NIC's index

@@ -129,7 +129,7 @@ class ParserWriter:
         self.done = done
         self.written: dict[tuple[str, ParserPosition], Any] = {}
         self.pending: list[tuple[str, ParserPosition]] = []
-        self.folded = False  # True: there are too many positions, so they are computed at run time
+        self.folded = False  # True: positions are computed at run time, because there are too many
         self.statements = ActionWriter(gen, done)
 
     def run(self) -> None:

@@ -28,8 +28,8 @@ MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
 _LARGEST = 6 * 1024  # maximum number of bytes that can be appended to a frame of 9,216 bytes
-# Offsets of the trailer's fields: reason, session or port, field list, how often the frame has entered again,
-# number of bytes to keep, received length, and number of the program that sent the frame.
+# Offsets of the trailer's fields. SESSION is a session or a port, FIELDS a field list, ROUNDS the number of
+# earlier re-entries, KEEP the number of bytes to keep, and PROGRAM the number of the sending program.
 _REASON, _SESSION, _FIELDS, _ROUNDS, _KEEP, _RECEIVED, _PROGRAM, _SPARE = range(0, 32, 4)
 
 
@@ -129,8 +129,8 @@ def cut_reentered(
 ) -> tuple[Value, Value]:
     """Shorten a frame that has entered again to the number of bytes given in its trailer.
 
-    Return the present length and the received length. These are equal for a new or recirculated frame. For
-    other frames, the received length is the length of the original frame.
+    Return the present length and the received length. Both lengths are equal for a new or recirculated frame.
+    For other frames, the received length is the length of the original frame.
     """
     b = asm.b
     reason = asm.load(asm.at(scratch, layout.trailer + _REASON), 32, 4)

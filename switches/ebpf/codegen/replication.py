@@ -24,8 +24,8 @@ from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _AT_A_TIME = COPIES // 32
 _REPLICATION = 5  # PKT_INSTANCE_TYPE_REPLICATION
-# Offsets of variables, relative to `Layout.copying`: whether the program called itself (0 or 1), the group,
-# number of the next copy, offset of the payload, the frame's present and received length, class of service.
+# Offsets of variables, relative to `Layout.copying`. CALLED is 1 if the program called itself, else 0. NEXT
+# is the number of the next copy, and PAYLOAD the offset of the payload in the frame.
 _CALLED, _GROUP, _NEXT, _PAYLOAD, _LENGTH, _RECEIVED, _CLASS = range(0, 28, 4)
 
 

@@ -96,7 +96,7 @@ class Arbiter:
                 self._notify(role, c)
 
     def primaries(self) -> list[Client]:
-        """Return the primary of each role that has one."""
+        """Return the primaries of all roles. Some roles may have no primary."""
         return [p for role in self._roles.values() if (p := role.primary) is not None]
 
     def check(self, role: str, message: p4r.Uint128) -> None:

@@ -73,7 +73,7 @@ class Config:
 class WriteResult:
     """The result of a Write: an error or None per update, and the times before and after the map updates.
 
-    The times are CLOCK_MONOTONIC in nanoseconds. If no map was updated, they are practically equal.
+    The times are CLOCK_MONOTONIC in nanoseconds. If no map was updated, both times are almost equal.
     """
 
     errors: list[P4RuntimeError | None]

@@ -142,8 +142,8 @@ _LIMIT = 4096  # maximum number of steps of the search; the compiler rejects a p
 def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
     """Return the offsets in bytes at which the parser can extract each header.
 
-    Return None if the deparser may write the headers in another order than the parser extracts them, or if
-    a header may be extracted twice, or if there may be other bytes between headers.
+    Return None in three cases: the parser and the deparser may use different orders of headers, the parser
+    may extract a header twice, or there may be other bytes between headers.
     """
     ranks = {name: i for i, name in enumerate(program.deparser.order)}
     places: dict[str, set[int]] = defaultdict(set)

@@ -1,9 +1,9 @@
 """Write code that computes the state of a port's queue: how many frames wait, and when they leave.
 
-The program runs before the kernel's queue and cannot read its state. But the program can compute when a
-frame will leave, because the queue is a token bucket with a known rate (the kernel's `tbf` or `htb`, see
-`switches/ebpf/runtime/interfaces.py`). The program stores this time for the last 1,024 frames. A frame still
-waits if its time is in the future. Frames that other programs send over the port are not counted.
+The program runs before the kernel's queue and cannot read its state. But the queue is a token bucket with a
+known rate (`tbf` or `htb`, see `switches/ebpf/runtime/interfaces.py`). So the program computes the time at
+which a frame will leave, and stores this time for the last 1,024 frames. A frame still waits if its time is
+in the future. Frames that other programs send over the port are not counted.
 """
 
 from __future__ import annotations

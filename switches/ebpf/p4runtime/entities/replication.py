@@ -107,7 +107,7 @@ def _port(message: p4r.Replica | p4r.BackupReplica, ports: Container[int]) -> in
 
 
 def read_replicas(messages: Sequence[p4r.Replica], ports: Container[int]) -> tuple[Replica, ...]:
-    """Read the copies of a group or a session from messages. Raise P4RuntimeError if they are invalid."""
+    """Read the copies of a group or a session from messages. Raise P4RuntimeError if a copy is invalid."""
     replicas = []
     for m in messages:
         backups = tuple(Replica(_port(b, ports), b.instance) for b in m.backup_replicas)
