@@ -1,8 +1,8 @@
 """Run a lab's checks, or the parts of its score, on a folder, in a process that may be ended.
 
 A lab with a score has a ``score.py``, written like ``check.py`` (`mrclab.labs.checks`). Each part returns its
-results by name, such as ``{"us": 585.2, "lost": 0}``. Lower is better. A class is ranked by the sum of the
-first result over all parts. If two sums are equal, the sums of the next result decide.
+results by name, such as ``{"us": 585.2, "lost": 0}``. A lower result is better. A class is ranked by the sum
+of the first result over all parts. If two sums are equal, the sums of the next result decide.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Lines:
                 **os.environ,
                 "PYTHONPATH": path,
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # so the worker's files are removed
+                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # this folder is removed at the end
             },
             text=True,
             encoding="utf-8",

@@ -1,4 +1,4 @@
-"""Run the scenarios of labs again, in virtual time, to compare the results with those handed in."""
+"""Run a student's scenarios again, in virtual time, to compare the results with the submitted results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def all_reduce_ms(text: str, file: str, limit_s: float) -> tuple[float, float]:
 
 
 def _kept(source: str, made: Callable[[], Any]) -> Any:
-    """Return the JSON data that ``made`` makes from a text, or the data that an earlier check has kept."""
+    """Return the JSON data that ``made`` makes from ``source``, or the data kept from an earlier call."""
     if not os.environ.get(CACHE):
         return made()
     kept = Path(os.environ[CACHE]) / f"{hashlib.sha256(source.encode()).hexdigest()}.json"

@@ -352,7 +352,7 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Fail queue pairs at their limit: flush their receives, move their messages to other queue pairs."""
+        """Fail each queue pair that is at its limit: flush its receives, and move its messages to others."""
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:
                 continue

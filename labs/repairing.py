@@ -1,8 +1,8 @@
 """A sender, a receiver and a network that follows a schedule, for a student's loss detection (lab 5).
 
-The sender sends ``packets`` packets, one every ``GAP_NS``. For each transmission and each SACK, in the order
-of sending, the schedule says whether it is lost or how late it arrives. The detector decides which packets
-are sent again. All times are simulated.
+The sender sends ``packets`` packets, one every ``GAP_NS``. The schedule is a list of delays for transmissions
+and a list of delays for SACKs, in the order of sending. If a delay is None, the packet or SACK is lost. The
+detector decides which packets are sent again. All times are simulated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 GAP_NS = 1_000
 ONE_WAY_NS = 5_000
 WINDOW_NS = 8_000
-"""The reordering window: packets that were sent up to this time after a packet may arrive before it."""
+"""The reordering window: a packet may be overtaken by packets that were sent up to this time later."""
 TIMEOUT_NS = 50_000
 _LAST_NS = 10_000_000
 LOST = None
@@ -84,7 +84,7 @@ class Story:
     delivered_ns: int = 0
     """The time at which the last missing packet arrived."""
     known: bool = False
-    """True if the sender knows by SACKs that everything was delivered."""
+    """True if SACKs have confirmed to the sender that everything was delivered."""
     missing: tuple[int, ...] = ()
     sent: int = 0
     """The number of transmissions, including repeats."""

@@ -1,4 +1,4 @@
-"""Send a stream over a simulated fabric by a student's path policy, and measure the results (lab 4).
+"""Send a stream over a simulated fabric with a student's path policy, and measure the results (lab 4).
 
 Sender, receiver and switches are those of `--target sim`, with 100 Gbit/s a port. All times are simulated.
 """
@@ -227,7 +227,7 @@ class _Stream:
             self.losses.append(event)
 
     def psn_of(self, frame: bytes) -> int | None:
-        """Return the PSN of a data packet, counted from the first sent one. Return None for other frames."""
+        """Return the PSN of a data packet minus the stream's first PSN. Return None for other frames."""
         opcode = frame[BTH_OFFSET]
         if not _FIRST_WRITE <= opcode <= _LAST_WRITE or len(frame) < _HEADERS_ONLY_BYTES:
             return None

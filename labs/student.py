@@ -50,7 +50,7 @@ class Variant:
     student: str = ""
 
     def choose(self, what: str, usual: T, choices: Sequence[T]) -> T:
-        """Draw one of ``choices`` by ``what`` and the student. Without a student, return ``usual``."""
+        """Draw one of ``choices`` for this student and this ``what``. Without a student, return ``usual``."""
         if not self.student:
             return usual
         digest = hashlib.sha256(f"{what} {self.student}".encode()).digest()

@@ -3,8 +3,8 @@
 Struct layouts are those of `union bpf_attr` in linux/bpf.h. All functions raise OSError with the errno of the
 call, or MachineError if the errno means that the machine lacks something.
 
-A filter on a socket drops frames in the kernel, so no process is woken for them. This module must not be
-compiled with mypyc: compiled code frees a buffer after its last use in Python, before the kernel has read it.
+This module must not be compiled with mypyc: compiled code frees a buffer after its last use in Python, before
+the kernel has read it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def possible_cpus() -> int:
 
 
 class RefusedError(SwitchError):
-    """The verifier refused a program. Has the verifier's message and the number of the instruction."""
+    """The verifier refused a program. The error has its message and the number of the instruction."""
 
     def __init__(self, error: str, said: str, instruction: int | None, place: str | None = None) -> None:
         where = "" if place is None else f" in {place}"

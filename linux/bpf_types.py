@@ -14,7 +14,7 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""The mark of map 0; the mark of map n is higher by n. `linux.bpf.relocate` replaces marks by descriptors."""
+"""The mark of map 0. The mark of map n is MAP_MARK + n. `linux.bpf.relocate` replaces all marks."""
 
 
 class MapType(IntEnum):

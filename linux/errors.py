@@ -5,7 +5,7 @@
 * ``InputError`` (2): the user's input is wrong.
 * ``MachineError`` (3): the machine lacks something.
 * ``SwitchError`` (1): a switch, or the code that runs switches, failed. Its subclasses ``BadInputError`` (2)
-  and ``UnsupportedError`` (2) say that a switch cannot use its input.
+  and ``UnsupportedError`` (2) mean that a switch cannot use its input.
 """
 
 from __future__ import annotations

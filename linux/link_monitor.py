@@ -109,7 +109,7 @@ def _links(data: bytes) -> Iterator[tuple[int, bool]]:
 class ChangeWatch:
     """Records changes of queues, filters and links in the namespace in which the object is made.
 
-    The kernel keeps the messages until they are read, so recording takes no time while packets are timed.
+    The kernel keeps the messages until they are read. So the recording needs no CPU time in a measurement.
     """
 
     def __init__(self) -> None:

@@ -177,7 +177,7 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
 
 
 def _await(waiting: dict[int, Process], timeout_s: float) -> None:
-    """Wait at most ``timeout_s`` for all processes to end. Close and remove descriptors of ended ones."""
+    """Wait at most ``timeout_s`` for all processes to end. Close the descriptors of ended processes."""
     deadline = time.monotonic() + timeout_s
     poller = select.poll()
     for fd in waiting:

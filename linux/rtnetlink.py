@@ -82,10 +82,9 @@ def up(index: int) -> Request:
 class _TbfMessage(nlmsg):  # type: ignore[misc]
     """A token bucket in the kernel's form: struct tc_tbf_qopt and later attributes.
 
-    pyroute2's own message lacks two attributes. Its rates end at 34 Gbit/s (its issue 715), and it rounds a
-    burst down to whole microseconds, so a burst of two frames becomes less than two. A subclass cannot add
-    the attributes: pyroute2 builds one table for a class and its subclasses, so new attributes may be
-    dropped silently.
+    pyroute2's own message lacks two attributes. So its highest rate is 34 Gbit/s (pyroute2's issue 715), and
+    it rounds a burst of two frames down to less than two. A subclass cannot add the attributes: pyroute2
+    builds one table for a class and its subclasses, so new attributes may be dropped silently.
     """
 
     fields = tcmsg.fields

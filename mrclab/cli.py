@@ -1,6 +1,6 @@
 """The command line: the table of commands, and the parser. Each error becomes a line and an exit code.
 
-Exit codes (docs/troubleshooting.md): 0 success, 2 bad input, 3 the machine lacks something, 1 anything else.
+Exit codes (docs/troubleshooting.md): 0 success, 2 bad input, 3 the machine lacks something, 1 other errors.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ COMMANDS = (
     Command("clean", "Remove whatever a crashed run left behind.", "mrclab.running:clean", add_force, True),
     Command("doctor", "Check what this machine has and what it lacks.", "mrclab.running:doctor", linux=True),
 )
-"""The commands in the order of the help. `run`, `soak`, `fault`, `lab`, `live` do not always need Linux."""
+"""The commands, in the order in which the help lists them."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -64,7 +64,7 @@ class Daemon:
         self.stopping = False
 
     def _with_switches(self, operation: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Any]:
-        """Return the operation with a check of the switches.
+        """Return a function that checks the switches and then executes the operation.
 
         Raise SwitchError if a process of the switches has ended, InputError if a switch does not answer.
         """

@@ -178,7 +178,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
-    """Bring up a lab's fabric. If that fails or is not ``wanted``, return the command to do it."""
+    """Bring up a lab's fabric if ``wanted``. If it is not up then, return the command to bring it up."""
     topology = found.spec.topology
     if topology is None:
         return ()

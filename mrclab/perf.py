@@ -43,8 +43,8 @@ LINE = "-" * 100
 
 DEAD_PEER_RETRIES = 8
 """The number of timeouts after which a write fails, so that a dead network is reported. Each timeout is twice
-as long as the previous timeout. If no RTT is known yet, the write fails after 4 s, otherwise after a thousand
-times the first timeout. The first timeout is at least four RTTs."""
+as long as the previous timeout. So the write fails after about a thousand times the first timeout, or after
+4 s if no RTT is known yet."""
 
 
 def perf(args: argparse.Namespace) -> int:
@@ -186,7 +186,7 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
 
 
 def _interval(size: int, before: Sequence[int], elapsed_ns: int, completed: int, *, gbits: bool) -> str:
-    """Return a line about the first host's writes since ``before``, which is (ns, number of writes)."""
+    """Return a line about the first host's writes since ``before``: (time in ns, writes until this time)."""
     since_ns, count = elapsed_ns - before[0], completed - before[1]
     mib_s = count * size * 1e9 / max(1, since_ns) / (1 << 20)
     rate = f"{mib_s * MIB_BITS / 1e9:.2f} Gb/sec" if gbits else f"{mib_s:.2f} MiB/sec"

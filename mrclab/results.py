@@ -7,8 +7,8 @@
 
 ``load_many`` loads several runs. Its frames also have a column ``run``.
 
-All frames have the columns ``transport`` and ``repetition``, so that they can be joined. Times in ``_us`` are
-microseconds: times of a trial since the trial's fault, other times since the start of the measurement.
+All frames have the columns ``transport`` and ``repetition``, so that they can be joined. A column with a name
+in ``_us`` has microseconds. A trial's times begin at its fault, other times at the start of the measurement.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run several repetitions of a scenario at the same time, in virtual time, each in a separate process.
 
-A repetition depends only on its scenario, transport and number, so the results are as with one process.
+A repetition depends only on its scenario, transport and number. So the number of processes does not change
+the results.
 """
 
 from __future__ import annotations

@@ -116,7 +116,10 @@ def down(args: argparse.Namespace) -> int:
 
 
 def take_down(*, force: bool = False) -> int:
-    """Take the testbed down. Raise InputError if none runs or, without ``force``, it has another owner."""
+    """Take the testbed down.
+
+    Raise InputError if no testbed is up or, without ``force``, if the testbed has another owner.
+    """
     names = Names.from_environment()
     found = require_ours(names, force=force)
     take(names, found)

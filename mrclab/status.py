@@ -84,7 +84,7 @@ def _console() -> Console:
 def page(
     answer: dict[str, Any], *, ports: bool = False, sids: bool = False, rows: int | None = None
 ) -> Group:
-    """Return the output of ``status``. If there are too few ``rows``, show one row for each tier."""
+    """Return the output of ``status``. If it has more than ``rows`` lines, show tiers instead of switches."""
     switches = answer["switches"]
     table = _table(switches, answer["ports"])
     if rows is not None and table.row_count + OTHER_ROWS > rows:
@@ -192,7 +192,7 @@ def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
 
 
 def _sids(switches: dict[str, Any]) -> Table:
-    """Return how often each switch used each SID, which is the switch's SID or the SID of the next node."""
+    """Return how often each switch used each SID. A SID names the switch itself or the next node."""
     table = Table(box=None, header_style="bold")
     for head in ("switch", "SID", "frames", "bytes"):
         table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")

@@ -54,9 +54,9 @@ def _nothing() -> None:
 def begin_worker(parent_pid: int) -> None:
     """Prepare a worker: it ignores Ctrl-C, and ends when its parent process ends or is killed.
 
-    SIGTERM ends a worker immediately, except in a task (`run_or_end`). An exception would not be safe here:
-    if it was raised while the worker sends a result, the pool would catch the exception and send again. If
-    another worker was killed while it held the lock for sending, this worker would then wait forever.
+    SIGTERM ends a worker immediately, except in a task (`run_or_end`). SIGTERM raises no exception here: the
+    pool would catch an exception during the sending of a result, and would send the result again. Sending
+    needs a lock. If another worker was killed while it held the lock, this worker would wait forever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -96,7 +96,7 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
 
 def _end_at_once() -> None:
-    """Let SIGTERM end the process immediately. For an earlier SIGTERM, the exception is still raised."""
+    """Let SIGTERM end the process immediately. A SIGTERM before this call still raises its exception."""
     if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return

@@ -19,7 +19,7 @@ ROUNDS = 3  # repeat, because an ended process may have started another one
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The result of a clean-up: processes, namespaces, files, and whether a testbed was recorded."""
+    """The removed processes, namespaces and files, and whether the record of a testbed was removed."""
 
     processes: tuple[Process, ...] = ()
     namespaces: tuple[str, ...] = ()

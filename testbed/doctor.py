@@ -40,7 +40,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement, or a useful extra: if the machine has it, the result of the check, how to get it."""
+    """The check of a requirement or a useful extra: whether it is there, what was found, how to get it."""
 
     name: str
     ok: bool

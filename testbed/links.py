@@ -38,9 +38,9 @@ LEAF_HEADROOM = 16  # a leaf may borrow 16 times the link's rate, so that only t
 def port_shape(profile: LinkProfile) -> Shape:
     """Return the shape of a switch port: like ``shape_of``, but with more room in the queue.
 
-    The switch program limits the queue. The kernel's queue has room for four times this limit (UEC's tail
-    drop, 2 bandwidth-delay products), because frames that the kernel sends late also wait there. The kernel
-    must not drop frames, because the switch program would not notice.
+    The switch program limits the queue. The kernel's queue has room for four times this limit, because frames
+    that the kernel sends late also wait there. The kernel must not drop frames: the switch program would not
+    notice the loss.
     """
     shape = shape_of(profile)
     allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)

@@ -1,4 +1,4 @@
-"""Checks of lab 5. For some of them, the library hypothesis searches for a schedule that makes them fail."""
+"""Checks of lab 5. In some checks, the library hypothesis searches for a schedule with which the check fails."""
 
 from __future__ import annotations
 

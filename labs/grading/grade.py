@@ -84,7 +84,7 @@ def closest(prints: Mapping[str, frozenset[int]], skeleton: frozenset[int]) -> d
 
 @dataclass(frozen=True)
 class Graded:
-    """The grade of a hand-in. ``note`` is the reason if it could not be checked, or "missing"."""
+    """The grade of a hand-in. If a hand-in is missing or could not be checked, ``note`` is the reason."""
 
     person: Person
     outcomes: tuple[Outcome, ...] = ()
@@ -116,7 +116,7 @@ class Graded:
 
 
 def require_sandbox() -> None:
-    """Raise MachineError if hand-ins would have more rights on this machine than the sandbox should leave."""
+    """Raise MachineError if the sandbox cannot take all rights from the hand-ins' code on this machine."""
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as empty:
         (Path(empty) / "nothing.py").touch()

@@ -63,7 +63,7 @@ def plain(lab: Lab, graded: Sequence[Graded]) -> str:
 
 
 def moodle(graded: Sequence[Graded]) -> str:
-    """Return Moodle's grading worksheet. Moodle has the same page for its download and its upload.
+    """Return a grading worksheet for Moodle.
 
     Moodle finds people by their identifier, the number in the names of the downloaded folders.
     """
@@ -102,8 +102,7 @@ def gradescope(one: Graded) -> dict[str, Any]:
 
 
 def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
-    """Return a CSV table with all answers to each question one below the other.
-
+    """Return a CSV table with the answers of all hand-ins, sorted by question.
     The reader fills in the column of points. The next two columns, from `rubric`, have the largest number of
     points and the criteria.
     """

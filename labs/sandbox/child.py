@@ -20,7 +20,7 @@ from typing import Any
 from mrclab.labs.sandbox.confine import Limits, confine
 
 FIELDS = ("value", "port", "sent", "acked", "lost", "trimmed", "ecn_marked")
-"""The fields of an EV that a path policy can read, in the order that requests have."""
+"""The fields of an EV that a path policy can read, in the order in which requests list them."""
 _OPTIONAL = ("on_sack", "on_trim", "on_loss")
 
 

@@ -65,7 +65,7 @@ def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
             _become_nobody()
     elif is_root():
         _become_nobody()
-        libc().unshare(_NEW_USER)  # optional: then other processes of nobody do not count for the limit
+        libc().unshare(_NEW_USER)  # optional: other processes of nobody then do not count for the limit
     _drop_capabilities()
     _limit(limits)
     return missing

@@ -15,7 +15,7 @@ import sys
 
 
 def wait(pid: int, start: int) -> None:
-    """Return when the process with this pid and start time has ended."""
+    """Wait until the process with this pid and start time has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

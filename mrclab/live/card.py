@@ -1,5 +1,4 @@
-"""The times of a fault that a viewer made: when it was detected, when traffic changed paths and recovered.
-
+"""Measure a fault that a viewer made: the times until detection, the change of paths, and recovery.
 The times come from captures at the hosts' NICs. The rule is the same as in experiments:
 `mrclab.experiments.measure.recovery`.
 """
@@ -44,7 +43,7 @@ class Pieces:
 
     def __init__(self, most_bytes: int) -> None:
         self.since_ns: int | None = None
-        """Records from this time (monotonic) on are kept; if it is None, records of the last `IDLE_NS`."""
+        """The time (monotonic) from which records are kept. None: keep the records of the last `IDLE_NS`."""
         self.held_bytes = 0
         self._most_bytes = most_bytes
         self._dropped_ns = -1
@@ -216,7 +215,7 @@ class Card:
 
 
 def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
-    """Return the known result with the recovery times of ``later``, whose captures lack the fault's start."""
+    """Return the known result, with the recovery times of a later evaluation that lacks the fault's start."""
     if known is None or not known["felt"]:
         return later
     if not later["felt"]:

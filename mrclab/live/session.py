@@ -152,7 +152,7 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """Replace the traffic as ``plan`` says. Raise InputError if the plan does not fit the fabric."""
+        """Replace the traffic by the plan's traffic. Raise InputError if the plan does not fit the fabric."""
         plan.check(self.fabric)
         self._end_traffic()
         for card in self._cards:
@@ -437,7 +437,7 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows at the start of a card's fault, of each transport that has not recovered yet."""
+        """Return the flows that each transport without a recovery had when the fault of the card began."""
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):
             retired = {}

@@ -54,7 +54,7 @@ def interrupt(_number: int, _frame: object) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server without signal handlers: they would end the process with the testbed still up."""
+    """uvicorn's server without its signal handlers, which would end the process but leave the testbed up."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

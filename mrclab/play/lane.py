@@ -163,7 +163,7 @@ class Lane:
                 flow.gave_up_ns = self.now_ns
 
     def reconnect(self) -> None:
-        """Connect those flows again whose connection gave up, as a job does after a restart."""
+        """Reconnect the flows whose connection gave up, as a job does after a restart."""
         for number, flow in enumerate(self.flows):
             if flow.gave_up_ns is None:
                 continue
@@ -226,7 +226,7 @@ class Lane:
         return found
 
     def _delivered(self, sent_ns: int) -> int:
-        """Return when (ns) all data posted until ``sent_ns`` had been received; NEVER if some is missing."""
+        """Return the time (ns) when all data posted until ``sent_ns`` had arrived, or NEVER."""
         return max(
             self._programs[flow.target].received_by(
                 flow.target_qpn, self._programs[flow.source].posted_by(flow.source_qpn, sent_ns)

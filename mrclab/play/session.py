@@ -25,7 +25,7 @@ PACES: Final = (1_000, 5_000, 20_000, 100_000, 1_000_000)
 USUAL_PACE: Final = 20_000
 KEPT_CARDS: Final = 12
 RATE_SPAN: Final = 15
-"""Rates are averages over this number of page updates, or over four messages if they take longer."""
+"""Rates are averages over this number of page updates, or over four messages if these take longer."""
 BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.LINK.short: (
         ("c", "Cut silently", {"kind": "blackhole"}),
@@ -103,7 +103,7 @@ class Play:
         self.lanes = {name: Lane(name, self.scene, self.fabric) for name in self.scene.transports}
         self.now_ns = 0
         self.events: list[list[Any]] = []
-        """[ns, "fault" or "restore", data] of all events so far. A web address with them repeats a run."""
+        """[ns, "fault" or "restore", data] of all past events. A web address with these events repeats a run."""
         self._planned: deque[list[Any]] = deque()
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
         self._active: dict[str, dict[str, Any]] = {}

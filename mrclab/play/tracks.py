@@ -25,7 +25,7 @@ from mrclab.topologies import Path
 DATA, AGAIN, ANSWER, PROBE = range(4)
 """Kinds of frames: data, data sent again, acknowledgements and other control frames, path probes."""
 ON_ITS_WAY, ARRIVED, LOST, TRIMMED = range(4)
-"""What happened to a frame so far."""
+"""The possible states of a frame."""
 NEVER: Final = 1 << 62
 KEPT_TRACKS: Final = 30_000
 _FIRST_WRITE, _LAST_WRITE = 6, 11

@@ -1,4 +1,4 @@
-"""What a program sees on a host: the management network, /etc/hosts, its NIC device, mrclab's libraries.
+"""Give a program on a host its view: management network, /etc/hosts, its NIC device, mrclab's libraries.
 
 The management network is an Ethernet between all hosts. Programs use it to find each other by TCP. It does
 not belong to the fabric: it is a bridge in a separate namespace. The network is made when a program first

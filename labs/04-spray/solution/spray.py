@@ -53,7 +53,7 @@ class Healthy(RoundRobin):
 
 
 class Best(Healthy):
-    """Going further: of Healthy's next four EVs, use the EV with the fewest packets on their way."""
+    """Take, of Healthy's next four EVs, the EV with the fewest packets on their way ("going further")."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""

@@ -9,7 +9,7 @@ class LossDetector:
     """
 
     def __init__(self, window_ns, timeout_ns):
-        """Packets sent up to `window_ns` after a packet may arrive before it. Any RTT is below `timeout_ns`."""
+        """Assume: packets sent up to `window_ns` later may overtake a packet. Any RTT is below `timeout_ns`."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         self.sent_ns = {}
@@ -25,8 +25,7 @@ class LossDetector:
         self.sent_ns[psn] = now_ns
 
     def on_sack(self, cumulative, above, now_ns):
-        """Process a SACK: all packets below `cumulative` have arrived, and the packets in the set `above`.
-
+        """Process a SACK: all packets below `cumulative` and the packets in the set `above` have arrived.
         Return a list of the packets to send again now. `on_sent` will be called for each of them.
         """
         for psn in [psn for psn in self.sent_ns if psn < cumulative or psn in above]:

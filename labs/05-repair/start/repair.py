@@ -5,7 +5,7 @@ class LossDetector:
     """Receive each transmission and each SACK, and return the lost packets."""
 
     def __init__(self, window_ns, timeout_ns):
-        """Packets sent up to `window_ns` after a packet may arrive before it. Any RTT is below `timeout_ns`."""
+        """Assume: packets sent up to `window_ns` later may overtake a packet. Any RTT is below `timeout_ns`."""
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         # TODO 1: what do you have to remember about each packet?
@@ -15,8 +15,7 @@ class LossDetector:
         # TODO 1
 
     def on_sack(self, cumulative, above, now_ns):
-        """Process a SACK: all packets below `cumulative` have arrived, and the packets in the set `above`.
-
+        """Process a SACK: all packets below `cumulative` and the packets in the set `above` have arrived.
         Return a list of the packets to send again now. `on_sent` will be called for each of them.
         """
         # TODO 2: replace this line.

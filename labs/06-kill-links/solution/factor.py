@@ -1,4 +1,4 @@
-"""How long each transport takes to recover, by what factor they differ, and which part takes how long."""
+"""Compare the times that two transports need to recover, and divide each time into three parts."""
 
 import json
 from pathlib import Path
