@@ -1,4 +1,4 @@
-"""The output of the solutions that a lab's page shows, and a check that this output is up to date.
+"""Run the commands whose output a lab's page shows, and write their present output into the page.
 
 A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` shows the output of the
 last command, run in the folder PART: a ``solution`` or a skeleton (``start``). ``python -m

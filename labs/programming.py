@@ -388,7 +388,7 @@ class ReceivingNic:
 
 
 def sources_of(skeleton: Path, transfer: bytes) -> dict[str, bytes]:
-    """Return the files to compile by name: the student's file, the skeleton's headers and the stub."""
+    """Return the contents of the files to compile: the student's file, the skeleton's headers, the stub."""
     headers = {path.name: path.read_bytes() for path in skeleton.glob("*.h")}
     return {**headers, STUB.name: STUB.read_bytes(), "transfer.c": transfer}
 

@@ -61,7 +61,7 @@ class Sprayed:
     lost: Mapping[int, int]
     """The number of packets on each EV that the sender counted as lost."""
     lost_after: Mapping[int, int]
-    """As ``lost``, but only packets sent after `Fault.at_us` + 100 us, when senders should know the fault."""
+    """As ``lost``, but only packets sent after `Fault.at_us` + 100 us, when senders should avoid the link."""
 
     @property
     def finished(self) -> bool:
@@ -88,7 +88,7 @@ def spray(
     """Send a stream from one rack to the other and return its results.
 
     Without ``policy``, MRC's own rotation is used. With ``cross_traffic``, h1 writes to h2 at the same time,
-    over few of the paths. Without ``ev_health``, MRC retires no path, so the policy has to avoid lossy paths.
+    over some of the paths. Without ``ev_health``, MRC retires no path, so the policy must avoid lossy paths.
     """
     world = _World(fabric(), seed)
     sender = _Stream(world, SRC, DST, packets, policy, ev_health)

@@ -218,7 +218,7 @@ def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
 def personalise(lab: int, folder: Path, variant: Variant) -> bool:
     """Write a student's variant of a lab into a new folder. Return whether the lab has variants.
 
-    The other labs need no variants: they ask for programs, and students do not know the values of the checks.
+    A lab without variants asks for programs. Its checks use values that students do not know.
     """
     made = _MINE.get(lab)
     if made is None or not variant.student:

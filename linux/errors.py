@@ -57,7 +57,7 @@ class SwitchError(MrclabError):
 class BadInputError(SwitchError):
     """The input of a switch cannot be used: a file that is not BMv2 JSON, or a missing interface.
 
-    This is not an InputError (a ValueError), because readers of programs turn ValueErrors into this error.
+    This is no InputError, which is a ValueError: code that reads programs turns ValueErrors into this error.
     """
 
     exit_code = 2

@@ -62,11 +62,10 @@ def keep_cpus_awake() -> None:
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A real NIC waits neither for a CPU nor for its wake-up (with ``awake``, see `keep_cpus_awake`). The
-    kernel reserves a part of each second for other processes, and children start as ordinary processes. In a
-    container without a real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time
-    priority. Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused,
-    or None.
+    A real NIC never waits for a CPU. With ``awake``, also call `keep_cpus_awake`. The kernel reserves a part
+    of each second for other processes, and children start as ordinary processes. In a container without a
+    real-time share (cgroup v1 with RT_GROUP_SCHED), even root may get no real-time priority. Then the process
+    gets the largest ordinary share of the CPU, nice -20. Return the refused priority as text, or None.
     """
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
@@ -90,7 +89,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Let this process and its future children run before ordinary ones; return False if that is refused."""
+    """Run this process and its future children before ordinary processes. Return False if this is refused."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:

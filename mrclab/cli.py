@@ -229,7 +229,7 @@ EXTRAS = {
     "sweep": ("distributed",),
     "training": ("jax",),
 }
-"""For each optional dependency group of the package: the top-level modules that it installs."""
+"""The top-level modules that each optional dependency group of the package installs."""
 
 
 def missing_extra(command: str, error: Exception) -> MachineError | None:
@@ -248,7 +248,7 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the process's exit code. A signal ends the command in an orderly way."""
+    """Run one command and return the exit code. A signal raises an exception, so the command cleans up."""
     with signals.as_exceptions():
         return _main(argv)
 

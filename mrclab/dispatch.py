@@ -1,4 +1,7 @@
-"""The first step of commands whose modules are slow to import: check names, then import the module."""
+"""The first step of commands whose modules are slow to import.
+
+This step checks a scenario's name or the system before it imports the module, so that errors appear quickly.
+"""
 
 from __future__ import annotations
 

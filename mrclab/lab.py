@@ -36,7 +36,7 @@ _ALIKE = 0.8
 
 
 def grade_command(args: argparse.Namespace) -> int:
-    """Grade the submissions in a folder. Raise InputError on bad input, MachineError without a sandbox."""
+    """Grade a folder of submissions. Raise InputError on bad input, MachineError if there is no sandbox."""
     lab = find(args.lab)
     due = _time(args.due)
     jobs = args.jobs if args.jobs is not None else os.cpu_count() or 1

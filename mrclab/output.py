@@ -120,8 +120,8 @@ def progress(
 ) -> Iterator[tuple[Say, Step]]:
     """Show the progress. Yield two functions: print a line, and set the number of finished parts.
 
-    A terminal shows a bar. Elsewhere a line is printed every ten seconds and at the end. ``detail`` takes the
-    seconds since the start and returns a text about the present part of the work.
+    A terminal shows a bar. To a file or a pipe, write a line every ten seconds and at the end. ``detail``
+    takes the seconds since the start and returns a text about the present part of the work.
     """
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -89,7 +89,7 @@ class Results:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """The logged events (docs/event-log.md). ``log`` is a host or rank, ``t_ns`` is CLOCK_MONOTONIC."""
+        """The logged events (docs/event-log.md). ``log`` names a host or rank; ``t_ns``: CLOCK_MONOTONIC."""
         return _frame(self._event_rows(), EVENT_COLUMNS)
 
     def _event_rows(self) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,7 @@ def listed_figures() -> tuple[str, ...]:
 
 
 def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
-    """Return the arguments for one figure. A figure that only runs in the simulator gets no target."""
+    """Return the arguments for one figure. Omit the target if the figure runs in the simulator only."""
     if args.target is None or load_scenario(name).target != SIMULATED:
         return args
     return argparse.Namespace(**{**vars(args), "target": None})

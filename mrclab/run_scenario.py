@@ -192,7 +192,7 @@ def _detail_of(scenario: Scenario, out: Path) -> Detail:
 
 
 def _at_speed(scenario: Scenario, out: Path, console: Console) -> Scenario:
-    """Return the scenario, in slow motion if this machine is too slow. On an error, remove the directory."""
+    """Return the scenario, in slow motion if the machine is too slow. On an error, remove ``out``."""
     if scenario.target == SIMULATED:
         return scenario
     from mrclab.experiments.live.calibration import calibrated, needs_calibration

@@ -27,7 +27,7 @@ WELL, NONE = "as programmed", "none"
 OTHER_ROWS = 5
 """The number of output lines that are not in the table of switches."""
 MOST_PORTS = 16
-"""The largest number of listed ports that are not up. Other ports are only counted."""
+"""The largest number of listed ports that are not up. Further ports that are not up are only counted."""
 
 
 def status(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 END_S = 20.0
-"""The time in s that a task has to remove its files after SIGTERM."""
+"""The time, s, after SIGTERM within which a task must remove its files."""
 
 
 @dataclass(frozen=True)

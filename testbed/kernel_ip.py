@@ -1,9 +1,9 @@
 """Set up the kernel's IPv6 and MPTCP on hosts' ports, for TCP and for programs of users.
 
 By default the kernel's IPv6 is off, because a transport in user space needs the ports for itself. This module
-gives each port its address and one route, without neighbour discovery: all addresses of the port's plane are
-behind its T0. For MPTCP, each host announces the addresses of all its ports, so that a connection has a
-subflow in every plane. The settings are deleted with the network namespace.
+gives each port its address and one route, without neighbour discovery: the route to all addresses of the
+port's plane leads to the T0. For MPTCP, each host announces the addresses of all its ports, so that a
+connection has a subflow in every plane. The settings are deleted with the network namespace.
 """
 
 from __future__ import annotations

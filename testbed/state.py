@@ -150,7 +150,7 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Wait for the lock for starting, stopping and cleaning testbeds with these names, and hold it."""
+    """Hold the lock of these names within the ``with``. Wait first if another process holds the lock."""
     import fcntl  # exists on Unix only
 
     path = names.state_dir / "lock"

@@ -152,7 +152,7 @@ class SwitchCheck:
 
 
 GRACE_NS: Final = 8_000_000_000
-"""The time, ns, after a repair in which the fault may still cause retransmissions, for example of RoCEv2."""
+"""The time, ns, after the end of a fault during which the fault may still cause retransmissions."""
 
 
 class LatePackets:

@@ -42,7 +42,7 @@ class Program:
         """(ns, EV) of each retired path."""
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._posted: deque[tuple[int, int, int]] = deque(maxlen=4096)
-        """For each post: (ns, queue pair, number of its messages that were posted up to this time)."""
+        """For each post: (time in ns, queue pair, number of messages posted to this queue pair so far)."""
         self._received: deque[tuple[int, int, int]] = deque(maxlen=4096)
         nic.programs.append(self)
 

@@ -17,7 +17,7 @@ FRAMES_PER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One replay. Each of ``acts`` is a time in us and "cut", "kill a spine", "kill a plane" or "restore"."""
+    """One replay. ``acts`` has (time in us, "cut", "kill a spine", "kill a plane" or "restore")."""
 
     name: str
     title: str

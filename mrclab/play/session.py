@@ -39,7 +39,7 @@ BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.SWITCH.short: (("k", "Kill", {"kind": "switch-death"}),),
     Place.PLANE.short: (("k", "Kill the plane", {"kind": "plane-death"}),),
 }
-"""The page's buttons for faults. Faults that take milliseconds are left out, because of the slow motion."""
+"""The page's buttons for faults. Faults that last milliseconds are left out: they are too slow to watch."""
 ALLOWED: Final = frozenset(fault["kind"] for row in BUTTONS.values() for _, _, fault in row)
 
 
@@ -103,7 +103,7 @@ class Play:
         self.lanes = {name: Lane(name, self.scene, self.fabric) for name in self.scene.transports}
         self.now_ns = 0
         self.events: list[list[Any]] = []
-        """[ns, "fault" or "restore", data] of all past events. A web address with these events repeats a run."""
+        """[ns, "fault" or "restore", data] of all events. A web address with these events repeats a run."""
         self._planned: deque[list[Any]] = deque()
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
         self._active: dict[str, dict[str, Any]] = {}

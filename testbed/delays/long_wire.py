@@ -127,7 +127,7 @@ class LongWires:
             os.write(self._pipe(self._process.stdin).fileno(), line.encode() + b"\n")
 
     def _line(self) -> dict[str, Any]:
-        """Return the process's next message, or an empty one if the process has ended."""
+        """Return the process's next message, or an empty dict if the process has ended."""
         said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
         return said
 

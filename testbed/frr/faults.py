@@ -1,8 +1,8 @@
 """Make faults between routers.
 
-Each end of a link has a BPF filter at ingress, which passes frames. A fault replaces the filter by one that
-drops frames, with one netlink request for each end.
-Faults that need mrclab's switch program (corruption, rate) are refused, and so are faults that come and go.
+Each end of a link has a BPF filter at ingress, which passes frames. A fault replaces this filter by a filter
+that drops frames, with one netlink request for each end. Faults that need mrclab's switch program
+(corruption, rate) are refused, and so are faults that come and go.
 
 The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
 buffer. A real cable does not carry this hash. If it was not cleared, the next router would use the hash to
@@ -96,7 +96,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Bring up or take down the link's end farther from the hosts; for "port-down", the NIC's port."""
+        """Bring up or take down the NIC's port ("port-down"), or else the link's end away from the hosts."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")
