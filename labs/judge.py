@@ -106,7 +106,7 @@ class _Lines:
         self._lines.put("")
 
     def next(self, limit_s: float) -> str:
-        """Return the next line, or "" at the end and after a timeout. Raise TimeoutError at a timeout."""
+        """Return the next line, or "" at the end. At a timeout, raise TimeoutError; later, return ""."""
         if self._ended:
             return ""
         try:

@@ -1,4 +1,4 @@
-"""The way of one frame through the fabric ``tiny``, switch by switch (lab 1).
+"""Follow one frame through the fabric ``tiny``, switch by switch (lab 1).
 
 ``python -m mrclab.labs.looking FILE`` prints the way of the first frame of a capture. It needs no running
 fabric: it uses the simulator's switches, which the tests compare with the P4 program frame by frame.

@@ -399,7 +399,7 @@ def nic_of(setting: Setting, watch: Watch = lambda line: None) -> Nic:
 
 
 def run(program: Program, setting: Setting, nic: Nic) -> None:
-    """Run a transfer. Raise Wrong for a mistake, ProgramEnd if the program ends before it returns."""
+    """Run a transfer. Raise Wrong for a mistake, ProgramEnd if the program ends too early."""
     numbers = [FIRST_QP_NUMBER + qp for qp in range(setting.qps)]
     first = [int(setting.receiving), setting.qps, setting.depth, setting.length, setting.message_bytes]
     program.write(" ".join(map(str, [*first, REMOTE, RKEY, LKEY, *numbers])) + "\n")

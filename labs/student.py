@@ -1,4 +1,4 @@
-"""A student's folder: the variant drawn from the student's number, the start, and the hand-in.
+"""A student's folder: make it, draw the variant from the student's number, and pack the hand-in.
 
 ``mrclab lab start N --student ID`` writes the number into the folder, and the variant into ``yours.md`` and
 the skeleton. Checks draw the same values again. Without a number, all values are those of the lab's page.

@@ -57,7 +57,8 @@ class SwitchError(MrclabError):
 class BadInputError(SwitchError):
     """The input of a switch cannot be used: a file that is not BMv2 JSON, or a missing interface.
 
-    This is no InputError, which is a ValueError: code that reads programs turns ValueErrors into this error.
+    InputError is a ValueError. This error is not: the code that reads P4 programs turns each ValueError into
+    this error.
     """
 
     exit_code = 2

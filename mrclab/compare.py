@@ -51,7 +51,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _csv(rows: Sequence[dict[str, Any]], runs: dict[str, dict[str, Any]]) -> None:
-    """Print each row as a CSV line: both directories, its values, the ratio's confidence interval."""
+    """Print each row of the comparison as a CSV line, with both directories and the ratio's interval."""
     names = [name for name in rows[0] if name != _LIST]
     columns = ["directory_a", "directory_b", *names, "ratio_low", "ratio_high"]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")

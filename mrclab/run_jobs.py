@@ -26,7 +26,7 @@ from mrclab.linux.errors import MachineError
 from mrclab.workers import Workers, copies, end_workers, run_or_end
 
 AFTERWARDS = "mrclab.experiments.report.write"
-"""The module that writes the report. This process imports it early, while the workers run."""
+"""The module that writes the report. Its import is slow, so it is imported while the workers run."""
 
 MOST_PARTS = 4
 """The largest number of processes that draw pictures, because a run has few pictures."""

@@ -1,1 +1,1 @@
-"""The running emulation: the fabric as a Mininet network, its link rates, processes and clean-up."""
+"""A fabric that runs on this machine: namespaces, links, processes, faults, and clean-up."""

@@ -68,8 +68,7 @@ def doctor() -> tuple[Check, ...]:
 def require_machine() -> None:
     """Raise MachineError if something is missing that every testbed needs.
 
-    If the limit of open files is too low, this function tries to raise it. The call takes about a
-    millisecond.
+    If the limit of open files is too low, this function tries to increase the limit.
     """
     require_linux("a running fabric")
     for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):
@@ -78,7 +77,7 @@ def require_machine() -> None:
 
 
 def _files() -> Check:
-    """Check the limit of open files, and raise it if it is too low."""
+    """Check the limit of open files. If the limit is too low, increase it."""
     import resource  # exists on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

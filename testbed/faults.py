@@ -1,4 +1,4 @@
-"""How each kind of fault is made on a running fabric of mrclab's switches. `mrclab.faults` defines the kinds.
+"""Make each kind of fault on a running fabric of mrclab's switches. `mrclab.faults` defines the kinds.
 
 Most faults of links are entries in a switch's fault table. Others take an interface down or delay a link.
 Faults of switches stop and start the switch. A ``Cycle`` is a fault that comes and goes: a thread makes its

@@ -1,4 +1,4 @@
-"""The running emulation: namespaces, cables, and the processes in them."""
+"""A running fabric: its namespaces and cables, and the processes in the namespaces."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class FabricNetwork:
     ) -> FabricNetwork:
         """Bring a fabric up. The remains of a dead testbed are removed first and listed in ``found``.
 
-        If ``routers``, every switch has its own namespace, in which the kernel routes. The testbed belongs to
-        this process until ``detach``, and ``command`` is recorded with it. If this process is killed, a
-        watchdog process removes the testbed. Raise InputError if another testbed is up, or a link is too fast
-        for the kernel. Raise MachineError if the machine lacks something.
+        If ``routers``, the kernel forwards the packets, in a separate namespace for each switch. The testbed
+        belongs to this process until ``detach``, and ``command`` is recorded with it. If this process is
+        killed, a watchdog process removes the testbed. Raise InputError if another testbed is up, or a link
+        is too fast for the kernel. Raise MachineError if the machine lacks something.
         """
         refuse_too_fast(fabric)
         refuse_long_names(fabric)

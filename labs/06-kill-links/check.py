@@ -21,7 +21,7 @@ TIMES = ("first_loss_us", "detected_us", "recovered_us")
 REPETITIONS = 3
 RUN_LIMIT_S = 280.0
 SIMULATED = 1.02
-"""The allowed factor between a student's times and our times in virtual time. They differ only by rounding."""
+"""The allowed factor between a student's and our times in virtual time. Equal versions give equal times."""
 LIVE = 30.0
 """As `SIMULATED`, but for a run on real switches: links are cut at other moments, and hosts are slower."""
 EXAMPLE: list[dict[str, Any]] = [

@@ -103,6 +103,7 @@ def gradescope(one: Graded) -> dict[str, Any]:
 
 def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
     """Return a CSV table with the answers of all hand-ins, sorted by question.
+
     The reader fills in the column of points. The next two columns, from `rubric`, have the largest number of
     points and the criteria.
     """

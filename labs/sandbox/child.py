@@ -165,7 +165,7 @@ def explained(error: BaseException, folder: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value for JSON: an array or a set to a list, and a number of numpy to one of Python."""
+    """Convert a value for JSON: an array or a set to a list, and a numpy number to a Python number."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, set | frozenset):

@@ -1,4 +1,5 @@
 """Measure a fault that a viewer made: the times until detection, the change of paths, and recovery.
+
 The times come from captures at the hosts' NICs. The rule is the same as in experiments:
 `mrclab.experiments.measure.recovery`.
 """

@@ -1,4 +1,4 @@
-"""Common parts of the servers of live page and training page: access rights, files, server-sent events.
+"""The common parts of two servers, live page and training page: access rights, files, server-sent events.
 
 A server listens on loopback, which every local program and every web page in a local browser can reach. So
 each request needs a token, which the printed address contains, and a ``Host`` header that names this server
@@ -27,7 +27,7 @@ from mrclab.live.recording import static
 
 
 def cookie_name(port: int | None) -> str:
-    """Return the cookie's name for a page's token. It contains the port, because all ports share cookies."""
+    """Return the name of the cookie with a page's token. It has the port, because all ports share cookies."""
     return f"mrclab-token-{port or 0}"
 
 

@@ -130,6 +130,7 @@ def scene_of(data: object, usual: Scene = Scene()) -> Scene:
 
 def faster(fabric: Fabric) -> Fabric:
     """Return the fabric with data-centre links: if a link is below FAST_BPS, all links get 100 Gbit/s.
+
     Raise InputError if the fabric has too many hosts to draw.
     """
     if len(fabric.hosts) > MOST_HOSTS:

@@ -75,7 +75,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
-    """Check the sweep without running it. Return its scenario file's text, None if the file is shipped.
+    """Check the sweep without running it. Return its scenario's text, or None if mrclab ships the scenario.
 
     Raise InputError if a point's scenario is not valid.
     """

@@ -73,7 +73,7 @@ def hand_back(ifindex: int, *, egress: bool) -> bytes:
 
 
 class Relay:
-    """Delays frames at the ends of links until ``close``. Raise OSError or MachineError if this fails."""
+    """Delays frames at the ends of links until ``close``. Raise OSError or MachineError on failure."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress

@@ -89,7 +89,7 @@ def provide(
 
 
 def _answers(path: Path) -> bool:
-    """Return True if a service listens. The service then waits some time for a program to connect."""
+    """Return True if a service listens. After this connection, it waits again for its linger time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
         attempt.connect(str(path))
         return True

@@ -26,6 +26,7 @@ class LossDetector:
 
     def on_sack(self, cumulative, above, now_ns):
         """Process a SACK: all packets below `cumulative` and the packets in the set `above` have arrived.
+
         Return a list of the packets to send again now. `on_sent` will be called for each of them.
         """
         for psn in [psn for psn in self.sent_ns if psn < cumulative or psn in above]:

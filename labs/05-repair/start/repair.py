@@ -16,6 +16,7 @@ class LossDetector:
 
     def on_sack(self, cumulative, above, now_ns):
         """Process a SACK: all packets below `cumulative` and the packets in the set `above` have arrived.
+
         Return a list of the packets to send again now. `on_sent` will be called for each of them.
         """
         # TODO 2: replace this line.
