@@ -137,7 +137,7 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
 def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
     """Return a folder or file of a lab that only instructors have, such as ``solution``.
 
-    In a copy of the source, the part is in the lab's folder. Otherwise it is in the folder ``labs`` that
+    In a copy of the source, the part is in the lab's folder. Otherwise the part is in the folder that
     MRCLAB_LABS names. Raise InputError if neither folder has the part.
     """
     for labs in (os.environ.get(INSTRUCTORS), root):

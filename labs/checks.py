@@ -9,8 +9,8 @@ A lab's ``check.py`` has a module-level ``CHECKS``:
         found = student.load("measures.py").evenness([3, 1])
         require(found == 1.5, "Paths without packets count in the mean, too.")
 
-A check passes if it returns. If it raises a `Hint`, it fails, and the student sees the hint: the idea that is
-missing, but not the line to write.
+A check passes if it returns. A check fails if it raises a `Hint`. The student then sees the hint, which names
+the missing idea, but not the line to write.
 
 The student's code runs in a separate process and is called over a pipe (`mrclab.labs.sandbox`). Arguments and
 results are plain data, so a submission cannot change a check, its values or its outcome.

@@ -67,8 +67,8 @@ def start_time(pid: int) -> int | None:
 def seen_here(recorded: Process) -> Process:
     """Return a process with its pid in this pid namespace. Its record may have the pid of another namespace.
 
-    The directory of the record may be shared by several pid namespaces, and a process has another pid in each
-    of them. If the process is not found, it is returned unchanged.
+    Several pid namespaces may share the directory of the record, and a process has a different pid in each
+    pid namespace. If the process is not found, return it unchanged.
     """
     if recorded.alive:
         return recorded

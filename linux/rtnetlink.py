@@ -102,7 +102,7 @@ class _TbfMessage(nlmsg):  # type: ignore[misc]
 
 
 class _HtbClassMessage(nlmsg):  # type: ignore[misc]
-    """A class of HTB without pyroute2's two rate tables. These are not needed, and slow to make."""
+    """A class of HTB without pyroute2's two rate tables. The kernel does not need these slow tables."""
 
     fields = tcmsg.fields
     nla_map = ((1, "TCA_KIND", "asciiz"), (2, "TCA_OPTIONS", "options"))

@@ -53,7 +53,7 @@ def libc() -> ctypes.CDLL:
 def end_with_parent(number: int | None = None) -> None:
     """Make the kernel send this process a signal when its parent process ends [prctl(2)].
 
-    Without ``number`` the signal is SIGKILL, which is no default argument because Windows does not have it.
+    Without ``number``, the signal is SIGKILL. (Windows has no SIGKILL, so the default argument is None.)
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if number is None else number, 0, 0, 0)
 

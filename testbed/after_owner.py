@@ -15,7 +15,7 @@ from mrclab.testbed.names import Names
 
 
 def remove_dead(names: Names, run_id: str) -> Removed:
-    """Remove the testbed of a run, if it is still there and the testbed's owner has ended."""
+    """Remove the testbed of a run, if the testbed still exists and its owner has ended."""
     if not names.state_dir.exists():
         return Removed()
     with state.locked(names):

@@ -68,7 +68,7 @@ def _address(route: IPRoute, port: NicPort) -> None:
 
 
 def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) -> None:
-    """Add a neighbour with a permanent MAC, so that the kernel never sends a solicitation for it."""
+    """Add a neighbour with a permanent MAC, so that the kernel never asks for the neighbour's MAC."""
     route.neigh(
         "add", family=socket.AF_INET6, ifindex=index, dst=str(address), lladdr=mac.hex(":"), state="permanent"
     )

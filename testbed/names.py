@@ -23,7 +23,7 @@ class Names:
     """The names of one testbed. Testbeds with different prefixes do not affect each other.
 
     ``prefix`` is the name of the switches' namespace. The names of the hosts' namespaces and every run id
-    begin with it. ``state_dir`` has files for later processes. Raise InputError if the prefix is not valid.
+    begin with the prefix. ``state_dir`` has files for later processes. Raise InputError for a bad prefix.
     """
 
     prefix: str = DEFAULT_PREFIX

@@ -35,7 +35,7 @@ MAX_RATE_BPS = 10**11
 
 
 class FabricNetwork:
-    """A running fabric: each host has its own namespace, all switches share one, cables connect them.
+    """A running fabric: a namespace for each host, one namespace for all switches, and cables.
 
     `up` makes a new fabric, and `attached` returns a fabric that already runs. At the end of a ``with``, the
     fabric is taken down, also after an exception, Ctrl-C, SIGTERM or SIGHUP::
@@ -133,7 +133,7 @@ class FabricNetwork:
     def down(self) -> Removed:
         """Take the testbed down: its processes, the processes of its run, its namespaces, cables and record.
 
-        Processes that keep it up, such as an experiment in another terminal, are ended first. A second call
+        First end the processes that use the testbed, such as an experiment in another terminal. A second call
         has no effect.
         """
         with signals.deferred():

@@ -91,7 +91,7 @@ def taken(names: Names, run_id: str) -> str:
 class Watchdog:
     """A process that waits for the end of a testbed's owner and runs ``module`` if the owner was killed.
 
-    The watchdog does not have the run id in its environment, so it is not ended with the run's processes.
+    The watchdog's environment has no run id, so clean-up does not end the watchdog as a process of the run.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ _WAITING = 128  # connections are not accepted, so all of them wait in this queu
 def claimed(names: Names) -> Iterator[None]:
     """Claim the names for this process and its children.
 
-    If this process belongs to an experiment that has claimed them already, do nothing. Raise InputError if
-    another process has claimed them.
+    If this process belongs to an experiment that has claimed the names already, do nothing. Raise InputError
+    if another process has claimed the names.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
         try:

@@ -38,7 +38,7 @@ def _in_main_thread() -> bool:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise Ended within the ``with``, unless they have a handler.
+    """Make SIGTERM and SIGHUP raise Ended within the ``with``. A signal with a handler keeps its handler.
 
     A signal that was ignored before (``nohup``) stays ignored.
     """

@@ -203,7 +203,7 @@ class Card:
         self.closed = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the card in the form that the page needs. Later changes of the card do not affect it."""
+        """Return the card in the form that the page needs. The card may change later; the result does not."""
         return {
             "number": self.number,
             "where": self.fault.where,
@@ -276,7 +276,7 @@ def traces_of(
 
 
 def _only(packets: Packets, qpns: set[int]) -> Packets:
-    """Return only the packets of these queue pairs. Addresses are not enough: transports share them."""
+    """Return only the packets of these queue pairs. All transports of a host have the same addresses."""
     chosen = np.isin(packets.rows["qp"], list(qpns))
     return replace(packets, rows=packets.rows[chosen])
 

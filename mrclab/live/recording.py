@@ -54,7 +54,7 @@ KEPT_FRAMES = 6000
 SHOWN_FRAMES = 300
 """The number of page updates in the charts: 20 s at the simulator's 15 updates a second."""
 KEPT_BYTES = 48 << 20
-"""The limit for all stored page updates, compressed. A large fabric reaches it before `KEPT_FRAMES`."""
+"""The limit for all stored page updates, compressed. Large fabrics reach it before `KEPT_FRAMES`."""
 KEPT_PAIRS = 64
 """The largest number of pairs of hosts whose paths are recorded after a viewer has looked at them."""
 SCRIPTS = (

@@ -45,7 +45,7 @@ class Offered:
 
 
 WINDOW: Mapping[str, Any] = {"congestion": "aimd", "trim": False}
-"""The options of a flow with a congestion window. Full queues drop its packets instead of trimming them."""
+"""The options of a flow with a congestion window. Full queues drop the flow's packets and trim no packet."""
 
 
 def _as_live(name: str, options: Mapping[str, Any] | None = None) -> Offered:

@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute. It names a model or a scenario (``text`` is None if mrclab ships it)."""
+    """A point of a model or a scenario to compute. ``text`` is None if mrclab ships the scenario."""
 
     place: int
     model: str | None
@@ -58,14 +58,14 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name of the point's file. It is equal for equal parameters, seed and source code."""
+        """The name of the point's file. Equal parameters, seed and source code give the same name."""
         content = {key: value for key, value in vars(self).items() if key != "place"}
         content["params"] = dict(sorted(self.params.items()))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
 
     @property
     def one_at_a_time(self) -> bool:
-        """Return True if a machine can run only one such task at a time, because it needs a live fabric."""
+        """Return True if the task needs a live fabric, so that a machine can run only one such task."""
         return self.scenario is not None and self.target != "sim"
 
 

@@ -89,7 +89,7 @@ def provide(
 
 
 def _answers(path: Path) -> bool:
-    """Return True if a service listens. After this connection, it waits again for its linger time."""
+    """Return True if a service listens. This connection also starts the service's linger time again."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
         attempt.connect(str(path))
         return True
