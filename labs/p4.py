@@ -1,7 +1,7 @@
 """Students' switch programs, compiled if p4c is installed, and run by the model of P4 (labs 2 and 3).
 
-``python -m mrclab.labs.p4 FOLDER`` prints which program of a folder is checked: ``switch.p4``, which p4c
-compiles, or, without p4c, the compiled ``switch.json``.
+``python -m mrclab.labs.p4 FOLDER`` prints which program of a folder is checked. With p4c, it is the source
+``switch.p4``. Without p4c, it is the compiled ``switch.json``.
 """
 
 from __future__ import annotations

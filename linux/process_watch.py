@@ -41,7 +41,7 @@ class DeathWatch:
 
     A process counts as ended when it runs no more code. The kernel closes its sockets later: some 50 ms
     later for a switch with packet sockets. ``t_before_ns`` is the last time at which the process was seen
-    running: at most ``DEATH_LOOK_MS`` before its end, unless the watching thread had to wait for a CPU.
+    running. This is at most ``DEATH_LOOK_MS`` before its end, if the watching thread got a CPU in time.
     """
 
     def __init__(self, pids: Mapping[str, int]) -> None:

@@ -49,9 +49,9 @@ def may_keep_cpus_awake() -> bool:
 def keep_cpus_awake() -> None:
     """Make idle CPUs poll for work rather than halt, as long as this process lives.
 
-    A real NIC does not sleep between two packets. To wake a halted CPU, another CPU sends it an interrupt,
-    which in a virtual machine costs both CPUs as much time as several packets. If the machine does not permit
-    the change, nothing happens.
+    A real NIC does not sleep between two packets. To wake a halted CPU, another CPU sends an interrupt. In a
+    virtual machine, this interrupt costs both CPUs as much time as several packets. If the machine does not
+    permit the change, nothing happens.
     """
     with contextlib.suppress(OSError):
         # Do not close the descriptor: the limit holds only while it is open. Child processes do not inherit
@@ -124,8 +124,8 @@ def stand_back() -> None:
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
 
-    It is for a thread with little work that must be on time or, with ``ABOVE_AGENTS``, for a thread for which
-    others wait. Threads and processes that this thread starts do not inherit the priority. Afterwards the
+    Use it for a thread with little work that must be on time. ``ABOVE_AGENTS`` is for a thread for which
+    other threads wait. Threads and processes that the thread starts have no such priority. Afterwards the
     thread has its earlier policy again, for instance that of `chrt --batch`.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
@@ -158,9 +158,8 @@ def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
     links would fail 50 ms late.
 
     The wait begins in a pause between two bursts, because an ordinary thread gets a CPU then. The change
-    should fall into every part of a burst equally often. After one uniform wait of 2.6 bursts, the change
-    would fall into some parts 1.5 times as often as into others. So two long waits are added, which is
-    nearly even in theory. In a measurement, the change still fell into one fifth of a burst 1.5 times too
+    should fall into every part of a burst equally often. The sum of two long waits is better for this than
+    one uniform wait. But in a measurement, the change still fell into one fifth of a burst 1.5 times too
     often (docs/measuring.md).
     """
     if since_last_ns is not None and since_last_ns < TOGETHER_NS:

@@ -183,9 +183,9 @@ class Card:
     def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool, over: bool = False) -> None:
         """Store the results of an evaluation. If they are complete, plan no more evaluations.
 
-        If ``whole`` is false, the captures do not reach back to the beginning of the fault, so the earlier
-        results about this beginning are kept. ``over`` is true if the fault was undone some time ago. Then a
-        transport without losses is complete, because this fault can cause no more losses.
+        If ``whole`` is false, the captures lack the beginning of the fault. Then keep the earlier results for
+        the beginning. If ``over`` is true, the fault was undone some time ago and can cause no more losses.
+        Then a transport without losses is complete.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}

@@ -105,8 +105,8 @@ class ProcessTraffic(ABC):
 
 
 LIGHT_BPS = 150_000_000
-"""The payload rate, bit/s, of all transports together, up to which agents need less than half the time of
-two CPUs."""
+"""If all transports together send at most this payload rate (bit/s), the agents need less than half the time
+of two CPUs."""
 
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class AgentTraffic(ProcessTraffic):
 MODULE = "mrclab.hosts.collectives.rank"
 FOREVER_NS = 10**18
 COMPUTE_NS = 20_000_000
-"""The time at the start of a step of the all-reduce, in which a GPU would compute and no data is sent."""
+"""The pause at the start of each step of the all-reduce. A GPU would compute during this time."""
 DEPTH = 8
 """The number of messages that a TCP flow has in flight."""
 
@@ -339,9 +339,9 @@ class Steps:
 class KernelStack:
     """The kernel's IP on the fabric: addresses on the hosts' ports, routes in the switches.
 
-    It is off until ``up``. Then the kernel also sees packets of other transports, and answers these packets
-    with ICMPv6 errors: at most one a second to each host (net.ipv6.icmp.ratelimit). The transports ignore
-    these errors.
+    It is off until ``up``. Then the kernel also sees packets of other transports. The kernel answers these
+    packets with ICMPv6 errors, at most one a second to each host (net.ipv6.icmp.ratelimit). The transports
+    ignore these errors.
     """
 
     def __init__(self, network: FabricNetwork) -> None:

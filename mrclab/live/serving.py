@@ -1,9 +1,9 @@
 """The common parts of two servers, live page and training page: access rights, files, server-sent events.
 
 A server listens on loopback, which every local program and every web page in a local browser can reach. So
-each request needs a token, which the printed address contains, and a ``Host`` header that names this server
-(against DNS rebinding). A request that changes something needs the owner's token, and is refused if its
-``Origin`` header names another server's page.
+each request needs a token. The printed address contains the token. The ``Host`` header of a request must name
+this server (against DNS rebinding). A request that changes something needs the owner's token, and is refused
+if its ``Origin`` header names another server's page.
 """
 
 from __future__ import annotations

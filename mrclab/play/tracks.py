@@ -245,8 +245,8 @@ def times_of(
 
     ``tracks`` are the transport's data frames, oldest first. ``first`` has the first complete arrival of each
     packet. ``retired`` has the retired paths as (ns, EV). If a transport never retires a path, ``retires`` is
-    false and ``stays`` is the reason. If a transport sends lost messages again on other queue pairs,
-    ``delivered`` returns the time at which all messages posted until a given time were received.
+    false and ``stays`` is the reason. ``delivered`` is for transports that send lost messages again on other
+    queue pairs. It takes a time and returns when all messages posted until this time had arrived.
     """
     made, mended = fault.t_before_ns, fault.restore_before_ns or NEVER
     broken = {number for number, path in enumerate(paths) if fault.breaks(path)}

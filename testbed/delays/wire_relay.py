@@ -2,8 +2,8 @@
 
 For each end of a link this process makes a veth pair, with one half in its own namespace. Two BPF programs
 connect the pair to the end of the link. The first redirects frames that arrive at this end through the pair
-to a packet socket. The second puts the returned frames back at this end, with a mark, so that the first
-program does not redirect them again. With ``egress``, the programs delay frames that leave at this end
+to a packet socket. The second marks the returned frames and puts them back at this end. The first program
+does not redirect a marked frame again. With ``egress``, the programs delay frames that leave at this end
 instead. The order of frames is kept.
 """
 

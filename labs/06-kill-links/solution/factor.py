@@ -30,8 +30,8 @@ def factor(trials, slow, fast):
 def parts(trial):
     """Return the three parts of a trial's time to recover, in us. Their sum is `recovered_us`.
 
-    The parts are: until the first packet is lost; from then until the loss is noticed; from then until all
-    data is repaired.
+    The parts are the times from the fault until the first packet is lost, from this loss until the sender
+    notices it, and from then until all data is repaired.
     """
     lost, noticed, recovered = trial["first_loss_us"], trial["detected_us"], trial["recovered_us"]
     return lost, noticed - lost, recovered - noticed
