@@ -78,7 +78,7 @@ class Repeat:
 
 @dataclass
 class Story:
-    """The result of a schedule."""
+    """The result of a run with a schedule."""
 
     delivered: bool = False
     delivered_ns: int = 0

@@ -62,7 +62,7 @@ class Variant:
 
 
 USUAL = Variant()
-"""The values of the lab's page."""
+"""The variant with the values of the lab's page."""
 
 
 def variant_in(folder: Path) -> Variant:

@@ -155,7 +155,7 @@ class Map:
         self._attr = {
             flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST, LOCK)
         }
-        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # the kernel refuses other fields than 0
+        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # the kernel requires 0 in these fields
         self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
         self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)
 

@@ -26,7 +26,7 @@ FIGURES = "figures"
 
 
 def listed_figures() -> tuple[str, ...]:
-    """Return the names of the scenarios that ``figures`` runs, in order."""
+    """Return the names of the scenarios that ``mrclab run figures`` runs, in order."""
     text = files("mrclab.experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(line for line in lines if line)

@@ -31,7 +31,7 @@ def main() -> None:
         print(BANNER.format(switch=switch, device=device, address=address))
 
     shell.setup = setup
-    # --election-id is HIGH,LOW.
+    # The value of --election-id has the form HIGH,LOW.
     sys.argv[1:] = ["--device-id", device, "--grpc-addr", address, "--election-id", f"0,{backup}"]
     shell.main()
 

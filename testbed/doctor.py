@@ -243,7 +243,7 @@ def _jit() -> Check:
 
 def _tools() -> Check:
     try:
-        import mininet.node  # also imports distutils (Python 3.12: setuptools)
+        import mininet.node  # also imports distutils (in Python 3.12, from setuptools)
 
         return Check("Mininet", True, True, str(Path(mininet.__file__).parent))
     except ImportError as error:

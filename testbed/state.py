@@ -161,7 +161,7 @@ def locked(names: Names) -> Iterator[None]:
         except FileNotFoundError:
             continue  # another process has just removed the directory
         except FileExistsError:
-            if names.state_dir.is_file():  # a file has this name; otherwise try again
+            if names.state_dir.is_file():  # a file has the directory's name; otherwise try again
                 raise
             continue
         try:

@@ -68,7 +68,7 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
     try:
         for number in SIGNALS if _in_main_thread() else ():
             known = signal.getsignal(number)
-            if known not in (None, signal.SIG_IGN):  # Python cannot restore None, a handler in C
+            if known not in (None, signal.SIG_IGN):  # None: a handler in C, which Python cannot restore
                 before[number] = signal.signal(number, lambda number, _frame: handler(number))
         yield
     finally:

@@ -66,7 +66,7 @@ SCRIPTS = (
 
 
 TRAINING = "static/training.json"
-"""A training in virtual time. tools/training_replay.py recorded it."""
+"""The recording of a training in virtual time, made by tools/training_replay.py."""
 
 
 def training_page() -> str:

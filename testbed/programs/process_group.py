@@ -243,7 +243,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Wait for all ranks."""
         return self._send(np.zeros(1, np.uint8), lambda: None, [])
 
-    # PyTorch 2.13 calls the same methods by these names.
+    # In PyTorch 2.13, the same methods have these names.
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
     reduce_scatter_single = _reduce_scatter_base
@@ -277,7 +277,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         Wait at most `LEAVE` for the other ranks. Do not wait if the program ends with an exception.
         """
         atexit.unregister(self.shutdown)
-        with suppress(RuntimeError):  # the other ranks, and the store with them, have ended
+        with suppress(RuntimeError):  # the other ranks and the store may have ended
             self._store.set(f"mrclab/left/{self.rank()}", "")
             if not hasattr(sys, "last_value"):
                 self._store.wait([f"mrclab/left/{rank}" for rank in range(self.size())], LEAVE)

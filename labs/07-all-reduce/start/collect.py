@@ -13,7 +13,7 @@ import numpy as np
 
 
 def main(directory):
-    """Write the file from the data in a run's directory."""
+    """Write the .npz file of a run from the data in the run's directory."""
     data = np.load(Path(directory) / "mrc-0" / "data.npz")
     ranks = sorted({name.split("_")[0] for name in data if name.startswith("rank")})
     arrays = {

@@ -34,7 +34,7 @@ def predicted(planes, compute, communicate):
 
 
 def main(file):
-    """Print the steps in a file."""
+    """Print the steps that a file contains."""
     data = np.load(file)
     times = step_times(data["start"], data["end"])
     comm = (data["reduced"] - data["computed"]).max(axis=0)
