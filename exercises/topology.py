@@ -80,7 +80,7 @@ def topologies(directory: Path) -> list[Path]:
 
 
 def find_topology(directory: Path) -> Path:
-    """Return the path of an exercise's topology. If there are several, its Makefile names the right one.
+    """Return the path of an exercise's topology. If there are several, use the one that the Makefile names.
 
     In p4lang/tutorials, a Makefile has a line such as ``TOPO = pod-topo/topology.json``. Raise BadInputError
     if there is no topology, or if there are several and no such line.

@@ -22,7 +22,7 @@ from typing import Self
 
 from mrclab.linux.scheduling import before_others
 
-# The time between two checks of each process. A death happened between two checks.
+# The time, ms, between two checks of each process. A process can end at any time between two checks.
 DEATH_LOOK_MS = 5
 _PF_EXITING = 0x4  # a flag in /proc/PID/stat: the task runs no more of its code
 

@@ -112,7 +112,8 @@ def _at_once(found: Answer) -> Figure:
             counts[name].out_expected for name in ("fabric_link", "fabric_link_flap") if name in counts
         )
         out = np.arange(round(mean + 6 * mean**0.5 + 6))
-        # The numbers of failed and of flapping links are independent Poisson variables. Their sum, too.
+        # The number of failed links and the number of flapping links are independent Poisson variables. So
+        # their sum is a Poisson variable, too.
         closed = (
             [exp(k * log(mean) - mean - lgamma(k + 1)) for k in out]
             if mean

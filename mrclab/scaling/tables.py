@@ -39,7 +39,7 @@ def rendered(table: Table) -> RichTable:
 
 
 def sentences(table: Table) -> Iterator[Text]:
-    """Return the cells that are sentences, one line each, after the name of the row."""
+    """Yield a line for each cell that is a sentence: the name of the row, then the sentence."""
     for place, name in enumerate(table.columns):
         if name not in table.long:
             continue
