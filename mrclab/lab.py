@@ -178,7 +178,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
-    """Bring up a lab's fabric if ``wanted``. If the fabric is not up then, return the command for it."""
+    """Bring up a lab's fabric if ``wanted``. If it was not brought up, return the command for this."""
     topology = found.spec.topology
     if topology is None:
         return ()

@@ -226,7 +226,7 @@ class Lane:
         return found
 
     def _delivered(self, sent_ns: int) -> int:
-        """Return the time (ns) when all data posted until ``sent_ns`` had arrived, or NEVER."""
+        """Return when (ns) all data posted until ``sent_ns`` had arrived, or NEVER if data is missing."""
         return max(
             self._programs[flow.target].received_by(
                 flow.target_qpn, self._programs[flow.source].posted_by(flow.source_qpn, sent_ns)

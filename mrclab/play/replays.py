@@ -17,7 +17,7 @@ FRAMES_PER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One replay. ``acts`` has (time in us, "cut", "kill a spine", "kill a plane" or "restore")."""
+    """One replay. Each act is (time in us, action): "cut", "kill a spine", "kill a plane" or "restore"."""
 
     name: str
     title: str

@@ -39,7 +39,7 @@ BUTTONS: Mapping[str, tuple[tuple[str, str, Mapping[str, Any]], ...]] = {
     Place.SWITCH.short: (("k", "Kill", {"kind": "switch-death"}),),
     Place.PLANE.short: (("k", "Kill the plane", {"kind": "plane-death"}),),
 }
-"""The page's buttons for faults. A fault that lasts milliseconds would take too long in slow motion."""
+"""The page's buttons for faults, without faults of milliseconds: slow motion makes these faults too long."""
 ALLOWED: Final = frozenset(fault["kind"] for row in BUTTONS.values() for _, _, fault in row)
 
 
