@@ -1,4 +1,4 @@
-"""Find, copy and compile the exercises of a course in the form of p4lang/tutorials.
+"""Find, copy and compile the exercises of a course with the layout of p4lang/tutorials.
 
 An exercise is a directory with P4 programs and a topology. Files in its directory ``solution`` replace the
 files with the same name. The course itself is never changed: exercises are copied first.

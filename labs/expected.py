@@ -2,7 +2,7 @@
 
 A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` shows the output of the
 last command, run in the folder PART: a ``solution`` or a skeleton (``start``). ``python -m
-mrclab.labs.expected [N ...]`` writes the blocks of these labs again, or of all labs.
+mrclab.labs.expected [N ...]`` writes all blocks of the labs N, or of all labs.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class TooLongError(ValueError):
 
 
 class RequestFailedError(MrclabError, RuntimeError):
-    """The other side could not carry out a request."""
+    """The process that received a request could not carry it out."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -114,7 +114,7 @@ def comes_first(pid: int) -> bool:
 
 
 def stand_back() -> None:
-    """Run this process on any CPU, and only when no other process wants the CPU."""
+    """Run this process on any CPU, and only when no other process needs the CPU."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, 19)

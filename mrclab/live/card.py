@@ -1,7 +1,7 @@
 """Measure a fault that a viewer made: the times until detection, the change of paths, and recovery.
 
-The times come from captures at the hosts' NICs. The rule is the same as in experiments:
-`mrclab.experiments.measure.recovery`.
+The times are computed from captures at the hosts' NICs, as in experiments
+(`mrclab.experiments.measure.recovery`).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Card:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The measured times of each transport in microseconds, with the reason if a time is missing."""
     flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
-    """The flows of each transport when the fault began. Connections that are made later have other QPNs."""
+    """The flows of each transport when the fault began. Connections made later have different QPNs."""
     gave_up: set[str] = field(default_factory=set)
     """The transports that have given up a connection since the fault."""
     due_s: list[float] = field(default_factory=list)
@@ -203,7 +203,7 @@ class Card:
         self.closed = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the card in the form that the page needs. The card may change later; the result does not."""
+        """Return the card as a dictionary for the page. Later changes of the card do not change this copy."""
         return {
             "number": self.number,
             "where": self.fault.where,

@@ -50,7 +50,7 @@ class LiveClustermapper:
         self._ours = self._stack.enter_context(process)
 
     def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """Return Clustermapper's verdicts in the form of `judged`; None if Clustermapper does not run.
+        """Return Clustermapper's verdicts, as `judged` does, or None if Clustermapper does not run.
 
         ``faults`` has for each place the ``kind`` of its fault and its time ``t_ns`` (None if unknown).
         """

@@ -51,7 +51,7 @@ class News:
     failed: bool
     """True if a connection has given up."""
     paths: list[list[int]]
-    """A row for each path of the shown flow, in the form of `mrclab.hosts.observation.path_rows`."""
+    """A row for each path of the shown flow, from `mrclab.hosts.observation.path_rows`."""
     events: Sequence[tuple[str, dict[str, Any]]]
     """The events of paths since the last call of `news`, each with the host that reports it."""
     steps: Sequence[tuple[int, int, str]] = ()
@@ -82,7 +82,7 @@ class ProcessTraffic(ABC):
     """A transport's processes in the hosts' namespaces. If one process cannot start, all are ended."""
 
     def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
-        """Start and connect the processes. ``attempt`` counts the starts. Each start has other QPNs.
+        """Start and connect the processes. ``attempt`` counts the starts. Each start uses different QPNs.
 
         Raise AgentError if a process reports an error.
         """
@@ -320,7 +320,7 @@ class Steps:
         self._number = 0
 
     def add(self, rank: int, rows: Sequence[Sequence[int]]) -> None:
-        """Add a rank's newest steps, in the form of `TrainingJob.samples`."""
+        """Add a rank's newest steps, as `TrainingJob.samples` returns them."""
         self._waiting[rank] += [(start, reduced, end) for start, _, reduced, end in rows]
 
     def take(self) -> list[tuple[int, int, str]]:

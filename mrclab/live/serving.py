@@ -106,7 +106,7 @@ class _UnreadError(Exception):
 
 
 class Guard:
-    """Refuse requests with a wrong ``Host``, requests without a token, and changes from another site's page.
+    """Refuse a request with a wrong ``Host`` or without a token, or for a change from another site's page.
 
     If a client does not read its stream, end the request.
     """

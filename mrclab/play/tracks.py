@@ -3,7 +3,7 @@
 A recorder at each NIC sees frames that are sent. A tap in front of each node sees frames that arrive. If a
 frame is much later than expected, it counts as lost.
 
-The rule for the times is the same as in experiments: `mrclab.experiments.measure.recovery`.
+The times have the same meaning as in experiments (`mrclab.experiments.measure.recovery`).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def times_of(
     stays: str = STAYS,
     delivered: Callable[[int], int] | None = None,
 ) -> dict[str, Any]:
-    """Return the times of a fault, us, for one transport, in the form of the page's cards.
+    """Return the times of a fault, us, for one transport, as a dictionary for the page's card.
 
     ``tracks`` are the transport's data frames, oldest first. ``first`` has the first complete arrival of each
     packet. ``retired`` has the retired paths as (ns, EV). If a transport never retires a path, ``retires`` is

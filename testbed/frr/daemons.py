@@ -51,7 +51,7 @@ class Daemons:
         self._running: dict[str, dict[str, subprocess.Popen[Any]]] = {}
 
     def start(self, routers: Sequence[Router]) -> None:
-        """Start every router's daemons. The routes are in the kernel only later: see `FrrFabric.converged`.
+        """Start every router's daemons. The kernel gets the routes only later: see `FrrFabric.converged`.
 
         The daemons' user is ``frr``. Raise DaemonError, or OSError if the directory cannot be written.
         """

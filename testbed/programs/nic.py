@@ -27,7 +27,7 @@ from mrclab.testbed.network import FabricNetwork
 from mrclab.topologies import fabric_text
 
 START_S = 180.0
-"""The time limit, s, of a start. A start takes much less, even if programs poll on every CPU."""
+"""The time limit, s, of a start. A start needs much less time, even if programs poll on every CPU."""
 _CREDENTIALS = struct.Struct("=iII")
 LINGER_S = 30.0
 OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 12}
