@@ -1,4 +1,4 @@
-"""Run a lab's checks, or the parts of its score, on a folder, in a process that may be ended.
+"""Run a lab's checks, or the parts of its score, in a process that can be ended after a time limit.
 
 A lab with a score has a ``score.py``, written like ``check.py`` (`mrclab.labs.checks`). Each part returns its
 results by name, such as ``{"us": 585.2, "lost": 0}``. A lower result is better. A class is ranked by the sum

@@ -1,4 +1,4 @@
-"""The common parts of two servers, live page and training page: access rights, files, server-sent events.
+"""The common parts of the live page's server and the training page's server: access, files, event streams.
 
 A server listens on loopback, which every local program and every web page in a local browser can reach. So
 each request needs a token. The printed address contains the token. The ``Host`` header of a request must name
