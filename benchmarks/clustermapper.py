@@ -7,7 +7,7 @@ Needs root; ebpf target, a separate fabric (MRCLAB_PREFIX). `faults` makes one f
 kinds that probes can detect, and waits until Clustermapper names the place. The time is measured from the
 moment when the fault is in force to the verdict (CLOCK_MONOTONIC). The outcome is right if only the fault's
 place was named until the verdict was cleared. With `load`, half of the hosts write to the other half as fast
-as they can (`mrclab perf write_bw`, all at once, again and again). Every verdict under load is wrong.
+as they can (`mrclab perf write_bw`, again and again). Without a fault, every verdict is wrong.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     python benchmarks/hostile_client.py [--entries 1000000] [--seed 0] [--target ebpf]
 
 Needs root and a C compiler; brings `tiny` up under another prefix. A program on h0
-(`tests/support/programs/hostile.py`) fills its rings with random and nearly right entries and false
-counters, until the service has read --entries of them. Meanwhile pairs of sound programs on the same host
-write again and again. Bounds: the service ends all hostile sessions and no other; each sound pair finishes
-without a wrong byte; the service does not restart and has no more descriptors. Its memory is printed.
+(`tests/support/programs/hostile.py`) fills its rings with random or nearly correct entries, and with
+wrong counters, until the service has read --entries entries. At the same time, pairs of correct programs on
+the same host write again and again. Bounds: the service ends all hostile sessions and no other; each correct
+pair ends without a wrong byte; the service does not restart, and it does not open more and more descriptors.
+The service's memory is printed.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def batches(updates: Sequence[p4r.Update], size: int) -> Iterator[Sequence[p4r.U
 
 
 def write(address: str, kind: str, count: int) -> dict[str, float]:
-    """Write ``count`` entries, the first SINGLE one by one, the others in batches. Return both entries/s."""
+    """Write SINGLE entries one by one, then the rest in batches. Return the entries/s of both ways."""
     updates = [insert(e) for e in entries(kind, rules(kind, count))]
     client = Client(address, 4, election=2)
     client.become_primary()

@@ -107,7 +107,7 @@ def stamp(t_s: float) -> str:
 
 
 def web_vtt(shown: Sequence[str]) -> str:
-    """Return the captions of all pictures as WebVTT: one cue for each run of equal words."""
+    """Return the captions as WebVTT. Consecutive pictures with the same caption become one cue."""
     cues, begin = [], 0
     for number in range(1, len(shown) + 1):
         if number == len(shown) or shown[number] != shown[begin]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The largest allowed difference of two values: a `share` of the first, or a `distance` in its unit.
+    """The largest allowed difference of two values: a `share` of the first value, or a `distance`.
 
     If both are None, there is no bound, and the row only informs the reader.
     """

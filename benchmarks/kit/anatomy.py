@@ -58,7 +58,7 @@ MEANINGS = {
 
 
 class Recovery(NamedTuple):
-    """One recovery: its moments, and True if the answer to a probe showed the loss, not a packet's SACK."""
+    """One recovery: its moments, and what showed the loss: a probe's answer (True) or a SACK (False)."""
 
     moments: Moments
     by_probe: bool

@@ -148,7 +148,7 @@ def head_of_line(senders: int) -> tuple[float, float]:
 
 
 def credit_rate(frames: int, delay_ns: int, frame_bytes: int) -> float:
-    """Return the rate that a buffer of ``frames`` frames allows under credits, as a part of the link's."""
+    """Return the rate under credits with a buffer of ``frames`` frames, as a part of the link's rate."""
     links = LosslessLinks(Lossless("credit", frames * frame_bytes), delay_ns=delay_ns)
     for _ in range(60 * frames):
         links.there[0].put(packet(frame_bytes))

@@ -122,7 +122,7 @@ def by_hand_maps(ns: Namespace, ways: dict[int, int]) -> list[bpf.Map]:
 
 @contextlib.contextmanager
 def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
-    """Load un.ll, attach it to all ports, and yield its descriptor. It sends frames for NEXT to port 2."""
+    """Load un.ll, attach it to all ports, and yield its descriptor. un.ll sends frames for NEXT to port 2."""
     pairs(ns, ports)
     code = section(compile_ir((PROGRAMS / "un.ll").read_text()), SECTION)
     maps = by_hand_maps(ns, {NEXT: 2})

@@ -239,8 +239,8 @@ def lossy_link() -> Iterator[Point]:
 def cuts() -> Iterator[Point]:
     """Check the times after a silent cut: the loss is detected two round trips after the first lost packet.
 
-    These are a round trip and a reordering window, which is as long. Recovery takes another window and half
-    a round trip.
+    Detection takes a round trip and a reordering window of the same length. Recovery takes another window
+    and half a round trip.
     """
     times, rtt_ns = recovery_times(evs=64, cuts=30, seed=1, options={})
     rtt_us = rtt_ns / 1000

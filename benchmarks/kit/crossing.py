@@ -126,7 +126,7 @@ def shared_link() -> Case:
 
 
 def incast() -> Case:
-    """Return the case of three hosts that send to one, with windows so large that they never wait."""
+    """Return the case of three hosts that send to one host, with large windows that never stop a sender."""
     return Case(
         "incast",
         SLOW_BPS,

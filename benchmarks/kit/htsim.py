@@ -2,7 +2,7 @@
 
 In both simulators, host i of n sends to host i + n / 2. All flows start at once, under NSCC, with trimming
 and with marks from 0.2 to 0.8 of the bandwidth-delay product. Only the CPU time of the packets counts. From
-htsim's time, the time of a run with one packet a flow is subtracted. Ours is measured from the first event.
+htsim's time, the time of a run with one packet a flow is subtracted. mrclab's time begins at the first event.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pytest
 REPORT = "BREAKS_REPORT"
 """The environment variable with the path of the report."""
 CORE = "mrclab.hosts"
-"""The package whose path is written to the report, so that its reader knows which sources were tested."""
+"""The package whose path is written to the report, to show which sources were tested."""
 
 _failures: dict[str, str] = {}
 _passed: set[str] = set()
@@ -72,7 +72,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_sessionfinish() -> None:
-    """Write the report. For each test it has `passed`, `found`, or the name of another exception."""
+    """Write the report. Each test has the outcome `passed`, `found` (it found the break), or an exception."""
     core = sys.modules.get(CORE)
     outcomes = {**dict.fromkeys(sorted(_passed), "passed"), **_failures}
     report = {"core": getattr(core, "__file__", None), "tests": outcomes}

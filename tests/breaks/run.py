@@ -33,7 +33,7 @@ class Verdict:
 
     broken: Break
     outcomes: Mapping[str, str]
-    """The outcome of each test: `found`, `passed` if it did not find the break, or another exception."""
+    """The outcome of each test: `found` or `passed` (not found), or an exception that proves nothing."""
 
     @property
     def found(self) -> bool:

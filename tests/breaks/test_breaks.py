@@ -190,7 +190,7 @@ def test_a_tree_is_whole_again_after_a_break(project, tmp_path):
 
 
 def few():
-    """Return one break of each of several sources."""
+    """Return a few breaks, each in a different source file."""
     by_file = defaultdict(list)
     for one in ALL:
         by_file[SOURCES.find(one.name).path].append(one)

@@ -14,7 +14,7 @@ LINK = "p0-t0-0:p0-t1-1"
 
 
 class Phase(random.Random):
-    """Every link sends its hellos at multiples of the interval plus this phase."""
+    """A fake generator with a fixed result, the phase at which every link sends its hellos."""
 
     def __init__(self, phase_ns: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""finsy still takes its waiting times from the private constants that ``mrclab.controller.fabric`` sets."""
+"""finsy still takes its waiting times from private constants, which mrclab.controller.fabric sets."""
 
 import inspect
 

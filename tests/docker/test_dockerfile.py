@@ -1,4 +1,4 @@
-"""The Dockerfile and the images that are based on it, read as text, so that no daemon is needed."""
+"""Tests that read the Dockerfile, and the files of images based on it, as text. They need no Docker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running testbed for a module's tests, brought up as a user does, under a separate prefix."""
+"""Fixtures that run mrclab's commands as a user does, on a testbed with a separate prefix."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.command import Mrclab, snapshot
 
 @pytest.fixture
 def mrclab() -> Iterator[Mrclab]:
-    """Return the command line, with no testbed up. The leftovers of a test are removed."""
+    """Yield a command line for a new testbed, which is not up yet. Afterwards, remove its leftovers."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         yield runner

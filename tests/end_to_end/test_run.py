@@ -280,7 +280,7 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
 
 
 def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
-    """Signals stop and continue the agent. No other counter of the machine shows such a stop."""
+    """The test stops an agent by a signal, and lets it continue. mrclab must report the time of the stop."""
     process = start(mrclab, tmp_path / "out")
     space = namespaces.identity(mrclab.names.host("h2"))
     (receiver,) = (

@@ -60,7 +60,7 @@ def test_without_a_testbed_there_is_nothing_to_open(mrclab: Mrclab) -> None:
 
 
 def test_the_environment_needs_nothing_of_ours() -> None:
-    """A Docker image makes the environment with only this file, before mrclab is installed."""
+    """A Docker image runs shell_environment.py alone, before mrclab is installed."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='imported')"
     file = sys.modules["mrclab.shell_environment"].__file__
     assert file is not None

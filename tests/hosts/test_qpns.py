@@ -41,7 +41,7 @@ def test_a_number_in_use_is_not_drawn_again() -> None:
             return not isinstance(number, int) or number <= LAST_QPN - 8
 
     class Draws(random.Random):
-        """A generator that draws the middle twice, then the end."""
+        """A generator that draws the middle of the range twice, then its end."""
 
         drawn = 0
 

@@ -34,7 +34,7 @@ PATIENCE_S = 120
 
 
 def sends(setting: Setting, seed: int) -> int:
-    """Post requests as a correct program does. Return the program's code."""
+    """Post requests as a correct program does. Return the program's exit code."""
     nic, rng = SendingNic(setting), random.Random(seed)
     memory = memory_of(setting)
     waiting = deque(range(setting.messages))

@@ -31,7 +31,7 @@ def counts(packets: int) -> dict[str, int]:
 
 
 def answer(t_ns: int, packets: int, trimmed: int = 0, topology: str = "lab") -> dict[str, Any]:
-    """Return a status in which every port has carried ``packets``, and one port of `lab` has trimmed."""
+    """Return a status: every port has carried ``packets``, and a port of `lab` has trimmed ``trimmed``."""
     fabric = load_fabric(topology)
     switches: dict[str, Any] = {}
     for switch in fabric.switches:

@@ -260,13 +260,13 @@ def test_a_classic_list_with_an_end_at_every_node(chain: Chain) -> None:
 
 
 def test_the_last_but_one_takes_the_list_out(chain: Chain) -> None:
-    """Our switch does PSP in one direction, the kernel in the other. Without PSP the header stays."""
+    """The routing header is removed (PSP) by our switch in one direction, by the kernel in the other."""
     assert chain.last_header("a", [f"{S1}:e0::", f"{S2}:e1::", f"{B}::"]) == 41
     assert chain.last_header("a", [f"{S1}:e1::", f"{S2}:e0::", f"{B}::"]) == 43
     assert chain.last_header("b", [f"{S2}:e0::", f"{K2}:e0::", f"{S1}:e0::", f"{K1}:e1::", f"{A}::"]) == 41
 
 
 def test_ours_unpack_for_a_host_that_knows_no_segments(chain: Chain) -> None:
-    """Our switch does USD with the segment list in the packet, and after a kernel router removed the list."""
+    """Our switch unpacks the inner packet (USD), with or without a segment list in the outer packet."""
     assert chain.last_header("a", [f"{K1}:e0::", f"{S1}:e0::", f"{K2}:e0::", f"{S2}:e2::"]) == 17
     assert chain.last_header("a", [f"{S1}:e0::", f"{K2}:e1::", f"{S2}:e2::"], "encap.red") == 17

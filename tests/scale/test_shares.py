@@ -22,7 +22,7 @@ from mrclab.scale.shares import (
 
 PARTS = Parts()
 SMALL = parse_parts("switch: {capacity: 800 Gbit/s}\nnic: {rate: 200 Gbit/s}\n", "small")
-"""With P planes, each chip has 4 P ports: 8 NICs in one plane, 32 in two planes."""
+"""With P planes, each chip has 4 P ports. One plane has room for 8 NICs, two planes for 32."""
 
 
 Loads = list[dict[object, Fraction]]

@@ -102,7 +102,7 @@ def test_a_lossy_link_loses_its_share(ratio: float) -> None:
 
 
 def test_a_full_link_carries_its_rate_and_the_queue_grows_by_the_rest() -> None:
-    """At twice the rate, n frames leave in n serialisation times. The last frame waits for half this time."""
+    """n frames arrive at twice the link's rate. The last frame waits for n/2 serialisation times."""
     frames = 200
     line = Line()
     for number in range(frames):

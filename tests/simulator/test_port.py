@@ -114,7 +114,7 @@ def test_control_goes_before_cut_frames_that_wait() -> None:
 def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
     arrivals: list[tuple[int, int, bool]],
 ) -> None:
-    """Two strict classes without pre-emption. The model looks at its queues whenever the port is free."""
+    """The port has two strict classes. The model chooses the next frame whenever the port is free."""
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line()
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]

@@ -61,7 +61,7 @@ SETTLE_S = 30.0
 
 @dataclass(frozen=True)
 class Ending:
-    """The result of a command: its leftovers (``left``), and those after `mrclab clean` (``for_good``)."""
+    """The result of a command: its leftovers (``left``), and what `mrclab clean` left (``for_good``)."""
 
     number: int
     command: str

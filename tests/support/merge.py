@@ -48,7 +48,8 @@ class Merge:
     """An ebpf switch with two input ports and one output port, each linked to a host: s1-h1, s2-h2, s3-h3.
 
     Port 3 is programmed and shaped for the link `profile`, by the testbed's own functions. With `last_hop`, a
-    NIC is behind port 3. Without `shaped`, the kernel does not limit the rate. `classes` is the switch map.
+    NIC is behind port 3. Without `shaped`, the kernel does not limit the rate. `classes` maps a DSCP to its
+    class.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Captures and logs with bytes that a test chooses. So the test has every correct result to the ns."""
+"""Captures and logs made of packets that a test chooses, so that it can compute every result to the ns."""
 
 from __future__ import annotations
 

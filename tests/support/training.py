@@ -1,4 +1,4 @@
-"""Shared parts of the tests of training: a model that compiles quickly, and replicas without delay."""
+"""Shared parts of the tests of training: a small model, and replicas whose steps a test waits for."""
 
 import os
 import select

@@ -180,7 +180,7 @@ def mrc_rules(rng: random.Random) -> dict[str, list[Rule]]:
 
 
 def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
-    """Make ports busy from their first frame on, for longer than the test takes (64 us per byte)."""
+    """Return rules with which the first frame makes a port busy for longer than the test (64 us per byte)."""
     queue, top = "MrcIngress.port_queue", 2**32 - 1
     classes = [(4, "trimmable"), (8, "trimmable"), (12, "cut"), (46, "urgent")]
     return {
@@ -198,7 +198,7 @@ def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
 def queue_frames(rng: random.Random) -> list[bytes]:
     """Return frames of all classes. The first frames keep both ports busy for 3.4 s, the limit of the test.
 
-    A wait of more than 4.3 s does not fit the entry's limit, so frames that are not trimmed must be short.
+    Frames that are not trimmed must be short, because a wait is limited to 4.3 s.
     """
     first = [mrc_frame(sid(1, port), 8800, dscp=46, ecn=2) for port in (2, 3)] * 6
     return first + [_queue_frame(rng, rng.choice([4, 8, 12, 46])) for _ in range(150)]
@@ -281,7 +281,7 @@ VIEWS: dict[str, Callable[[bytes], bytes]] = {"probe": without_times}
 
 
 def as_match(m: Exact | Prefix | Masked | Between, kind: int) -> Any:
-    """Return a key element for `Names.entry`, or None if P4Runtime requires to leave the field out."""
+    """Return a key element for `Names.entry`, or None if P4Runtime forbids the field."""
     match m:
         case Exact(value):
             return value

@@ -60,7 +60,7 @@ class Wire:
         return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + payload
 
     def received(self, plane: int = 0, t1: int = 0, frames: int = FRAMES) -> list[bytes]:
-        """Send frames over a path. Return the frames that arrive before a pause without further frames."""
+        """Send frames over a path. Return all frames that arrive, until no more frames come for a while."""
         receiver = self._sockets[self._dst.name, plane]
         while _take(receiver):
             pass

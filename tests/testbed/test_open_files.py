@@ -12,7 +12,7 @@ from mrclab.testbed import doctor
 
 @pytest.fixture
 def low(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Set a soft limit of 64 and a hard limit of 256. Return the limits that are set later."""
+    """Fake a soft limit of 64 and a hard limit of 256. Return the list of limits that mrclab sets."""
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 256))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: made.append(limits))

@@ -1,4 +1,4 @@
-"""`tools/walks.py`: the functions in it exist, and a command that calls these functions shows their files."""
+"""`tools/walks.py`: all functions that it names exist, and it shows the files of a command."""
 
 from __future__ import annotations
 

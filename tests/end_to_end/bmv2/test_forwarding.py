@@ -59,7 +59,7 @@ def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(counts: dict[str, Any]) -> dict[str, Any]:
-    """Return counts by port, or by port and reason."""
+    """Return the counts in one flat dictionary: nested keys (port, then reason) become one key."""
     found: dict[str, Any] = {}
     for key, value in counts.items():
         nested = all(isinstance(inner, dict) for inner in value.values())

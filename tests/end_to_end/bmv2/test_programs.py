@@ -1,4 +1,4 @@
-"""A program in C over BMv2: a cut retires a path, and all data arrives."""
+"""A program in C sends data over BMv2. A link is cut: one path is retired, and all data arrives."""
 
 from __future__ import annotations
 

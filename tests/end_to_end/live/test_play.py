@@ -122,7 +122,7 @@ STRIP = """() => {
   data.forEach((one, n) => { if (one) columns.add((n >> 2) % width); });
   return [Math.min(...columns) >= left, columns.has(left + 50)];
 }"""
-"""Draw a path's strip for a page update that came very late. Return whether it leaves the names free."""
+"""Draw a path's strip for an update that came very late. Return whether the paths' names stay visible."""
 
 
 def test_a_late_frame_is_not_drawn_over_the_names_of_paths(browser: Browser, address: str) -> None:

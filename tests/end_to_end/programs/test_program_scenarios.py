@@ -1,4 +1,4 @@
-"""Scenarios with programs that know nothing of mrclab: data during a cut, failures, and complete cleanup."""
+"""Scenarios that run ordinary RDMA programs: data during a cut, failures, and complete cleanup."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path
 
 
 def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrclab, tmp_path: Path) -> None:
-    """The failing program's child has left the session. A second program would run for ever."""
+    """mrclab must also end the failing program's child in another session, and a program without an end."""
     script = "setsid sleep 1000 & echo no such thing; exit 3"
     file = scenario(
         tmp_path, {"host": "h2", "run": "sleep 1000"}, {"host": "h0", "run": ["sh", "-c", script]}

@@ -1,4 +1,4 @@
-"""Results for figures 16 to 21, sweeps and recovery: leads over other transports, and limits of times."""
+"""Results for figures 16 to 21, sweeps and recovery: MRC's lead over other transports, and its times."""
 
 from __future__ import annotations
 

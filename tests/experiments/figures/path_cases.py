@@ -68,7 +68,7 @@ def fig05() -> Cases:
 
 
 def fig06() -> Cases:
-    """With four links, a step takes 290 ms (271 on the wire); with three, 380 ms: 0.76 of the full speed."""
+    """A step takes 290 ms with four links, and 380 ms with three: 0.76 of the speed."""
     wire_us = 1.5 * 2 * 2**20 * 8 / (100 * 4096 / 4234)
     share = 290_000 / (290_000 + wire_us / 3)
 
@@ -314,7 +314,7 @@ def transformer() -> Cases:
 
 
 def training_124m() -> Cases:
-    """The second of two steps lacks a plane: it has 0.73 of the throughput or more; timeouts take 537 ms."""
+    """Of two steps, the second lacks a plane. It must keep at least 0.73 of the throughput."""
 
     def run(
         exposed_us: float = 7_400.0,

@@ -20,7 +20,7 @@ MAY_PASS: dict[tuple[str, str], str] = {
     ): "how fast a program sends is its own affair, and the limit of a recovery follows its rate",
     ("fig22", "a_tenth_of_the_rate"): "ratios of DCQCN's settings; the paper gives no rate",
 }
-"""Exceptions, each with its figure, the way in which the result is spoilt, and the reason."""
+"""Spoilt results that a judge may accept: (figure, way in which the result is spoilt), and the reason."""
 
 
 @pytest.mark.parametrize("way", SPOILS)

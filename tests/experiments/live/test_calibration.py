@@ -1,4 +1,4 @@
-"""The calibration of ranks slows them down until their CPUs suffice, but never below the links' limits."""
+"""Calibration slows a scenario with ranks down until the CPUs are fast enough for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 
 
 def rehearsed(monkeypatch: pytest.MonkeyPatch, shares: dict[float, tuple[float, bool]]) -> list[float]:
-    """Fake rehearsals: each has the share given for the nearest slowness. Return the rehearsed slownesses."""
+    """Fake all rehearsals. ``shares`` has results by slowness. Return the list of rehearsed slownesses."""
     speeds: list[float] = []
 
     def rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:

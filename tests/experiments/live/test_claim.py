@@ -1,4 +1,4 @@
-"""A run keeps its testbed's names reserved until its last transport has ended, and `up` respects that."""
+"""A run reserves its testbed's names until its last transport has ended. Until then, `up` refuses them."""
 
 from __future__ import annotations
 

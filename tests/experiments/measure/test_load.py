@@ -1,4 +1,4 @@
-"""The load of endpoints that send beats, and the gaps that count in a trial."""
+"""The CPU load of endpoints, and the pauses of an endpoint (gaps) that count in a trial."""
 
 from __future__ import annotations
 

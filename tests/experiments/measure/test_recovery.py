@@ -1,4 +1,4 @@
-"""The rule for the times of each transport, on made-up captures."""
+"""A fault's times (first loss, rerouted, recovered) for each transport, from made-up captures."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def found(trace: Trace, fault: FaultRecord = FAULT, detected: Measured = NOBODY,
 
 
 def mrc(*sent: tuple[int, int, bool, bool], background: bool = True) -> Trace:
-    """Return a trace of (time, PSN, on the broken path, arrives), next to a stream on the sound path."""
+    """Return a trace of packets (time, PSN, on the broken path, arrives), plus a stream on the sound path."""
     wire = Wire(LAB)
     if background:
         for i in range(200):
@@ -188,7 +188,7 @@ def test_a_fault_off_all_paths_is_not_felt() -> None:
 
 
 def go_back_n(rerouted_ns: int) -> tuple[Ends, int]:
-    """Send a packet each ms, lost after the cut. Every 20 ms, repeat the four unacknowledged packets."""
+    """Send a packet each ms until the cut. Then send the next four packets every 20 ms until they arrive."""
     wire = Ends()
     for i in range(20):
         wire.send(T - 20 * MS + i * MS, roce(i))
@@ -314,7 +314,7 @@ FATES = st.lists(
 def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
     first: int, fates: list[tuple[int, int, bool, int]]
 ) -> None:
-    """PSNs in any order, repeated, with random losses, on a path that keeps the order."""
+    """The sender uses PSNs in any order, and repeats some. The path loses packets, but reorders none."""
     wire = Ends()
     earliest: dict[int, int] = {}
     lost = []
@@ -333,7 +333,7 @@ def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
 def test_of_any_tcp_stream_every_byte_is_accounted_for(
     first: int, fates: list[tuple[int, int, bool, int]]
 ) -> None:
-    """Segments of one to three pieces at any place, overlapping, with random losses."""
+    """The sender sends segments of one to three pieces, at any place, also overlapping. Some are lost."""
     wire = Ends()
     earliest: dict[int, int] = {}
     expected_lost = 0

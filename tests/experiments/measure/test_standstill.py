@@ -1,4 +1,7 @@
-"""A standstill is a time without any data frame: at least 1 ms and at least five gaps between bursts."""
+"""A standstill is a time without any data frame.
+
+It lasts at least 1 ms, and at least five times as long as the usual gap between bursts.
+"""
 
 from dataclasses import replace
 

@@ -36,7 +36,7 @@ def test_everything_arrives_once_and_in_order(schedule: Schedule) -> None:
 @settings(max_examples=COUNT, deadline=None, print_blob=True)
 @given(schedule=DEPLOYED_SCHEDULES)
 def test_mrc_as_deployed_places_every_byte_once(schedule: Schedule) -> None:
-    """With NSCC, 128 EVs in use, 32 backups, timestamps, transport ACKs, and separate EVs for answers."""
+    """The endpoints use NSCC, 128 EVs, 32 backups, timestamps, transport ACKs, and extra EVs for answers."""
     run(schedule)
 
 

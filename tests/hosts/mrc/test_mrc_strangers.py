@@ -15,7 +15,7 @@ PLANES, PATHS = 2, 3
 
 
 def nic(node, *, answers=True, **options):
-    """Return a NIC without queue pairs that knows the way back to all others."""
+    """Return a NIC without queue pairs that has a path to every other NIC."""
     made = Endpoint(port_addresses(node, PLANES), MrcConfig(**options))
 
     def way_back(address, port, ev):

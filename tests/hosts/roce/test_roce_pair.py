@@ -396,9 +396,9 @@ def test_a_limited_sender_that_is_asked_late_still_goes_on():
 
 @pytest.mark.slow
 def test_marks_of_a_bottleneck_hold_senders_to_its_rate():
-    """A marking queue of half the line rate in each direction stays busy.
+    """In each direction, a queue with half of the line rate marks packets. It must stay busy.
 
-    The first marks cause deep cuts, because alpha starts at 1. The rate grows back by R_AI a step, in 30 ms.
+    The first marks reduce the rate strongly, because alpha starts at 1. The rate needs 30 ms to grow again.
     """
     config = DcqcnConfig(line_rate_bps=1_000_000_000)
     network = Network(jitter_ns=0, delay_ns=10_000)

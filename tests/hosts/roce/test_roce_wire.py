@@ -154,7 +154,7 @@ def test_a_cnp_is_as_scapy_has_it():
 
 @given(st.data())
 def test_whatever_comes_in_is_dropped_and_counted_or_handled(data):
-    """Random frames, and real frames cut and damaged, with and without a correct ICRC."""
+    """The frames are random, or real frames that were cut or damaged. Some have a correct ICRC."""
     sim = Sim(config=RoceConfig(encapsulation=data.draw(st.sampled_from(["plain", "srv6"]))),
               endpoint_class=Endpoint, keep_frames=True)  # fmt: skip
     stream(sim, [9000, 5])

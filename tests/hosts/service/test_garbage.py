@@ -1,4 +1,4 @@
-"""Garbage collection in a NIC service. Its destroyed queue pairs are cycles of objects."""
+"""Garbage collection in a NIC service, which frees destroyed queue pairs (cycles of objects)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SMALL = DdpStep(ranks=3, layers=2, width=16, vocabulary=100, context=32, first_b
 
 
 def test_the_model_has_the_size_that_nanogpt_prints() -> None:
-    """nanoGPT prints 123.59 million, without the positions."""
+    """nanoGPT prints 123.59 million parameters. It does not count the position embeddings."""
     assert NANO.parameters == 124_373_760
     assert NANO.parameters - NANO.context * NANO.width == 123_587_328
 

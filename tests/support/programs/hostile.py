@@ -48,7 +48,7 @@ class Hostile:
         self.sessions = self.ended = self.queue_pairs = self.entries = 0
 
     def session(self, wanted: int) -> None:
-        """Attach to the service and post some ``wanted`` entries. At the end, write a wrong counter."""
+        """Attach to the service and post about ``wanted`` entries. At the end, write a wrong counter."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(os.environ["MRCLAB_NIC"])
             client = Client(connection)

@@ -197,7 +197,7 @@ def test_elements_by_computed_indices(
 
 @root
 def test_what_is_left_by_a_division_is_an_index() -> None:
-    """The kernel's verifier does not know the largest possible index."""
+    """An index x % 13 must be accepted, although the kernel's verifier does not compute its largest value."""
     rest = op("%", field("key", "pad"), number(13))
     text = program(
         {"k": (*KEY[:4], ("pad", 64), ("more", 96)), "meta_t": (("at", 16),)},

@@ -1,4 +1,4 @@
-"""Fields of variable length, unions and parsers of many positions, compared with the model."""
+"""Programs with fields of variable length, and with unions, compared with the model."""
 
 from __future__ import annotations
 

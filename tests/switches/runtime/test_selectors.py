@@ -269,7 +269,7 @@ def frames(rng: random.Random, count: int) -> list[bytes]:
 
 @pytest.mark.root
 def test_groups_choose_as_bmv2_does(switch: Switch, namespace: Namespace) -> None:
-    """Members, weights and groups change in between. The places are in the order of BMv2's handles."""
+    """The test sends frames, changes members, weights and groups, and sends frames again."""
     s, rng = switch, random.Random(3)
     for profile in ("I.by_crc16", "I.by_crc32", "I.by_identity"):
         # The handles: member 7 has 0, member 3 has 1, member 5 has 2.

@@ -13,14 +13,14 @@ BASE_NS = 12_000
 
 
 class Model(NsccModel):
-    """The model with two choices made differently, as the text of UEC decides them."""
+    """The model, changed at two places where it differs from the text of UEC."""
 
     FAST_REPLACES = True
     """If fast_increase acts, proportional_increase does nothing [UEC §3.6.13.6]."""
     started = False
 
     def _derive(self) -> None:
-        """Derive all values once, later only the largest window: UEC derives others from config_base_rtt."""
+        """Derive all values once. If the base RTT changes later, derive only the largest window again."""
         if self.started:
             if self.given_max is None:
                 self.max_wnd = max(8.0 * self.mtu, 1.5 * self.link_bps * self.base_rtt / 8e9)

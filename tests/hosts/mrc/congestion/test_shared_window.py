@@ -149,7 +149,7 @@ def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     start = sim.now_ns
     sim.run(until=lambda: len(sim.of(0, SendCompleted)) == 516)
     took = {e.qpn: e.t_ns - start for e in sim.of(0, SendCompleted)}
-    # When the short writes are done, each of the five queue pairs has sent 64 KiB, 320 KiB of 2.25 MiB.
+    # When the short writes are done, each of the five queue pairs has sent 64 KiB, together 320 KiB.
     # The long write has also sent some bytes before.
     assert len(took) == 5
     assert max(took[mine] for mine in short) < took[long] / 2

@@ -14,7 +14,7 @@ from tests.support.mrc_pair import Pair
 from tests.support.mrc_sim import Network, Sim, mark_ce, trim
 
 NOMINAL = 8 + 12 + 4 + 16 + 4 + 40
-"""The nominal size of a packet without its payload: UDP, BTH, METH, RETH, ICRC, and 40."""
+"""The nominal size of a packet without its payload: UDP, BTH, METH, RETH, ICRC, and 40 [SPEC §8.3.1]."""
 
 
 # RTT samples

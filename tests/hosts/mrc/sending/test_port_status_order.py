@@ -44,7 +44,7 @@ def test_updates_in_order_are_heeded_whatever_the_time_between():
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("up", [True, False])
 def test_ports_that_change_at_one_time_end_as_they_were_last(seed, up):
-    """The updates have one timestamp and overtake each other, but an earlier one must not win."""
+    """All updates have the same timestamp. If an earlier update arrives last, it must have no effect."""
     sim = Sim(seed=1, planes=5, paths=2, network=Network(jitter_ns=0))
     a, b = sim.ends
     rng, now_ns = random.Random(seed), 1_000_000

@@ -36,7 +36,7 @@ def connect(sim, qpns, me):
 
 
 def peer_ports(sim, qpn):
-    """Return the state of end 0's ports as end 1 knows it."""
+    """Return the states of end 0's ports that end 1 has stored."""
     return [plane.peer_up for plane in sim.ends[1].plane_counters(qpn)]
 
 

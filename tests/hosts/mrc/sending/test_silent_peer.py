@@ -62,7 +62,7 @@ def test_what_timed_out_counts_in_the_window_again_once_the_peer_answers():
 
 
 def test_a_peer_that_restarts_ends_the_queue_pair_with_retry_counter_exceeded():
-    """Verbs define this status for a peer that is gone. With the default options it takes half a minute."""
+    """Verbs define this status for a peer that is gone. By default, the queue pair fails after 30 to 40 s."""
     sim = Sim(seed=2)
     stream(sim, [100_000] * 4)
     sim.ends[1].destroy_qp(sim.qpns[1])
