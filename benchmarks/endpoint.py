@@ -5,17 +5,17 @@
 Needs root. Brings up a separate fabric and takes it down. Raw loop and endpoint take turns, so that other
 load on the machine affects both. Methods, with `mrclab.hosts.perf` (as `mrclab perf`) for the endpoint:
 
-* throughput: one queue pair, writes of 64 KiB in packets of 4,096 B, 16 in flight, over 4 planes times
-  --uplinks EVs; packets/s from the first post to the last completion. Aim: at least 0.5 of the raw loop's
-  frames/s at the same frame length. The raw loop has no window; the endpoint's window is --window KiB. If
-  CPUs are busy, a window of 256 KiB would be sent and acknowledged before the sender runs again. CPU is the
-  sender's user and system time per packet. This includes the forwarding through three switches,
-  which runs inside the system call that sends.
-* latency: an 8-byte write from post to completion, 2,000 in a row. Aim: the median is at most 3 times the
-  median of the raw loop's round trip of a frame of the same length.
-* many queue pairs: the same bytes over --qps queue pairs, with one write in flight on each. Aim: within 20 %
-  of the rate over one queue pair. Memory is the growth of the sender's resident set per queue pair, from
-  before the queue pairs are made to after the run. Aim: at most 64 KiB.
+* throughput: one queue pair sends writes of 64 KiB, 16 in flight, in packets of 4,096 B. It uses 4 planes and
+  --uplinks EVs in each. The result is packets/s from the first post to the last completion. Aim: at least
+  0.5 of the raw loop's frames/s at the same frame length. The raw loop has no window. The endpoint's window
+  is --window KiB: if CPUs are busy, 256 KiB would be sent and acknowledged before the sender runs again. CPU
+  is the sender's user and system time per packet. It includes the forwarding through three switches, which
+  runs inside the system call that sends.
+* latency: the time of an 8-byte write from post to completion, 2,000 in a row. Aim: the median is at most 3
+  times the median of the raw loop's round trip of a frame of the same length.
+* many queue pairs: --qps queue pairs send the same number of bytes, with one write in flight on each. Aim:
+  within 20 % of the rate over one queue pair. Memory is the growth of the sender's resident set per queue
+  pair, from before the queue pairs are made to after the run. Aim: at most 64 KiB.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@
 Needs root, Debian's `perftest` and a C compiler. Brings up a separate fabric (4 planes, 10 Gbit/s) and takes
 it down. Programs and `mrclab perf` take turns, so that other load on the machine affects both. Methods:
 
-* bandwidth: `ib_write_bw` and `mrclab perf write_bw`, one queue pair, 5,000 writes of 64 KiB, 128 in flight;
-  each pair of runs gives one ratio of the average bandwidths. Aim: a median of at least 0.9.
-* latency: `ib_write_lat` and `mrclab perf write_lat`, 8 bytes, 1,000 round trips; the typical one-way time.
-* CPU per work request: user and system time of both NIC services during `ib_write_bw`, divided by the number
-  of writes; for writes of 64 KiB (16 packets) and of 8 bytes.
+* bandwidth: `ib_write_bw` and `mrclab perf write_bw` each send 5,000 writes of 64 KiB over one queue pair,
+  128 in flight. Each pair of runs gives one ratio of the average bandwidths. Aim: a median of at least 0.9.
+* latency: `ib_write_lat` and `mrclab perf write_lat` make 1,000 round trips of 8 bytes. The result is the
+  typical one-way time.
+* CPU per work request: the user and system time of both NIC services during `ib_write_bw` is divided by the
+  number of writes, once for writes of 64 KiB (16 packets) and once for writes of 8 bytes.
 * connections: two programs make a queue pair each, connect them, write 8 bytes and destroy them, again and
   again. Descriptors and resident memory of each NIC service are read after a tenth of the connections and at
   the end. Aim: no more descriptors, and at most 16 bytes more for each connection.

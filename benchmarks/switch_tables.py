@@ -4,12 +4,12 @@
 
 Needs root. One switch in a separate network namespace, with benchmarks/programs/tables.p4. Methods:
 
-* a frame: the time per frame of 64 bytes through the switch, sent from one CPU as fast as possible. Each
-  frame has a random key (16,384 different frames). Exact and LPM tables have 10 or --entries entries, in
-  turns in each round. Ternary tables have different numbers of masks. 60 % of the prefixes are /24, others
-  /16 to /32.
-* writing: entries/s by P4Runtime from a separate process over the loopback, with 100 entries per Write, and
-  with 1.
+* a frame: one CPU sends frames of 64 bytes as fast as possible. The result is the time per frame. There are
+  16,384 different frames, each with the key of a random entry. Exact and LPM tables have 10 or --entries
+  entries, in turns in each round. Ternary tables have different numbers of masks. 60 % of the prefixes are
+  /24, the others /16 to /32.
+* writing: a separate process writes entries by P4Runtime over the loopback, with 100 entries per Write or
+  with 1. The result is entries/s.
 * memory: the resident set of the server's process with all entries.
 """
 

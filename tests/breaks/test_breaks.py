@@ -145,7 +145,7 @@ NODES = {name: f"tests/test_core.py::{name}" for name in ("test_double", "test_h
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Return the path of a small project that has the plugin that reports outcomes."""
+    """Return the path of a small project that contains the plugin `outcomes`."""
     root = tmp_path_factory.mktemp("project")
     for name, text in PROJECT.items():
         (root / name).parent.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from tests.support.command import Mrclab
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 WORDS = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "2")
 LEFT_BYTES = 1_000_000
-"""The free space that is left on a full disk. The captures of 100 ms need more."""
+"""The free bytes on the almost full disk. The captures of 100 ms need more."""
 PATIENCE_S = 60
 
 

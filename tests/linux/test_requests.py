@@ -1,4 +1,4 @@
-"""Requests and answers: every refusal has one form, and every line has a limited length."""
+"""Requests and answers: every refusal has the same form, and every line has a limited length."""
 
 import io
 import socket

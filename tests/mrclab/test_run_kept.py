@@ -1,4 +1,4 @@
-"""A run that ends before its first measurement leaves no files. A later end keeps all recorded files."""
+"""A run that ends before its first measurement leaves no files. If it ends later, its files are kept."""
 
 from __future__ import annotations
 

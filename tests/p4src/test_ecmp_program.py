@@ -1,4 +1,4 @@
-"""ECMP: a flow keeps one path, flows spread by weight, and all three implementations choose equal paths."""
+"""ECMP: a flow keeps one path, flows spread by weight, and targets choose paths as the interpreter does."""
 
 from __future__ import annotations
 

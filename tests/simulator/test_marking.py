@@ -42,7 +42,7 @@ def dcqcn(last_hop: bool = False) -> Depths:
     ("wait_ns", "wanted"), [(900, 0.0), (20_500, 0.005), (39_900, 0.01), (40_100, 1.0), (60_000, 1.0)]
 )
 def test_dcqcns_marks_rise_to_one_percent_and_are_certain_beyond(wait_ns: int, wanted: float) -> None:
-    """The tolerance is five standard errors. The queue has room, as on lossless links."""
+    """The tolerance is five standard errors. The queue never drops or trims, as on lossless links."""
     error = 5 * (wanted * (1 - wanted) / DRAWS) ** 0.5
     roomy = replace(dcqcn(), drop_ps=NEVER_PS, trim_from_ps=NEVER_PS)
     assert share(roomy, wait_ns) == pytest.approx(wanted, abs=error)

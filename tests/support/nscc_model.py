@@ -151,7 +151,7 @@ class NsccModel:
             self.saved_cwnd = None
 
     def _grow(self, newly: int, delay: float) -> None:
-        """Grow in proportion to target minus delay, and fast if the path has been empty for long."""
+        """Grow the window in proportion to target minus delay, and fast if the path was empty for long."""
         if delay < self.fast_delay:
             self.fast_count += newly
             self.fast = self.fast or self.fast_count > self.cwnd

@@ -88,7 +88,7 @@ class Demo:
         button.click()
 
     def until(self, script: str, argument: Any = None) -> None:
-        """Wait until the page shows something."""
+        """Wait until a script returns true in the page."""
         self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
     def keep(self, what: str) -> None:

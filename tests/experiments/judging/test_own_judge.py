@@ -1,4 +1,4 @@
-"""A judge outside of the source tree, given by ``figure: "module:judge"``."""
+"""A scenario can name a judge outside of the source tree: ``figure: "module:judge"``."""
 
 from pathlib import Path
 

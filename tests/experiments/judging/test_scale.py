@@ -1,4 +1,4 @@
-"""Values that follow from the result: remaining capacities, phases of faults, round trips, placements."""
+"""Values that judges compute from a result, such as the remaining capacity while links are dead."""
 
 import pytest
 

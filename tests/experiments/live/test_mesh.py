@@ -1,4 +1,4 @@
-"""The parts of the mesh without I/O: its streams, the random faults of a seed, and the verdict."""
+"""The workload `mesh`, without a fabric: its streams, the random faults of a seed, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goodput is measured between two marks: without the warm-up, and without times in which no data was due."""
+"""Goodput is computed from the completions between two times, so a warm-up before them does not count."""
 
 import pytest
 

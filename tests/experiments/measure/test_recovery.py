@@ -149,7 +149,7 @@ def replace_array(values: list[int]):  # type: ignore[no-untyped-def]
 
 
 def test_no_recovery_is_sooner_than_the_detection_of_a_sender_that_detects() -> None:
-    """The lost packet is sent again before the sender retires the path, for instance by a tail probe."""
+    """The sender may resend the lost packet before it retires the path, for instance after a tail probe."""
     trace = mrc((T + 20_000, 5000, True, False), (T + 110_000, 5000, False, True))
     late = Measured(900_000, 1_500)
     assert found(trace, detected=late, retired={}).recovered == late

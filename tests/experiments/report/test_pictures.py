@@ -1,4 +1,4 @@
-"""The lines, marks and words of each picture, read before it is drawn."""
+"""The lines, marks and words of a report's pictures, read from Matplotlib's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured values, and the results that contain them."""
+"""The values in result.json, its JSON schema, and the errors for missing or invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults one after another, and switches that end unexpectedly. Each recorded fault has one load."""
+"""A run of planned faults, in which switches may also end unexpectedly. Each fault gets one `Load`."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Paths:
 
 
 class Recorder:
-    """Counts marks. ``loads`` are the loads of the trials, in order."""
+    """Counts calls of `mark`. ``loads`` has the load of each trial, in order."""
 
     def __init__(self, loads: Iterator[Load]) -> None:
         self.marks = 0
         self._loads = loads
         self.usual: list[int] = []
-        """The marks at which the usual cost was recorded."""
+        """The number of calls of `mark` each time that a load was taken as usual."""
 
     def mark(self) -> None:
         self.marks += 1
@@ -109,7 +109,7 @@ class Recorder:
 
 
 class Pace:
-    """A rate that is right from trial number ``right`` on."""
+    """A fake search for the rate. It finds the right rate in trial number ``right``."""
 
     rehearses = True
 

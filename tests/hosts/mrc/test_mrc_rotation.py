@@ -21,7 +21,7 @@ from tests.support.mrc_sim import address, port_addresses, remote_paths
 
 
 def on_uplinks(paths: RemotePaths, uplinks: list[int]) -> RemotePaths:
-    """Return the paths with these numbers of uplinks, one for each path of every plane."""
+    """Return the paths with other uplinks. In every plane, path i gets the uplink ``uplinks[i]``."""
     planes = [
         replace(plane, paths=tuple(replace(p, uplink=n) for p, n in zip(plane.paths, uplinks, strict=True)))
         for plane in paths.planes

@@ -1,4 +1,4 @@
-"""Endpoint requests between NICs without a queue pair: any addresses, any EV, any class [SPEC §6.5]."""
+"""NICs without a queue pair send each other endpoint requests, with any EV and class [SPEC §6.5]."""
 
 import pytest
 from hypothesis import given, settings

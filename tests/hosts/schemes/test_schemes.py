@@ -1,4 +1,4 @@
-"""A user's own path policies and congestion controls: found by name, used, and harmless to delivery."""
+"""A user's own path policies and congestion controls: whatever they choose, all data still arrives."""
 
 import random
 from collections.abc import Sequence

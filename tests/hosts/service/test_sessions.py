@@ -1,4 +1,4 @@
-"""Sessions of programs on the NIC service: complete transfers, refusals, errors, and programs that lie."""
+"""Sessions of programs on the NIC service: complete transfers, refusals, errors, and invalid requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mrclab run training --quick`: fewer repetitions, transports and steps, with all faults in time."""
+"""`mrclab run training --quick`: fewer repetitions, transports and steps, but the same faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every schedule is executed with sets of contributions instead of numbers."""
+"""Every schedule of a collective, executed on sets: each set names the ranks whose data is in a sum."""
 
 from __future__ import annotations
 
