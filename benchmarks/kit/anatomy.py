@@ -136,7 +136,7 @@ def _declared_ns(log: EventLog, psn: int, ev: int, after_ns: int, end_ns: int) -
 
 
 def _copy(trace: Trace, lost: int) -> int | None:
-    """Return the index of a packet's first retransmission, or None if this did not arrive."""
+    """Return the index of a packet's first retransmission, or None if the retransmission did not arrive."""
     sent = trace.sent
     same = (sent.psn == sent.psn[lost]) & (sent.flow == sent.flow[lost]) & (sent.t_ns > sent.t_ns[lost])
     found = np.flatnonzero(same)

@@ -1,4 +1,4 @@
-"""The status of a running fabric for a user: one screen, times of day, the state of every port."""
+"""The status of a fabric in the terminal fits on one screen, with problems first and times of day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python environment of p4runtime-shell, if several processes create it at once."""
+"""Only one process makes the Python environment of p4runtime-shell. Other processes wait for it."""
 
 import subprocess
 import threading

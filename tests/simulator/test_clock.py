@@ -22,7 +22,7 @@ def test_events_of_a_moment_happen_in_the_order_of_scheduling() -> None:
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1 << 32), width=st.sampled_from([1, 7, 1024, 1 << 20]))
 def test_the_order_does_not_depend_on_the_width_of_a_slot(seed: int, width: int) -> None:
-    """The clock is compared with a sorted list of (time, order of scheduling). Events schedule others."""
+    """The clock is compared with a sorted list of (time, order). Events schedule more events."""
 
     def run(clock: Clock) -> list[tuple[int, int]]:
         rng, seen, count = random.Random(seed), list[tuple[int, int]](), 0

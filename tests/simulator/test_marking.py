@@ -1,4 +1,4 @@
-"""Marks of switches: DCQCN's own curve, and marks in front of NICs as an option."""
+"""Simulated switches mark packets by DCQCN's own curve. Ports to NICs mark only if a scenario asks for it."""
 
 from __future__ import annotations
 

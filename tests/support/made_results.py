@@ -12,7 +12,7 @@ OTHERS = ("bfd", "bgp-hold", "frr", "default", "aggressive", "most-aggressive")
 STEADY = (0.999, 0.9995, 0.9998, 1.0002, 1.0005, 1.001)
 """Factors by which the repetitions of a usual run differ."""
 EVEN = (0.9999, 0.99995, 0.99998, 1.00002, 1.00005, 1.0001)
-"""Factors whose differences are smaller than the margin of any limit."""
+"""Factors that differ so little that no limit is inside the repetitions' confidence interval."""
 WIDE = (0.5, 0.6, 0.95, 1.05, 1.4, 1.5)
 """Factors that differ so much that almost every limit is inside the repetitions' confidence interval."""
 

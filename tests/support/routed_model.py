@@ -1,4 +1,4 @@
-"""The tables of the model of P4, with the plain IPv6 routes that the controller writes."""
+"""The plain IPv6 routes that the controller writes, as table entries of the P4 model."""
 
 from __future__ import annotations
 

@@ -390,7 +390,7 @@ def test_a_wire_that_cannot_be_made_longer_is_refused_in_one_line(bench_call: Bo
 
 @pytest.mark.root
 def test_what_is_prepared_and_never_made_leaves_nothing(bench_call: Body) -> None:
-    """Two delays of one link can be prepared at the same time. One that never begins leaves no trace."""
+    """Two delays of a link can be prepared at the same time. A delay that never begins leaves no trace."""
 
     def body(bench: Bench) -> None:
         faults, before = bench.lab.faults, bench.condition()

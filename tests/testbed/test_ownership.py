@@ -86,7 +86,7 @@ def test_forgetting_names_what_it_removed(names: Names, record: State) -> None:
 
 
 def test_a_watchdog_that_comes_late_leaves_no_lock(names: Names) -> None:
-    """The owner had already removed everything except the watchdog."""
+    """When the watchdog begins, the owner has already removed the whole testbed."""
     with state.locked(names):
         pass
     assert names.state_dir.exists()

@@ -1,4 +1,4 @@
-"""A scenario's own expectations: they are read with clear errors, judged with intervals, and shown."""
+"""A scenario's own expectations: they are read, compared with intervals, and shown with their verdicts."""
 
 from __future__ import annotations
 

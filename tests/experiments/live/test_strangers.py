@@ -1,4 +1,4 @@
-"""Changes of a running fabric by others are found, and the changes by an experiment's own faults are not."""
+"""A run finds the changes that others make to its fabric. It ignores the changes by its own faults."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ERROR_NS = CUT.half_width_ns + EVENT_STAMP_NS
 def of(
     transport: str, retired: list[tuple[int, int]] | None = None, changes: tuple[RouteChange, ...] = ()
 ) -> Measured:
-    """Return the detection of a transport. ``retired`` has (time, EV) of the first rank."""
+    """Return the detection time of a transport. ``retired`` has (time, EV) of the first rank."""
     columns = np.array(retired or [], np.int64).reshape(-1, 2)
     sample = {"event_retired_ns": columns[:, 0], "event_retired_ev": columns[:, 1]}
     ranks = retirements_of_ranks(HOSTS, [sample, {}])

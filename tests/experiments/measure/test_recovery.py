@@ -125,7 +125,7 @@ def test_mrc_by_the_segment_list() -> None:
 
 
 def test_a_path_that_is_in_use_until_its_repair_was_never_left() -> None:
-    """Without a retirement, the sender has left a path only if it sent nothing there before the repair."""
+    """Without a retirement, the sender has left a path only if it stopped sending there before the repair."""
     lost = [(T + i * MS, 5000 + i, True, False) for i in range(1, 100)]
     repairs = [(t_ns + 300_000, psn, False, True) for t_ns, psn, _, _ in lost]
     before = [(T - 20 * MS + i * MS, 4000 + i, True, True) for i in range(19)]

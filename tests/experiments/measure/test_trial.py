@@ -432,7 +432,7 @@ def test_psns_unwrap_to_what_they_were(start: int, steps: list[int]) -> None:
 def test_every_transmission_is_matched_whatever_the_order(
     first: int, fates: list[tuple[int, int, str]]
 ) -> None:
-    """Packets 1 us apart, reordered by up to 430 us, lost or duplicated, while the PSN wraps."""
+    """Packets are sent 1 us apart. Some are reordered by up to 430 us, lost or duplicated. The PSN wraps."""
     fabric = _lab()
     paths = fabric.paths("h0", "h6")
     wire = Wire(fabric)

@@ -1,4 +1,4 @@
-"""The page of a result for every scenario: complete, without network access, and equal to the result."""
+"""The page of a result, for every scenario: it is complete, needs no network, and agrees with the result."""
 
 from __future__ import annotations
 

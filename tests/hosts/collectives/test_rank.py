@@ -1,4 +1,4 @@
-"""The process of a host's ranks: the links to avoid, and the time from which to avoid them."""
+"""The process of a host's ranks: which links it must avoid, and from which time on."""
 
 import time
 from types import SimpleNamespace

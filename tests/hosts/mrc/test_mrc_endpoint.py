@@ -134,7 +134,7 @@ def test_queue_pairs_take_turns():
 
 
 def test_a_turn_lasts_over_several_calls():
-    """The endpoint must not change the queue pair more often if a caller asks for one frame at a time."""
+    """If a caller asks for one frame at a time, the endpoint must not go to the next queue pair sooner."""
     sim = Sim(seed=2, qps=2)
     a, b = sim.ends
     region = b.register_memory(bytearray(1 << 20))

@@ -359,7 +359,7 @@ def test_a_skip_may_last_a_time_instead_of_a_turn():
 
 
 def test_the_last_resort_is_no_path_whose_probes_stay_unanswered():
-    """All EVs are retired, some by mistake. The last resort must not be in the plane that died first."""
+    """All EVs are retired, some by mistake. The EV that is still used must not be in the dead plane."""
     evs, _ = make(planes=2, paths=2, probe_interval_ns=1000)
     dead, mistaken = evs.planes
     for ev in list(dead.evs):

@@ -413,7 +413,7 @@ def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
 
 
 def test_a_probe_of_a_retired_path_proves_nothing_about_others():
-    """An idle path has no queue, so the probe's answer comes back before earlier packets on other paths."""
+    """An idle path has no queue. A probe's answer can overtake the answers to earlier packets elsewhere."""
     hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)

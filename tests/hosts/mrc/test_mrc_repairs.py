@@ -31,7 +31,7 @@ def test_the_oldest_gap_is_sent_again_first():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_packet_that_was_refused_goes_on_another_ev(seed):
-    """With two paths, the rotation alone would choose the same EV again every second time."""
+    """With two paths, the rotation alone would choose the same EV again in half of the cases."""
     sim = Sim(seed=seed, planes=1, paths=2, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(1 << 16))
     set_refusal(sim.ends[1], sim.qpns[1], NackReason.NO_RESOURCE)

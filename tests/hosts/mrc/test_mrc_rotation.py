@@ -1,4 +1,4 @@
-"""Options of the rotation: even over links, and one set of EVs for all queue pairs to a peer."""
+"""Options of the rotation: use all links evenly; share one set of EVs among all queue pairs to a peer."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Clustermapper's verdicts are compared with the present faults."""
+"""The live page compares Clustermapper's verdicts with the present faults."""
 
 from typing import Any
 

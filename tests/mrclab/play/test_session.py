@@ -1,4 +1,4 @@
-"""The frames of the simulated page: the same effects of a cut every time, and invalid requests."""
+"""The frames of the simulated page: a cut always has the same effects, and invalid requests fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: the file, the names of points, the kept results after a kill, and the cost of a dead worker."""
+"""Sweeps: the sweep file, the names of points, and the results that are kept if a process is killed."""
 
 from __future__ import annotations
 

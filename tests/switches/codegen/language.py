@@ -1,4 +1,4 @@
-"""Shared parts of the tests of language constructs: a hand-made program's frame, its model and its bench."""
+"""Shared parts of the tests of language constructs: frames of hand-made programs, a model and a bench."""
 
 from __future__ import annotations
 

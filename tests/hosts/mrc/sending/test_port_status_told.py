@@ -148,7 +148,7 @@ def test_nics_whose_ports_were_never_down_announce_nothing():
 
 @pytest.mark.parametrize("lost", [4, 0])
 def test_an_announcement_outlives_the_queue_pair_that_carried_it(lost):
-    """All copies are lost, or answers come after the queue pair's end.
+    """All copies of an announcement are lost, or their answers come after the queue pair's end.
 
     Then another queue pair must send the announcement.
     """

@@ -1,4 +1,4 @@
-"""Packets in flight on a retired EV count as lost once a packet overtakes them, and cause no storm."""
+"""A packet in flight on a retired EV counts as lost if another packet overtakes it, but only once."""
 
 from collections import Counter
 
