@@ -6,8 +6,8 @@ Needs root and a C compiler. Two programs (`tests/support/programs/pair.c`) writ
 random time one process gets SIGKILL: the writer, the reader, the NIC service of one of them, or a switch. The
 number of a kill is its seed. Bounds:
 
-* if a program or a NIC service is killed, the other programs end with an error within two minutes, and
-  the other NIC service has as many descriptors as before the programs started;
+* if a program or a NIC service is killed, the other programs end with an error within two minutes. Then the
+  other NIC service has as many descriptors as before the programs started;
 * if a switch is killed, the programs continue over the other planes and finish without a wrong byte;
 * when the fabric is down, no process, namespace, interface or file of it is left.
 """

@@ -1,4 +1,4 @@
-"""Whether a switch's port keeps its link's rate, and from which rate on the CPU is the limit.
+"""Measure whether a switch's port keeps its link's rate, and from which rate on the CPU is the limit.
 
     python benchmarks/link_rate.py [--seconds 3] [--payload 4096] [--offer 1.2] [--rates 10,50,...] [--json]
 

@@ -5,8 +5,9 @@
 
 One session of `mrclab live` sends a stream over MRC. Each round cuts links of its fabric one after another,
 once without a viewer and once with the page open in Chromium on the same machine. The order alternates. The
-recovery times are those of the page's cards. Also measured: the time from a click on "Cut silently" until the
-fault is in the switch's table (including Playwright's time), and the rate of frames that reach the page.
+recovery times are read from the page's cards. The benchmark also measures the time from a click on "Cut
+silently" until the fault is in the switch's table (including Playwright's time), and how many frames reach
+the page per second.
 
 With ``--clicks N`` the page gets two random clicks per second for N seconds instead. The table then has the
 memory of the page's process, of the processes at hosts and switches, and of the scripts in the browser.

@@ -3,9 +3,9 @@
     python benchmarks/recovery_steps.py [--trials 20] [--set KEY=VALUE ...] [DIR ...]
 
 Each DIR is the result directory of a `mrclab run link-kill`. Without DIR, the benchmark makes a run, which
-needs root. Prints one row for each step (`benchmarks.kit.anatomy`): the median and the 10th and 90th
-percentile of the step's duration, and the median time from the loss to the end of the step, in microseconds
-and in round trips. A round trip is the median RTT of all trials.
+needs root. Prints one row for each step (`benchmarks.kit.anatomy`). A row has the median and the 10th and
+90th percentile of the step's duration, and the median time from the loss to the end of the step. Times are in
+microseconds and in round trips. A round trip is the median RTT of all trials.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Whether applying a fault disturbs the traffic: the sender's rate around faults without an effect.
+"""Measure whether the making of a fault disturbs the traffic, by faults that have almost no effect.
 
     python benchmarks/sham_faults.py [--trials 150] [DIR ...]
 
-A sham fault loses one frame in a million. So it is written to the switch as a real fault is, but has almost
-no effect. Without DIR, the benchmark makes a link-kill with sham faults, which needs root. Each DIR is the
-result directory of such a run. The moments of interest are the writes of faults and of their repairs.
+A sham fault is written to the switch like a real fault, but it loses only one frame in a million. Without
+DIR, the benchmark makes a link-kill with sham faults, which needs root. Each DIR is the result directory of
+such a run. The benchmark looks at the moments at which faults and their repairs are written.
 
-For intervals of 50 us around these moments, and for the 100 us before and after them, prints the mean number
-of packets that the sender sends, and divides it by the usual number. The usual number is the mean over 20
-times as many random moments of the same stream, at least 5 ms away from any write. z is the difference of
-both means in standard errors. The benchmark fails if |z| is above 5. By chance this happens once in two
-million.
+It prints the mean number of packets that the sender sends in intervals of 50 us around these moments, and in
+the 100 us before and after them. It divides this number by the usual number: the mean at 20 times as many
+random moments of the same stream, at least 5 ms away from any write. z is the difference of both means in
+standard errors. The benchmark fails if |z| is above 5, which happens by chance once in two million.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Whether the rules of validity set aside the trials that a disturbance has changed, and no others.
+"""Check that the rules of validity set aside the trials that a disturbance has changed, and no others.
 
     python benchmarks/validity.py [--trials 10] [--only NAME ...] [--json]
 
-Needs root and the ebpf target. `link-kill` runs once undisturbed and once for each disturbance. Every second
-trial is disturbed, from the moment of its fault on. For each disturbance the benchmark prints the recovery
-since the first loss, the number of wrong trials, and how many trials were set aside.
+Needs root and the ebpf target. `link-kill` runs once undisturbed and once for each disturbance. In a
+disturbed run, every second trial is disturbed, from the moment of its fault on. For each disturbance the
+benchmark prints the recovery since the first loss, the number of wrong trials, and how many trials were set
+aside.
 
 * stop, freeze: SIGSTOP or the cgroup freezer stops one process for 5 or 50 ms: the sender, the receiver, the
   switches' process, or (only SIGSTOP) the process that reads the captures

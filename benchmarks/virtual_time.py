@@ -4,12 +4,13 @@
     python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]
     python benchmarks/virtual_time.py memory [--evs 64] [--queue-pairs 1000]
 
-`permutation`: every host sends to one other host, without faults. Reports CPU time per data packet, the
-slowest flow, and the packets that were wrongly counted as lost. `recovery`: a stream runs between two NICs of
-8 x 100 Gbit/s, limited only by NSCC, and T0-T1 links are cut silently, one after another. Reports times after
-each cut: until the first lost packet was sent, until a path was retired, until the last packet was sent onto
-the cut link, and until copies of all lost packets have arrived. `memory`: connects queue pairs that send
-nothing. Reports the memory per queue pair, without the memory that all queue pairs share.
+* `permutation`: every host sends to one other host, without faults. Reports CPU time per data packet, the
+  slowest flow, and the packets that were wrongly counted as lost.
+* `recovery`: a stream runs between two NICs of 8 x 100 Gbit/s, limited only by NSCC. T0-T1 links are cut
+  silently, one after another. Reports the times from each cut to four moments: the first lost packet is sent,
+  a path is retired, the last packet is sent onto the cut link, copies of all lost packets have arrived.
+* `memory`: connects queue pairs that send nothing. Reports the memory per queue pair, without the memory that
+  all queue pairs share.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class LosslessLinks:
 def headroom_used(delay_ns: int) -> tuple[int, int]:
     """Return the bytes that arrive after PFC's threshold in the worst case, and the computed headroom.
 
-    In the worst case no frame leaves the node, and a frame in the other direction has just begun when the
-    threshold is passed, so the pause frame must wait. Raise ValueError if a frame is lost."""
+    In the worst case no frame leaves the node. The pause frame must wait, because a frame in the other
+    direction has just begun when the threshold is passed. Raise ValueError if a frame is lost."""
     lossless = Lossless("pfc", 10 * FRAME)
     links = LosslessLinks(lossless, delay_ns=delay_ns)
 

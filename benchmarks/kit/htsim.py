@@ -1,8 +1,8 @@
 """Compare a permutation in a user's `htsim_uec` and in mrclab, on the same non-blocking fabric of two tiers.
 
 In both simulators, host i of n sends to host i + n / 2. All flows start at once, under NSCC, with trimming
-and with marks from 0.2 to 0.8 of the bandwidth-delay product. Only the CPU time of the packets counts. From
-htsim's time, the time of a run with one packet a flow is subtracted. mrclab's time begins at the first event.
+and with marks from 0.2 to 0.8 of the bandwidth-delay product. Only the CPU time of the packets counts. The
+time of a run with one packet a flow is subtracted from htsim's time. mrclab's time begins at the first event.
 """
 
 from __future__ import annotations

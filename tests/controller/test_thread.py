@@ -17,7 +17,7 @@ WHY = "the switch server (process 7) was ended by SIGKILL"
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_death_ends_the_waiting_with_its_reason(fails: bool) -> None:
-    """The controller used to wait 120 s for a server that was killed during programming."""
+    """If a server is killed during programming, the controller must not wait for its timeout of 120 s."""
 
     async def never() -> None:
         if fails:

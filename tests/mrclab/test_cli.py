@@ -107,7 +107,7 @@ def starts_nothing(*_: object, **__: object) -> None:
 def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
     mrclab: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """FRRouting was once found missing after 266 s of a comparison."""
+    """If FRRouting is missing, the error must come before the first transport runs."""
 
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")

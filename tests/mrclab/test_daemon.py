@@ -48,7 +48,7 @@ def ask(path: Path, line: bytes) -> dict[str, Any]:
 
 
 def test_a_client_that_is_silent_or_drips_holds_up_no_other(path: Path) -> None:
-    """A silent or slow client used to block all other clients."""
+    """A silent or slow client must not block other clients."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as drips,
@@ -103,6 +103,6 @@ def test_the_counters_of_a_switch_that_is_just_switched_off_are_refused_in_the_s
 
 @pytest.mark.parametrize("line", [b"[" * 60_000 + b"\n", b"x" * (daemon.REQUEST_BYTES + 10)])
 def test_nonsense_of_any_length_is_answered_and_the_daemon_goes_on(path: Path, line: bytes) -> None:
-    """60,000 brackets used to end the daemon and its testbed."""
+    """Even 60,000 brackets must not end the daemon and its testbed."""
     assert "error" in ask(path, line)
     assert "not a request" in ask(path, b"{}\n")["error"]

@@ -87,7 +87,7 @@ def test_a_repetition_whose_process_was_killed_is_named(tmp_path: Path) -> None:
 
 
 def test_only_in_its_task_a_worker_handles_sigterm() -> None:
-    """If SIGTERM came while a worker sent a result, the pool used to catch the exception and to hang."""
+    """While a worker sends a result, a handler's exception would be caught by the pool, which would hang."""
     with copies(1).pool as pool:
         in_task = pool.submit(run_or_end, signal.getsignal, signal.SIGTERM).result()
         outside = pool.submit(signal.getsignal, signal.SIGTERM).result()

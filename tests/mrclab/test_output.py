@@ -88,7 +88,7 @@ def strange_run(folder: Path) -> list[str]:
 def test_what_users_write_is_shown_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Brackets used to end a run with rich's MarkupError, and to leave an empty directory."""
+    """Brackets are markup of rich, but in a user's text they must be printed unchanged."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setattr("mrclab.experiments.report.write.draw_all", lambda *_: None)

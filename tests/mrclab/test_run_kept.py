@@ -41,7 +41,7 @@ REFUSALS = [InputError("a damaged capture"), MachineError("no memory")]
 def test_evidence_is_kept_once_measuring_began(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
 ) -> None:
-    """If a capture was damaged, mrclab used to remove the whole directory."""
+    """If a capture is damaged, the files of the run must stay."""
     run(monkeypatch, tmp_path / "out", began=True, error=error)
     assert (tmp_path / "out" / "mrc-0" / "captured").exists()
 

@@ -144,7 +144,7 @@ int main(void) { puts(ibv_get_device_name(0)); return 0; }
 
 
 def test_a_library_that_wraps_libibverbs_finds_ours_and_not_itself(tmp_path: Path) -> None:
-    """Microsoft's mrc-verbs-shim-lib wraps libibverbs. With our library, it used to call itself for ever."""
+    """Microsoft's mrc-verbs-shim-lib wraps libibverbs. With our library, it must not call itself for ever."""
     wrapper, caller = tmp_path / "wrapper.so", tmp_path / "caller"
     for name, source in (("wrapper", WRAPPER), ("caller", CALLER)):
         (tmp_path / f"{name}.c").write_text(source)

@@ -1,4 +1,4 @@
-"""The page of a running training in a real browser: it grows with the files that the run writes."""
+"""The page of a running training in a real browser: it shows the files that the run writes."""
 
 import os
 import re

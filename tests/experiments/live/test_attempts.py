@@ -77,6 +77,6 @@ def _timeout_s(name: str) -> float:
 
 
 def test_ranks_are_waited_for_longer_than_their_accelerators() -> None:
-    """The driver used to give up after 60 s, but ranks wait up to 400 s for their accelerators."""
+    """Ranks may wait long for their accelerators, so the driver must wait even longer for the ranks."""
     assert _timeout_s("training") > LONGEST_START_S
     assert _timeout_s("t1-reboot") == OPEN_TIMEOUT_S

@@ -269,7 +269,7 @@ def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
 
 
 def test_marks_of_any_number_of_evs_take_bounded_memory():
-    """A peer may name any EV. Counters of marked EVs were once kept for ever."""
+    """A peer may name any EV, so the number of counters of marked EVs must be limited."""
     pair = Pair(always_skip_after=3)
     responder = pair.b.qps[pair.qpn_b].responder
     for ev in range(10_000):

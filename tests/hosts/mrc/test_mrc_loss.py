@@ -372,7 +372,7 @@ def on_two_paths(**options):
 
 
 def test_a_tail_probe_shuns_the_path_of_what_is_still_under_way():
-    """Probes used to avoid the path of the last packet, which may have arrived, and took the dead path."""
+    """The last packet has arrived, the first is lost. The probe must take the path of the last packet."""
     hand, lost, arrived = on_two_paths(min_reorder_ns=50_000, sack_threshold_bytes=1)
     assert frame_ev(lost[1]) != frame_ev(arrived[1])
     hand.answer([arrived], 1_050_000)
@@ -481,7 +481,7 @@ def test_timers_that_are_always_served_late_still_run_out_of_retries():
 
 
 def test_probes_that_nobody_answers_are_not_kept_for_ever():
-    """After an hour on a fabric with faults, each queue pair had kept 4096 unanswered probes."""
+    """Without a limit, a queue pair keeps thousands of unanswered probes after an hour with faults."""
     config = MrcConfig(probe_interval_ns=1_000_000, probe_interval_max_ns=1_000_000, exponential_retries=25)
     sim = Sim(seed=3, config=config)
     region = sim.ends[1].register_memory(bytearray(1 << 18))

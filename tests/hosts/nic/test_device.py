@@ -207,7 +207,7 @@ def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
 
 
 def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doorbell also reads frames. If no frame came afterwards, the next turn used to wait for ever."""
+    """A doorbell (flush) also reads frames. The next turn must handle their events without a wait."""
     memory = bytearray(16 * 4096)
     region = pair.receiver.endpoint.register_memory(memory)
 

@@ -75,7 +75,7 @@ def test_a_signal_that_is_passed_on_does_not_end_the_program() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
 def test_only_the_first_signal_ends_what_saves_its_work(number: signal.Signals) -> None:
-    """A second signal, microseconds later, used to destroy the result."""
+    """A second signal, microseconds later, must not interrupt the saving."""
     saved = []
     with pytest.raises((signals.Ended, KeyboardInterrupt)), signals.first_only():  # noqa: PT012
         try:

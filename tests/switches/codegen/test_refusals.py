@@ -155,7 +155,7 @@ def test_a_hash_without_a_line_is_refused_at_the_statement_that_uses_it(name: st
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [256, 512])
 def test_one_product_of_256_bits_is_compiled_and_one_of_512_refused(bits: int) -> None:
-    """The documentation used to say that all arithmetic goes up to 512 bits."""
+    """A product of 512 bits would need more stack than the kernel allows."""
     a, b, part = field("h", "a"), field("h", "b"), number((1 << bits) - 1)
     text = handmade([assign(a, op("&", op("*", op("&", a, part), op("&", b, part)), part))])
     if bits == 512:

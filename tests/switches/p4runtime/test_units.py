@@ -108,7 +108,7 @@ def test_a_primary_that_bids_lower_steps_down() -> None:
 
 
 def test_a_named_role_is_forgotten_with_its_last_client() -> None:
-    """The server used to keep every name that a client had ever used."""
+    """The server must not keep all names that clients have ever used."""
     arbiter = Arbiter(1)
     for number in range(100):
         stranger, bidding = Heard(), bid(1)

@@ -9,7 +9,7 @@ from mrclab.switches.ebpf.runtime.interfaces import Claims
 
 
 def test_a_second_claim_is_refused_and_free_again_after_the_first() -> None:
-    """A second server used to take over the interfaces without an error."""
+    """A second server must not take over the interfaces of the first server."""
     with Claims(["lo"]):
         with pytest.raises(BadInputError, match="interface lo is a port of another simple_switch_ebpf"):
             Claims(["lo"])
