@@ -34,7 +34,7 @@ from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: 
 FIRST, QUEUED = (
     "b271480",
     "8c708f0",
-)  # the first version for both targets; the version before lists, probes and ECMP
+)  # the first version for both targets, and the last version without lists, probes and ECMP
 CALLS = 400
 END = sid(9, 0xE0)
 

@@ -78,7 +78,8 @@ def test_work_that_lasts_is_as_daly_has_it(per_hour: float) -> None:
 
 def test_work_between_crashes_is_counted_in_checkpoints() -> None:
     job = parse_parts("job: {checkpoint_every: 1 h, restart: 1 h, timeout: 0 s}", "t").job
-    # At first 2 of 2.5 h of work count. A crash interrupts the restart of 1 h after 0.5 h. Then 6 h count.
+    # Until the first crash, 2 of 2.5 h of work count. The second crash comes 0.5 h later, during the restart
+    # of 1 h. The next restart ends at 4 h, and then 6 h of work count.
     assert useful_share(np.array([2.5, 3.0]), 10.0, job) == pytest.approx((2 + 6) / 10)
     assert useful_share(np.array([]), 10.0, job) == 1
     assert useful_share(np.array([11.0]), 10.0, job) == 1

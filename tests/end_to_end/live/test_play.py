@@ -87,7 +87,7 @@ def test_each_place_and_switch_has_a_name_and_the_keyboard_reaches_it(browser: B
         page.keyboard.press("u")
         page.locator(".link.faulty").wait_for(state="detached")
         used = page.evaluate("M.app.actions().used('rocev2')")
-        page.keyboard.press("x")  # A key of the presenter.
+        page.keyboard.press("x")  # This key cuts a link that is used.
         page.locator(f"#active [data-fault='{used}']").wait_for()
         for full in (True, False):
             page.keyboard.press("f")

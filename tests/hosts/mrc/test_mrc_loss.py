@@ -323,7 +323,8 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     hand.post(2)
     first, second = hand.send(1_000_000), hand.send(1_005_000)
     hand.answer(second, 1_045_000)
-    # The second packet overtook the first by 5 us; the guard is 20 us. A probe sent now is 45 us later.
+    # The second packet was sent only 5 us after the first, and the guard is 20 us. So it cannot show a loss.
+    # A probe is sent 45 us after the first packet, so its answer can show a loss.
     (probe,) = hand.send(1_045_000)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
     assert hand.events(PacketLost) == []

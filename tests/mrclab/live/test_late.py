@@ -15,7 +15,7 @@ def test_what_a_fault_may_explain_does_not_count() -> None:
     late = LatePackets()
     late.take("rocev2", 5, S, broken=False)
     assert late.take("rocev2", 900, 2 * S, broken=True) == 5
-    assert late.take("rocev2", 950, 3 * S, broken=False) == 5  # the repair was a moment ago
+    assert late.take("rocev2", 950, 3 * S, broken=False) == 5  # the repair was only a moment ago
     assert late.take("rocev2", 957, 2 * S + GRACE_NS + 1, broken=False) == 12
 
 

@@ -185,7 +185,8 @@ def test_fast_increase_after_a_whole_window_without_delay():
 def test_fast_increase_takes_the_place_of_the_proportional_one():
     control = nscc(adjust_bytes_threshold=12_000, adjust_period_ns=1 << 30)
     control.on_ack(100, 12_000, 10_000, False, 0)
-    # 12,000 > 10,000 at once: + 6000. No proportional increase is saved for the end of the period.
+    # 12,000 B are more than 10,000 B, so the window grows by 6000 B at once. No proportional increase is
+    # saved for the end of the period.
     assert control.cwnd_bytes == 16_000
     control.on_ack(200, 1, 10_500, True, 0)
     assert control.cwnd_bytes == 16_000
@@ -300,7 +301,8 @@ def test_quick_adapt_drops_what_was_gathered():
 def test_gate_and_period_of_quick_adapt_follow_the_base_rtt(acked, cwnd):
     control = Nscc(NsccConfig(base_rtt_ns=100_000, link_bps=16_000_000_000), MTU, trim=True)
     control.on_ack(0, 0, 50_000, True, 0)
-    # 3 B per ns: 150,000 B in 50 us. The gate is an eighth of that, 18,750 B, the period 50 + 75 us.
+    # The largest window is 3 B per ns for 50 us: 150,000 B. The gate is an eighth of this window: 18,750 B.
+    # The period is 50 + 75 us.
     control.on_ack(100_000, acked, None, False, 0)
     control.on_trim(125_000, 1_000, 0)
     assert control.cwnd_bytes == cwnd
