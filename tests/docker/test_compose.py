@@ -1,4 +1,4 @@
-"""The container of docker-compose.yml: an experiment on each target, and the leftovers of the container.
+"""In the container of docker-compose.yml, run an experiment on each target. Then look for leftovers.
 
 If there is no Docker daemon or no image (`make docker-build`), the tests are skipped. They build no image.
 """

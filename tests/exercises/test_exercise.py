@@ -1,4 +1,4 @@
-"""A made-up exercise, brought up: hosts ping each other over routers and a tunnel."""
+"""A made-up exercise is brought up, and its hosts ping each other over routers and a tunnel."""
 
 from __future__ import annotations
 

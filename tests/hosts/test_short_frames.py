@@ -1,4 +1,4 @@
-"""Frames that are too short, at endpoints that know their headers from an earlier frame."""
+"""Frames that are too short, at endpoints that have cached the headers of an earlier frame."""
 
 import struct
 

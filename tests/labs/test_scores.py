@@ -1,4 +1,4 @@
-"""Scores: their sums and their order in a class. Answers: numbers of the student's own run."""
+"""Scores have sums and an order in a class. Answers must be numbers of the student's own run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of other users: every kind of file is read or refused at once, with one line."""
+"""Every kind of file of another user is read, or refused at once with an error of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NIC's process without the right to run before other processes."""
+"""A NIC's process works even if it has no right to run before other processes."""
 
 import cmath
 import os

@@ -70,7 +70,7 @@ class Wire:
 
 
 def test_headroom_is_what_the_standard_adds_up() -> None:
-    """With 100 Gbit/s, 100 m (500 ns) and frames of 4,200 bytes, 18,750 bytes (1.5 us) are on their way."""
+    """At 100 Gbit/s, 18,750 bytes arrive in 1.5 us: twice the delay of 500 ns, and 500 ns to respond."""
     assert headroom_bytes(10**11, 500 * NS, 4200, 500 * NS) == 18_750 + PAUSE_BYTES + 3 * 4200
     assert headroom_bytes(10**11, 0, 4200, 0) == PAUSE_BYTES + 3 * 4200
 

@@ -1,4 +1,4 @@
-"""The command ``mrclab`` as the code blocks of documentation pages call it in tests.
+"""In tests, the code blocks of pages call this module instead of the command ``mrclab``.
 
 If a command runs until Ctrl-C, this module ends it. If PAGES_FABRIC is set, one fabric is up for all blocks,
 so ``up`` and ``down`` do nothing.

@@ -1,4 +1,4 @@
-"""A fabric derived from another one, and a fabric written as text and read again."""
+"""A fabric derived from another fabric, and a fabric written as text and read again."""
 
 import pytest
 from hypothesis import given

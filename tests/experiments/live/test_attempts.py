@@ -1,4 +1,4 @@
-"""Second attempts: a slow start spoils only one repetition, not the run."""
+"""If a slow start spoils a repetition, the run makes a second attempt and continues."""
 
 from __future__ import annotations
 

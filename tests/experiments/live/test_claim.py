@@ -44,7 +44,7 @@ def prefix(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_names_are_held_until_the_last_transport_has_ended(
     prefix: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two transports of a comparison, `mrclab up` must not take the names."""
+    """Between two transports of a comparison, `mrclab up` must not take the testbed's names."""
     held = []
     ended = []
 

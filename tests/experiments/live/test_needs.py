@@ -15,7 +15,7 @@ from mrclab.testbed.frr import daemons
 def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only the sixth of seven transports needs FRRouting."""
+    """Only the sixth of seven transports needs FRRouting, which is missing."""
 
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")

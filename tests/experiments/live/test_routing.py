@@ -1,4 +1,4 @@
-"""From faults to routes: the links that a fault silences, and the timers that detect a silent link."""
+"""How faults change routes: the links that a fault silences, and the timers that detect a silent link."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

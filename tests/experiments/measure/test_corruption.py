@@ -58,7 +58,7 @@ def test_a_damaged_packet_is_no_copy_of_the_packet_whose_number_it_has(lab: Fabr
 
 
 def test_what_has_not_been_sent_yet_cannot_have_arrived(lab: Fabric) -> None:
-    """Packet 8 arrives damaged with PSN 12 before 12 is sent. Then 12 is lost."""
+    """Packet 8 arrives damaged, with PSN 12, before packet 12 is sent. Then packet 12 is lost."""
     wire, path = Wire(lab), lab.paths("h0", "h6")[0]
     wire.send(T, 8, path, flipped=8 ^ 12)
     wire.send(T + 100_000, 12, path, arrives_ns=None)

@@ -1,4 +1,4 @@
-"""Detection times, from made-up events and routes."""
+"""Detection times, computed from made-up events and routes."""
 
 from dataclasses import replace
 

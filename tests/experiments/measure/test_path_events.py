@@ -1,4 +1,4 @@
-"""What senders did with their paths, read from the columns of ranks and from the logs of agents."""
+"""Events of senders' paths (lost, retired, replaced, skipped), from ranks' columns and agents' logs."""
 
 from dataclasses import replace
 from types import SimpleNamespace

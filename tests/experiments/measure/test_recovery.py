@@ -250,7 +250,7 @@ def test_acknowledgements_that_are_lost_alone_are_no_loss_of_data_and_said() -> 
 
 
 def test_a_lost_copy_of_what_had_arrived_is_no_data_that_a_fault_took() -> None:
-    """The lost copy must not count as a recovery, which would be before the first loss."""
+    """If a fault takes only a copy of data that had already arrived, the fault took no data."""
     wire = Ends()
     for i in range(40):
         wire.send(T - 41 * MS + i * MS, tcp(i * SIZE))

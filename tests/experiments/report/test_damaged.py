@@ -41,7 +41,7 @@ def damaged(result: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_damage_is_shown_or_refused_in_a_line(both: dict[str, Any], tmp_path: Path, seed: int) -> None:
-    """Damage must not cause a KeyError, TypeError or AttributeError."""
+    """A damaged file must not cause a KeyError, TypeError or AttributeError."""
     path = tmp_path / "result.json"
     path.write_text(json.dumps(damaged(both, random.Random(seed))))
     console, refusal = Console(file=io.StringIO()), f"{path}: shown"

@@ -1,4 +1,4 @@
-"""The injector on a fake fabric: its calls and its records."""
+"""The injector makes faults on a fake fabric. The tests check its calls and its records."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Traces and generated steps as scenarios in virtual time, with a link cut in the middle."""
+"""Traces and generated training steps, run as scenarios in virtual time while a link is cut."""
 
 from __future__ import annotations
 

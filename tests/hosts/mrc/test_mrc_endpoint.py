@@ -1,4 +1,4 @@
-"""The output of an endpoint: the frames of its queue pairs one after another, completions, errors."""
+"""The output of an endpoint: completions, errors, and the frames of queue pairs that take turns."""
 
 import itertools
 import random
@@ -213,7 +213,7 @@ def test_queue_pairs_to_one_peer_share_the_heads_of_their_paths():
 
 
 def test_queue_pairs_that_come_and_go_leave_bounded_memory():
-    """With ECMP each connection draws separate EVs. Their cached headers must end with the connection."""
+    """With ECMP each connection draws new EVs. Their cached headers must be removed with the connection."""
     config = MrcConfig(ev_mode="ecmp", max_active_evs=256)
     end, far = (Endpoint(port_addresses(n, 1), config, random.Random(n)) for n in (0, 1))
     remote = far.local_attributes(far.create_qp())

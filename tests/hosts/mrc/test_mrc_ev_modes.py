@@ -1,4 +1,4 @@
-"""Entropy values of the control API: expansion of fields, layouts, modes, and ports that count from 1."""
+"""EVs of the control API: expansion of fields, layouts, modes, and port numbers that begin at 1."""
 
 import itertools
 import random

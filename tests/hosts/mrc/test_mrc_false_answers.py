@@ -107,7 +107,7 @@ def test_forged_sacks_at_any_time_leave_no_write_behind(seed):
 
 
 def test_honest_peers_never_look_like_liars():
-    """If answers of an honest peer are lost, duplicated or reordered, no check must take them for false."""
+    """If answers of an honest peer are lost, duplicated or reordered, no check may treat them as false."""
     for seed in range(6):
         network = Network(loss=0.1, control_loss=0.2, duplicate=0.2, jitter_ns=400_000)
         sim = Sim(seed=seed, network=network)

@@ -112,7 +112,7 @@ def test_a_flood_of_packets_beyond_the_window_is_refused_within_bounds():
 
 @pytest.mark.parametrize(("change", "count"), [(mark_ce, 256), (bytes, 256 + 1)], ids=["marked", "unmarked"])
 def test_a_flood_of_duplicates_is_answered_within_bounds(change, count):
-    """The receiver answers at most 256 of 1000 duplicates, and the newest one if they are unmarked."""
+    """The receiver answers 256 of 1000 duplicates. If they are unmarked, it also answers the newest one."""
     pair = Pair()
     pair.post(100)
     ((port, frame),) = pair.send()

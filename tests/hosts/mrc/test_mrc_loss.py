@@ -447,7 +447,7 @@ def test_an_overtaken_packet_is_not_asked_about_while_later_packets_are_under_wa
 
 
 def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
-    """An acknowledgement within an RTT of a retransmission answers the original, so it proves nothing."""
+    """An acknowledgement less than an RTT after a retransmission cannot be the answer to it."""
     hand = Hand(
         min_reorder_ns=10_000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0, sack_threshold_bytes=1
     )

@@ -349,7 +349,7 @@ def test_a_process_that_stalls_loses_nothing(who, pause_ns):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_queues_of_unequal_paths_are_no_loss(seed):
-    """Ports have a limited rate, and half of the paths are slower, so packets overtake in queues."""
+    """Ports have a limited rate, and half of the paths are slower, so packets overtake each other."""
     network = Network(port_rate_bps=200_000_000, jitter_ns=20_000)
     for plane in range(4):
         for path in range(0, 8, 2):

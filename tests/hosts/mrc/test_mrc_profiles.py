@@ -1,4 +1,4 @@
-"""Profiles: the conditions of each transition, named errors, and changes of EVs while queue pairs run."""
+"""Profiles: the conditions of each state transition, errors, and changes of EVs while queue pairs run."""
 
 import pytest
 

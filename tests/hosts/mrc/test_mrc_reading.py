@@ -1,4 +1,4 @@
-"""Readings of the specification: each option has its effect, and the documentation lists all options."""
+"""Options for unclear passages of the specification: each option has its effect and is documented."""
 
 import random
 import re

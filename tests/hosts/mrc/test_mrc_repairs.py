@@ -152,7 +152,7 @@ def test_while_a_packet_is_missing_each_later_one_is_answered_if_asked_for(at_ga
 
 
 def test_a_false_timeout_does_not_widen_the_reordering_window():
-    """Only a loss that the reordering window decided may widen it. Here the peer was stopped."""
+    """Only a loss that this window declared may widen it. Here a stopped peer caused the timeout."""
     pair = Pair(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
     pair.post(1)
     ((port, frame),) = pair.a.frames_to_send(T_SENT, None, 1)

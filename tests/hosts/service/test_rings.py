@@ -1,4 +1,4 @@
-"""Memory shared by the NIC service and a program: its layout, wrong counters, and its sealed size."""
+"""Memory shared by the NIC service and a program: its layout, wrong counters, and its fixed size."""
 
 from __future__ import annotations
 

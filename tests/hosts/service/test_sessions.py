@@ -94,7 +94,7 @@ def test_bytes_arrive_and_the_immediate_consumes_a_receive(
 def test_a_queue_pair_copies_a_mebibyte_ahead_and_no_more(
     wire: Wire, programs: tuple[Program, Program], areas: tuple[Area, Area]
 ) -> None:
-    """Data that is copied earlier would leave the CPU's cache before it is sent."""
+    """Data that is copied too early leaves the CPU's cache before it is sent."""
     (a, b), (here, there) = programs, areas
     lkey, rkey = a.register(here.address, here.length), b.register(there.address, there.length)
     count = QP_HELD_BYTES // here.length + 4

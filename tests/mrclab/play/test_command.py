@@ -1,4 +1,4 @@
-"""`mrclab live --target sim`: its requests in this process, and the command as a user starts it."""
+"""The server of `mrclab live --target sim`: requests to it, and the command as a user starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labs as a page's worker calls them: the same checks run in one process, with JSON as input and output."""
+"""The labs in the browser: a page's worker runs their checks, with JSON as input and output."""
 
 from __future__ import annotations
 

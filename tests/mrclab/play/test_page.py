@@ -1,4 +1,4 @@
-"""The simulation as a page's worker calls it: input and output in JSON, and a URL that repeats a run."""
+"""The simulation in the browser: input and output in JSON, and a URL that repeats a run."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_a_packet_out_that_does_not_fit_is_refused_and_not_sent(namespace: Names
 
 @pytest.mark.root
 def test_primaries_only_send_and_hear(namespace: Namespace, tmp_path: Path, model: Interpreter) -> None:
-    """No role has a configuration here, so each has full pipeline access (specification, section 5.2)."""
+    """No role has a configuration here, so each role may access all of the pipeline (section 5.2)."""
     with three_ports("ebpf", namespace, tmp_path, CPU) as client:
         client.arbitrate(9)
         assert client.hear().arbitration.status.code == 0

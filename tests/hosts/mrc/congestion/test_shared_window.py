@@ -96,7 +96,7 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
-    """One queue pair waits for the window. When the window opens, the other has emptied the bucket."""
+    """When the window opens for a queue pair, another queue pair has already emptied the token bucket."""
     sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(mine for mine, _ in sim.connections)
     # The bucket had tokens for 4097 bytes, but 8192 were sent. Each of the other bytes takes 1 us.
@@ -134,7 +134,7 @@ def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window(
 def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     congestion, cap_bps, cwnd_bytes, rate_bps, jitter_ns, imm
 ):
-    """Queue pairs that wait take turns. An answer to a queue pair must not let it send before the others."""
+    """Queue pairs that wait take turns. An answer must not let its queue pair send before its turn."""
     config = MrcConfig(congestion=congestion, cwnd_bytes=cwnd_bytes, rate_bps=cap_bps, max_wimm=1)
     sim = Sim(seed=4, config=config, network=Network(port_rate_bps=rate_bps, jitter_ns=jitter_ns), qps=5)
     region = sim.ends[1].register_memory(bytearray(1 << 19))

@@ -98,7 +98,7 @@ def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
 
 
 def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
-    """Otherwise, short packets on slow links would lower the base RTT, and full packets would seem late."""
+    """Without this correction, short packets on slow links lower the base RTT, and full packets seem late."""
 
     def base_rtt(size, byte_ns):
         knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)

@@ -22,7 +22,7 @@ class SlowWires(Sim):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("pause_ns", [0, 10_000_000])
 def test_full_packets_on_slow_links_are_not_lost_to_short_ones(seed, pause_ns):
-    """With short messages, bursts and pauses, short packets and probes must not make full packets lost."""
+    """After bursts and pauses, short packets and probes must not make full packets count as lost."""
     config = MrcConfig(congestion="nscc", max_active_evs=8, reorder_memory_ns=1_000_000)
     network = Network(jitter_ns=150_000, port_rate_bps=200_000_000)
     sim = SlowWires(seed, planes=4, paths=2, config=config, network=network)

@@ -82,7 +82,7 @@ def test_a_silence_of_ten_seconds_ends_no_queue_pair():
 
 
 def test_a_port_that_goes_down_is_a_reason_for_silence():
-    """Packets in flight in this port's plane are at once sent again in other planes, without an answer."""
+    """Packets in flight in the port's plane are sent again in other planes, without a wait for an answer."""
     sim = Sim(seed=3, planes=2, config=MrcConfig(congestion="nscc"), keep_frames=True)
     sim.network.dead_planes.update((0, 1))
     stream(sim, [20_000])
