@@ -1,4 +1,4 @@
-"""How soon and how reliably Clustermapper names a bad link or switch, and whether load causes false verdicts.
+"""Measure how soon and how reliably Clustermapper names a bad part, and whether load causes wrong verdicts.
 
     python benchmarks/clustermapper.py [faults] [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
     python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]

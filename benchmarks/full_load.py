@@ -1,4 +1,4 @@
-"""How evenly MRC's rotation fills links under full load, for each option of the rotation.
+"""Measure how evenly MRC's rotation fills links under full load, for each option of the rotation.
 
     python benchmarks/full_load.py flows [--uplinks 16] [--evs 0] [--seeds 6]
     python benchmarks/full_load.py queue-pairs [--queue-pairs 1,8] [--seeds 6]

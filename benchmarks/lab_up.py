@@ -1,4 +1,4 @@
-"""How long a fabric takes to come up (with its switches programmed) and to go down, and its memory while up.
+"""Measure how long a fabric takes to come up (with programmed switches) and to go down, and its memory.
 
     python benchmarks/lab_up.py [--topology lab ...] [--target ebpf] [--runs 5]
 

@@ -1,4 +1,4 @@
-"""How soon and how often the page that simulates in the browser draws, in headless Chromium.
+"""Measure how soon and how often the page that simulates in the browser draws, in headless Chromium.
 
     make site; python benchmarks/play_page.py [--loads 9] [--runs 5] [--seconds 6] [--pace 20000]
 

@@ -1,4 +1,4 @@
-"""How fast one switch forwards, compared with BMv2, with a hand-written BPF program, and on two CPUs.
+"""Measure how fast one switch forwards, compared with BMv2, with a hand-written BPF program, and on two CPUs.
 
     python benchmarks/switch_speed.py [--seconds 1] [--rounds 5] [--trips 2000]
 

@@ -1,4 +1,4 @@
-"""How long a topology's namespaces and links take to come up and go down, and how much memory they hold.
+"""Measure the time in which a topology's namespaces and links come up and go down, and their memory.
 
     python benchmarks/testbed_up.py [--topology lab] [-n 20] [--json]
 

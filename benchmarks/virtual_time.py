@@ -1,4 +1,4 @@
-"""How fast the simulator is, and how soon MRC recovers in it at 800 Gbit/s.
+"""Measure how fast the simulator is, and how soon MRC recovers in it at 800 Gbit/s.
 
     python benchmarks/virtual_time.py permutation [--hosts 64] [--megabytes 2] [--spread 1]
     python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]

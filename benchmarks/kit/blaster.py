@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 BATCH = 64
-TICK_S = 0.0005  # with a RATE, a batch has the frames of this time
+TICK_S = 0.0005  # with a RATE, each batch has the frames that are due in this time
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 
 

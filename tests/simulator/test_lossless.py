@@ -77,7 +77,7 @@ def test_headroom_is_what_the_standard_adds_up() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, 100, 1500, 20_000])
 def test_headroom_is_enough_and_hardly_more(delay_ns: int) -> None:
-    """The worst case: a frame has just begun on the way back when the buffer passes its threshold."""
+    """In the worst case, the pause must wait for a frame that has just begun in the same direction."""
     lossless = Lossless("pfc", 10 * FRAME)
     wire = Wire(lossless, delay_ns)
     in_the_way = Packet(b"", FRAME, Hop(b"", 0, None, 0, True), DATA, 0, False)

@@ -47,7 +47,7 @@ def test_a_cut_is_seen_again_by_going_back_and_by_its_address(browser: Browser, 
         assert "times slower than real" in page.inner_text("#slower")
         page.select_option("#pace", PACE)
         page.wait_for_function(f"{BPS} > 1e10")
-        page.wait_for_function("M.app.frame.t_ms > 0.1")  # so that there is a past to go back to
+        page.wait_for_function("M.app.frame.t_ms > 0.1")  # so that the page has a history to go back in
         page.evaluate(CUT)
         page.locator(MRC_TIME).wait_for()
         page.wait_for_function(f"{BPS} === 0")

@@ -184,7 +184,7 @@ def test_a_port_status_that_denies_its_own_arrival_is_refused():
     sim.ends[0].set_port_state(2, False, sim.now_ns)
     sim.run(1_000_000)
     assert [e.plane for e in sim.of(1, PlaneDown)] == [2]
-    # Use the last of the updates. If two updates have the same timestamp, the lower id is older.
+    # Use the last update. If two updates have the same timestamp, the update with the lower id is older.
     *_, update = (s for s in sim.sightings if s.frame[BTH_OFFSET] == Opcode.ENDPOINT_REQUEST)
     head = bytearray(update.frame)
     stamp = EndpointRequest.unpack(update.frame, BTH_OFFSET + BTH_LEN).tx_timestamp
