@@ -214,7 +214,7 @@ def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays
             assert len(out) in (4200, 134)
             if turn >= 50:  # the first frames filled the queue
                 whole, trimmed = whole + (len(out) == 4200), trimmed + (len(out) == 134)
-            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # plus a frame and a round's trimmed frames
+            assert link.wait_us <= TRIM_FROM / 1024 + 34 + 12  # a frame: 34 us; trimmed frames: 12 us
         link.us += 34
     assert whole + trimmed == 1000
     # The trimmed frames take some 28 % of the link, and whole frames get the rest.

@@ -51,7 +51,7 @@ def test_a_life_starts_with_what_failed_before_it() -> None:
 def test_intervals_are_counted_once() -> None:
     start = np.array([-1.0, 0.5, 0.75, 3.0, 9.5])
     assert covered_hours(start, np.array([2.0, 0.1, 1.0, 1.0, 4.0]), 10.0) == pytest.approx(1.75 + 1.0 + 0.5)
-    many = np.sort(rng().uniform(-1, 1000, 2002))  # two failures in an hour, each of half an hour
+    many = np.sort(rng().uniform(-1, 1000, 2002))  # two failures in an hour; each lasts for half an hour
     share = covered_hours(many, 0.5, 1000.0) / 1000
     assert share == pytest.approx(1 - exp(-2 * 0.5), abs=0.05)
 

@@ -13,7 +13,7 @@ def log(*t_ns: int, name: str = "ReceiveCompleted") -> EventLog:
 
 
 def test_a_fast_warm_up_does_not_count() -> None:
-    # 10,000 messages a second until the measurement begins at 1 s, and 1,000 a second after that.
+    # 10,000 messages a second arrive until the measurement begins at 1 s. Then 1,000 a second arrive.
     warm_up = range(0, SECOND, 100_000)
     measured = range(SECOND, 2 * SECOND, 1_000_000)
     found = completed_mbps({"h1": log(*warm_up, *measured)}, SECOND, 3 * SECOND)

@@ -65,7 +65,7 @@ def test_a_late_message_that_never_came_is_counted() -> None:
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    # Four ranks, 1 MB, from 0 (the first rank starts) to 1 ms (the last rank ends).
+    # Four ranks have 1 MB each. The first rank starts at 0, and the last rank ends at 1 ms.
     ranks = [
         {
             "bytes": np.array([1_000_000]),

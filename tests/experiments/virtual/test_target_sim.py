@@ -67,8 +67,8 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
         assert 0 <= trial["first_loss_us"] < trial["detected_us"] < trial["recovered_us"] < 100
         checks = {check["name"]: check["ok"] for check in trial["checks"]}
         assert checks["no_loss_elsewhere"]
-        # The RTT is eight times 500 ns, a full packet's 338 ns on four links, and the NIC's reaction of 200
-        # ns.
+        # The RTT has eight delays of 500 ns, 338 ns for a full packet on each of four links, and 200 ns in
+        # which the NIC reacts.
         assert 4 + 4 * 0.338 < trial["rtt_us"] < 6.5
     assert {path.name for path in (tmp_path / "mrc-0" / "captures").iterdir()} == {"h0.pcap", "h2.pcap"}
     assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
