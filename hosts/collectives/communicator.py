@@ -128,7 +128,7 @@ class Communicator:
             yield Wait(lambda: not self._under_way)
 
     def until(self, time_ns: int) -> Steps[None]:
-        """Wait until a time, while the NIC works."""
+        """Wait until ``time_ns``. The NIC continues to work during the wait."""
         if self.now() < time_ns:
             yield Wait(lambda: False, time_ns)
 

@@ -41,7 +41,7 @@ class Store(Protocol):
 
 
 class GroupError(RuntimeError):
-    """The group has failed or was closed: no further sums or messages are possible."""
+    """The group has failed or was closed: no further all-reduces or messages are possible."""
 
 
 class Group:
@@ -184,7 +184,7 @@ class Group:
         self._meet("finished")
 
     def close(self) -> None:
-        """Close the NIC at once. Unfinished sums and messages fail with GroupError."""
+        """Close the NIC at once. Unfinished all-reduces and messages fail with GroupError."""
         self._fail(GroupError("the group was closed"))
         if self._thread.is_alive():
             os.eventfd_write(self._bell, 1)
@@ -212,7 +212,7 @@ class Group:
             self._store.get(f"{self._name}/{where}/{rank}")
 
     def _work(self) -> None:
-        """Run the NIC and the sums, one sum after another. The group's thread runs this function."""
+        """Run the NIC and the all-reduces, one after another. The group's thread runs this function."""
         steps = self._steps()
         try:
             waiting = next(steps)
@@ -252,7 +252,7 @@ class Group:
     def _sum(self, values: Array) -> Steps[None]:
         """Sum an array, piece by piece.
 
-        The ring needs no barrier between two sums. When a rank has all chunks of a sum, all ranks have
+        The ring needs no barrier between two pieces. When a rank has all chunks of a piece, all ranks have
         already read their SCRATCH. No rank puts data into DATA before all ranks have started the next piece.
         """
         most = self._capacity_bytes // values.itemsize

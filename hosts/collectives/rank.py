@@ -99,12 +99,12 @@ class Series:
         self.bytes_delivered = array("q")
 
     def note(self, now_ns: int, delivered: Callable[[], int]) -> None:
-        """Take a sample if one is due."""
+        """Record a sample if a sample is due."""
         if now_ns >= self._next_ns:
             self.take(now_ns, delivered())
 
     def take(self, now_ns: int, delivered: int) -> None:
-        """Take a sample."""
+        """Record a sample: the time, and the number of bytes delivered until then."""
         self.times_ns.append(now_ns)
         self.bytes_delivered.append(delivered)
         self._next_ns = now_ns + self._bin_ns
@@ -303,7 +303,10 @@ class RankProcess:
             seat.run(Times(request["start_ns"], request["measure_ns"]))
 
     def _news(self, request: Request) -> dict[str, Any]:
-        """Return the news of all ranks. The answer to ``run`` may be sent before this answer."""
+        """Return the result of `Seat.news` for each rank.
+
+        If the job has just ended, the answer to ``run`` may be sent before this answer.
+        """
         paths, forget = request["paths"], request.get("forget", False)
         news = {str(seat.rank): seat.news(paths.get(str(seat.rank)), forget=forget) for seat in self._seats}
         return {"t_ns": time.monotonic_ns(), "ranks": news}

@@ -135,8 +135,9 @@ port if `udp_port` has this value."""
 class SpecReading:
     """Options for passages of the specification that its readers understand differently.
 
-    The authors of mrclab did not have the specification. They used the works of its readers, which have tags
-    such as S-DOC (docs/mrc-endpoint.md). Each default is the reading with the better evidence.
+    The authors of mrclab did not have the specification. They used texts and code by people who had read it.
+    Each of these sources has a tag, such as S-DOC (docs/mrc-endpoint.md). Each default is the reading with
+    the better evidence.
     """
 
     udp_port: int = UDP_PORT
@@ -350,7 +351,7 @@ class MrcConfig:
     """If all ports are down: `wait` for a port. Or `error`: all queue pairs fail at once, as on some NICs
     [P1 §5.1]."""
 
-    # SACKs and delivery: how much work acknowledgements cost, and the order in which messages are delivered.
+    # Options for SACKs (how often a SACK is sent) and for the order in which messages are delivered.
     sack_threshold_bytes: int = 8192
     """A SACK is due when this many bytes have arrived; each packet counts as max(payload, 1024) bytes.
 
@@ -477,7 +478,7 @@ class MrcConfig:
         return (self.mtu_bytes + FRAME_OVERHEAD_BYTES) * 8 * 1_000_000_000 // self.port_bps
 
     def queue_time_ns(self) -> int:
-        """Return how long a frame waits in a full queue before a link of `port_bps`; 0: unknown."""
+        """Return how long a frame waits in the full queue of a link of `port_bps`, ns; 0 if unknown."""
         return QUEUE_BYTES * 8 * 1_000_000_000 // self.port_bps if self.port_bps else 0
 
     def active_evs(self) -> int:

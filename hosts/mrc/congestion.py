@@ -1,13 +1,13 @@
 """Congestion control: how many bytes may be sent now.
 
-A requester reads `budget_bytes` of a control once per burst, and afterwards reports the sent bytes. It calls
+A requester reads `budget_bytes` once per burst, and afterwards reports the sent bytes. The requester calls
 the other methods once per SACK or NACK. It calls no method for each packet.
 
-A control belongs to one destination and may serve several queue pairs (a "QPCC" [API]). The sizes that the
-requester reports are payload plus `overhead_bytes` for each packet.
+A congestion control belongs to one destination and may serve several queue pairs (a "QPCC" [API]). The sizes
+that the requester reports are payload plus `overhead_bytes` for each packet.
 
-This module has the interface, a fixed window, a rate cap for any control, and events about the window.
-`mrclab.hosts.mrc.nscc` has NSCC.
+This module has the interface, a fixed window, a rate cap for any congestion control, and events about the
+window. `mrclab.hosts.mrc.nscc` has NSCC.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ NO_END_NS: Final = 1 << 62
 class CongestionControl:
     """The methods that a requester calls. This base class is a window that never changes.
 
-    To try your own control, derive a class and pass it to `Endpoint`. Your class need not be compiled.
+    To try another congestion control, derive a class and pass it to `Endpoint`. The classes of mrclab may be
+    compiled by mypyc, but your class may be ordinary Python.
     """
 
     shared = False
-    """True: all queue pairs to a destination share one control. False: each queue pair has a control."""
+    """True: all queue pairs to a destination share one congestion control. False: each queue pair has
+    a separate congestion control."""
     paced = False
     """If True, the budget may become positive without an acknowledgement, at the time `next_send_ns`."""
     overhead_bytes = 0
@@ -49,7 +51,7 @@ class CongestionControl:
         self.cwnd_bytes = cwnd_bytes
         """Bytes that may be in flight."""
         self.inflight_bytes = 0
-        """Bytes in flight, of all queue pairs that use this control."""
+        """Bytes in flight, of all queue pairs that use this congestion control."""
         self.penalty = 0
         """rcv_cwnd_pen of the newest CC_STATE, in 128ths: the receiver asks for a smaller window."""
         self.restore = False
@@ -78,28 +80,31 @@ class CongestionControl:
         return NO_END_NS
 
     def on_sent(self, now_ns: int, size: int) -> None:
-        """Note that packets of `size` bytes in all were sent."""
+        """Record that packets of `size` bytes in all were sent."""
         self.inflight_bytes += size
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Note that a SACK acknowledged bytes; `rtt_ns` is None if the RTT is ambiguous.
+        """Record that a SACK acknowledged bytes; `rtt_ns` is None if the RTT is ambiguous.
 
         `penalty` and `restore` already have the values of this SACK.
         """
         self.inflight_bytes -= acked_bytes
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Note the nominal bytes that newly arrived at the peer. A call of `on_ack` follows."""
+        """Record how many bytes newly arrived at the peer. A call of `on_ack` follows.
+
+        Each packet counts with its nominal size [SPEC §8.3.1].
+        """
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
-        """Note the RTT of a NACK, ns. The requester calls this method before all others for this NACK."""
+        """Record the RTT of a NACK, ns. The requester calls this method before all others for this NACK."""
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Note a trimmed packet. A trim at the last hop means incast; other trims mean a congested path."""
+        """Record a trimmed packet. A trim at the last hop means incast; other trims mean a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Note that packets are assumed lost."""
+        """Record that packets are assumed lost."""
         self.inflight_bytes -= lost_bytes
 
     def on_withdrawn(self, size: int) -> None:
@@ -107,15 +112,15 @@ class CongestionControl:
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Note a new rcv_cwnd_pen or restore_cwnd, valid from this SACK on."""
+        """Record a new rcv_cwnd_pen or restore_cwnd, valid from this SACK on."""
         self.penalty = penalty
         self.restore = restore
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Set the measured RTT of the idle network. Controls that use delay need this RTT."""
+        """Set the measured RTT of the idle network. Congestion controls that use delay need this RTT."""
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Set the rate cap, in bit/s. Raise ValueError if this control has no rate cap."""
+        """Set the rate cap, in bit/s. Raise ValueError if there is no rate cap."""
         raise ValueError("there is no rate cap: the option rate_bps sets one")
 
 
@@ -124,14 +129,14 @@ class FixedWindow(CongestionControl):
 
 
 class RateCap(CongestionControl):
-    """A token bucket in front of a control: payload is never sent faster than `rate_bps`.
+    """A token bucket in front of a congestion control: payload is never sent faster than `rate_bps`.
 
     The bucket holds at most `burst_bytes`. The last packet of a burst may take more than the bucket holds.
     After the bucket was empty, packets wait until it holds `quantum_bytes`. Retransmissions are an exception:
     up to one burst of them may be sent at once. Later data then waits longer.
 
-    The bucket counts payload, but the sizes that the methods get include overhead. So sizes are multiplied by
-    the part of a full packet (`mtu_bytes` and overhead) that is payload.
+    The bucket counts payload, but the sizes that the methods get include overhead. So each size is multiplied
+    by the payload share of a full packet: `mtu_bytes` divided by the sum of `mtu_bytes` and overhead.
     """
 
     shared = True
@@ -199,7 +204,10 @@ class RateCap(CongestionControl):
         return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
-        """Return the wait for tokens, ns, after `size` more bytes; NO_END_NS if they fill the window."""
+        """Return how long the sender must wait for tokens after it sends `size` more bytes, ns.
+
+        Return NO_END_NS if these bytes fill the window.
+        """
         if self.inflight_bytes + size >= self.cwnd_bytes:
             return NO_END_NS
         return (self._quantum - self._tokens + self._cost(size)) // self.rate_bps + 1
@@ -231,12 +239,12 @@ class RateCap(CongestionControl):
         self._follow()
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Pass the trimmed packet to the window."""
+        """Report the trimmed packet to the window."""
         self._window.on_trim(now_ns, lost_bytes, last_hop)
         self._follow()
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Pass the arrived bytes to the window."""
+        """Report the arrived bytes to the window."""
         self._window.on_arrived(arrived_bytes)
 
     def on_nack_rtt(self, rtt_ns: int) -> None:
@@ -245,7 +253,7 @@ class RateCap(CongestionControl):
         self._follow()
 
     def on_withdrawn(self, size: int) -> None:
-        """Pass the withdrawn bytes to the window."""
+        """Subtract `size` from the window's bytes in flight."""
         self._window.on_withdrawn(size)
         self._follow()
 
@@ -266,7 +274,7 @@ last packet of a message may have up to 7 more bytes of immediate data and paddi
 
 
 class NsccControl(CongestionControl):
-    """`nscc.Nscc` as a control; it also counts the bytes in flight."""
+    """`nscc.Nscc` as a congestion control, with a counter of the bytes in flight."""
 
     shared = True
 
@@ -288,7 +296,10 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_arrived(self, arrived_bytes: int) -> None:
-        """Add bytes that the receiver reports. `on_ack` counts these bytes, not the acknowledged bytes."""
+        """Add bytes that have arrived, as the receiver reports.
+
+        `on_ack` then passes their sum to NSCC, instead of the number of acknowledged bytes.
+        """
         self._arrived_bytes += arrived_bytes
 
     def on_nack_rtt(self, rtt_ns: int) -> None:

@@ -235,7 +235,7 @@ class Endpoint(BaseEndpoint):
         ]
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note that a port went down or came up, and announce it to the peers; see `port_status`."""
+        """Record that a port went down or came up, and announce it to the peers; see `port_status`."""
         if self._port_status.is_up(port) != up:
             self.port_states[port].listens = up
             self._port_status.set_state(now_ns, port, up, self.qps.values())
@@ -261,7 +261,10 @@ class Endpoint(BaseEndpoint):
         return self._operations.request(now_ns, op, plane, path, dscp, port_status_mask)
 
     def answer_strangers(self, way_back: WayBack | None) -> None:
-        """Let `way_back` choose the paths of answers to NICs without a queue pair. None: do not answer."""
+        """Let `way_back` choose the paths of answers to NICs without a queue pair.
+
+        If `way_back` is None, the endpoint does not answer these NICs.
+        """
         self._operations.way_back = way_back
 
     def set_mpr(self, qpn: int, mpr: int) -> None:
@@ -275,7 +278,7 @@ class Endpoint(BaseEndpoint):
         self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Set the rate cap of all queue pairs, in bit/s. Raise ValueError if a control has no rate cap."""
+        """Set the rate cap of all queue pairs, in bit/s. Raise ValueError if a queue pair has no rate cap."""
         for qp in self.qps.values():
             qp.requester.congestion.set_rate_cap(rate_bps)
 

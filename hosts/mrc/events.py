@@ -78,7 +78,10 @@ class SpuriousLoss(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeSent(Event):
-    """A reliability probe was sent. `tail`: it looks for lost packets; else it tests an ASSUMED_BAD EV."""
+    """A reliability probe was sent.
+
+    If `tail` is True, the probe looks for lost packets. Otherwise the probe tests an ASSUMED_BAD EV.
+    """
 
     ev: int
     plane: int

@@ -228,8 +228,8 @@ class Nscc:
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
         """After a trim or a long delay, set the window to the bytes acknowledged in the last period.
 
-        Return True if the caller must not change the window. Then quick adapt has set the window. Or the mark
-        or trim is of a packet that was in flight at the last quick adapt.
+        Return True if the caller must not change the window. There are two cases. Quick adapt has just set
+        the window, or the marked or trimmed packet was in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

@@ -91,7 +91,7 @@ class Requests:
         self._added = 0
 
     def add(self, request: Request, timeout_ns: int | None = None) -> int:
-        """Store a request and return its id, 16 bits. `timeout_ns` None: the endpoint's own timeout."""
+        """Store a request and return its id, 16 bits. If `timeout_ns` is None, use the endpoint's timeout."""
         self._next_id = self._next_id + 1 & 0xFFFF
         self._waiting.pop(self._next_id, None)
         if len(self._waiting) >= self._LIMIT:
@@ -223,7 +223,8 @@ class Operations:
     ) -> int:
         """Send a request to a NIC over one path; return the id that event `EndpointAnswered` will have.
 
-        `dscp` None: the class of control packets. `port_status_mask` None: the present state of the ports.
+        If `dscp` is None, use the DSCP of control packets. If `port_status_mask` is None, send the present
+        state of the ports.
         """
         ev = Ev(Plane(plane), path, {})
         if dscp is None:
@@ -307,7 +308,10 @@ class Operations:
                 self._ask_peer(Request(Purpose.PORTS, qp, ev, now_ns, attempt, update))
 
     def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """If a probe is due, probe a random EV that answers may use. A sender of data needs no probe."""
+        """If a probe is due, probe a random EV. If the peer answers, this end may use the EV for answers.
+
+        A sender of data needs no probe: the acknowledgements of its data show which EVs work.
+        """
         if now_ns < qp.reverse_due_ns:
             return
         qp.reverse_due_ns = self._reverse_due.get(qp.peers, 0)

@@ -73,16 +73,19 @@ class SendQueue:
         self.open.append(request)
 
     def may_begin(self, request: WorkRequest) -> bool:
-        """Return False if a write must wait with its first packet: too many immediates are in flight."""
+        """Return whether the next packet of a write may be sent.
+
+        The first packet must wait if the write has an immediate, and too many immediates are in flight.
+        """
         return request.imm is None or request.offset > 0 or self._imms < self.max_imms
 
     def begin(self, request: WorkRequest) -> None:
-        """Note that the first packet of a write is sent."""
+        """Record that the first packet of a write was sent."""
         if request.imm is not None:
             self._imms += 1
 
     def end_first(self) -> None:
-        """Note that the last packet of the first write is sent."""
+        """Record that the last packet of the write `first` was sent."""
         waiting = self._to_send
         waiting.popleft()
         self.first = waiting[0] if waiting else None
@@ -192,7 +195,7 @@ class Scoreboard:
         return None
 
     def on_sent(self, packet: SentPacket) -> None:
-        """Note a transmission, a first one or a retransmission."""
+        """Record a first transmission or a retransmission."""
         psn = packet.psn
         if psn - self.una > self._mask:
             self._grow(psn)
@@ -283,7 +286,7 @@ class Scoreboard:
         return unfinished or cack + 1 < self.una
 
     def in_flight(self) -> list[SentPacket]:
-        """Return the packets in flight, by PSN."""
+        """Return the packets in flight, in the order of their PSNs."""
         return [
             p for psn in range(self.una, self.next_psn) if (p := self._ring[psn & self._mask]) is not None
         ]
@@ -317,7 +320,7 @@ class SendOrder:
         """Index at which `take_retired` continues."""
 
     def add(self, packet: SentPacket) -> None:
-        """Note a transmission."""
+        """Record a transmission."""
         if len(self._packets) >= self._limit:
             self._compact()
         self._packets.append(packet)

@@ -103,7 +103,7 @@ class PortStatus:
         responder.wake = heard
 
     def set_state(self, now_ns: int, port: int, up: bool, qps: Iterable[MrcQueuePair]) -> None:
-        """Note that a local port went down or came up, and announce it to the peers."""
+        """Record that a local port went down or came up, and announce it to the peers."""
         self._up[port] = up
         self._changed = True
         self._operations.port_mask = self.mask()

@@ -50,7 +50,7 @@ class MrcQueuePair(QueuePair):
         controller: CongestionControl,
         sharing: SharedWindow | None,
     ) -> None:
-        """Connect to a peer; `sharing` lists the queue pairs that share the control's window, if any."""
+        """Connect to a peer; `sharing` lists the queue pairs that share a congestion window, if any."""
         self.remote = remote
         self.peers = peers
         self.evs = evs
@@ -94,7 +94,7 @@ class MrcQueuePair(QueuePair):
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`; if parked, only probes. Return the number of these frames."""
+        """Append up to `limit` frames to `out`; return their number. Parked queue pairs send only probes."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
@@ -154,7 +154,7 @@ class EvSets:
             self._users[evs.qpn] = 1
 
     def leave(self, evs: EvSet) -> None:
-        """Note that a queue pair has ended; remove a shared set after its last queue pair."""
+        """Record that a queue pair of an EV set has ended. Remove a shared set after its last queue pair."""
         left = self._users.get(evs.qpn, 0) - 1
         if left > 0:
             self._users[evs.qpn] = left
@@ -170,12 +170,12 @@ class Windows:
     """The congestion controls that queue pairs share, and the queue pairs that wait for room in them."""
 
     def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
-        """`other`, if given, makes the controls; see `make_controller`."""
+        """Store `other`, a function that makes congestion controls; `make_controller` explains it."""
         self._other = other
         self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
 
     def of(self, peers: frozenset[bytes], config: MrcConfig) -> tuple[CongestionControl, SharedWindow | None]:
-        """Return the control for a peer and, if it is shared, the queue pairs that share it."""
+        """Return the congestion control for a peer and, if it is shared, the queue pairs that share it."""
         key = peers, config.congestion, config.nscc
         found = self.shared.get(key)
         if found is not None:

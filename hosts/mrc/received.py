@@ -37,7 +37,7 @@ class ReceiverBitmap:
         return psn >= self.expected and not self.bits >> (psn - self.expected) & 1
 
     def add(self, psn: int) -> None:
-        """Note the arrival of a new PSN inside the window."""
+        """Record the arrival of a new PSN inside the window."""
         if psn == self.expected and not self.bits:
             self.expected = psn + 1
             if psn > self.highest:

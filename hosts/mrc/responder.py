@@ -376,7 +376,7 @@ class Responder:
         self._answer()
 
     def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
-        """Refuse a packet of a failed queue pair: repeat the NAK if a NAK ended it; otherwise send a NACK."""
+        """Repeat the NAK that ended a failed queue pair. If there was no NAK, refuse with a NACK."""
         if self._nak:
             self._ack_to = (ev, port)
             self._answer()
@@ -385,7 +385,10 @@ class Responder:
 
     @staticmethod
     def _since(now_ns: int, stamp: int) -> int:
-        """Return the timestamp minus the arrival time. The send time is added when the answer is sent."""
+        """Return the timestamp minus the arrival time. The send time is added when the answer is sent.
+
+        So the RTT that the peer measures excludes the time between arrival and answer.
+        """
         return stamp - timestamp(now_ns) & 0xFFFF
 
     def _answer(self) -> None:

@@ -1,8 +1,9 @@
 """MRC headers bit by bit: the fields of each header, how to write and how to read it.
 
-Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6). These tables are
-known from independent implementations. All integers are big endian. Every `unpack` takes a buffer and an
-offset. If the buffer is too short, `unpack` raises `WireError`. It raises no other error.
+Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6). The authors of
+mrclab did not have the specification, and took these tables from independent implementations. All integers
+are big endian. Every `unpack` takes a buffer and an offset. If the buffer is too short, `unpack` raises
+`WireError`. It raises no other error.
 
 The `Struct` objects are public, because the codec uses them to read or write several headers with one call.
 The dataclasses are for rare headers, and explain the fields.

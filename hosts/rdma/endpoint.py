@@ -74,7 +74,7 @@ class Reports:
             self._events.append(event)
 
     def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
-        """Store an event's class and values, and make the event later. It must not be a completion."""
+        """Store the class and values of an event, which is created later. Completions are not allowed."""
         self.waiting = True
         self._events.append(Unmade(kind, values))
 
@@ -247,7 +247,7 @@ class BaseEndpoint:
         self.take(port, view, flow)
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
-        """Handle a frame whose headers before the BTH and whose ICRC are correct, at time `now_ns`."""
+        """Handle a frame that arrived at `self.now_ns`. Its ICRC and headers before the BTH are correct."""
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
         """Handle a trimmed frame, which has lost its payload. Its lengths and its ICRC are not correct."""
@@ -255,10 +255,10 @@ class BaseEndpoint:
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[Frame]:
-        """Return at most about `limit` frames, each with its port; an empty list if there is nothing to send.
+        """Return the frames to send, each with its port; an empty list if there is nothing to send.
 
-        `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns. Answers are
-        sent before data.
+        The list ends after `limit` frames or slightly more. `free_ports` are the ports that can take a frame;
+        None means all. Queue pairs take turns. Answers are sent before data.
         """
         self.now_ns = now_ns
         urgent, self.repairs_wait = self.repairs_wait, False
@@ -280,7 +280,7 @@ class BaseEndpoint:
         return out
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note that a port went down or came up."""
+        """Record that a port went down or came up."""
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
         """Append frames that belong to no queue pair until `out` holds `limit`; return whether more wait."""

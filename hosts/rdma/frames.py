@@ -5,7 +5,7 @@ packet are UDP, IPv6 and Ethernet. With SRv6 there is an outer IPv6 header (uSID
 IPv6 header.
 
 A PSN counts the data packets of one direction of one queue pair, on all paths together [SPEC §7.4.4]. Packets
-carry its low 24 bits. Inside the core, PSNs are integers that never wrap, so that they can be compared and
+carry its low 24 bits. Inside an endpoint, PSNs are integers that never wrap, so that they can be compared and
 subtracted. `expand` and `& PSN_MASK` convert them where packets are read and written.
 
 The headers before the BTH are fixed for one path, traffic class and length. So senders build these headers
@@ -24,7 +24,8 @@ Two properties of CRCs allow one pass over the payload without a copy:
 * The bytes before the BTH are the same for all packets of one path and length. So their CRC is computed once
   (`prefix_crc`) and is the start value of `crc32`.
 * The BTH's reserved byte is sent as 0 but counts as 0xFF. Because a CRC is linear, the start value can
-  include this difference. `RESERVED_FIX` is the change of the CRC register that becomes 0xFF after 4 bytes.
+  include this difference. So the start value is XORed with `RESERVED_FIX`. After 4 more bytes, this change
+  of the CRC register has become 0xFF. This has the same effect as a reserved byte of 0xFF.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ RESIDUE: Final = 0x2144DF1C
 def _undo_zero_bytes(register: int, count: int) -> int:
     """Return the CRC register that becomes `register` after `count` zero bytes."""
     for _ in range(8 * count):
-        # If a CRC step applies the polynomial, whose top bit is 1, the top bit of the register becomes 1.
+        # The loop undoes one CRC step after another. The polynomial's top bit is 1. So the register's top bit
+        # is 1 exactly if the step applied the polynomial.
         if register & 0x80000000:
             register = (((register ^ _POLYNOMIAL) << 1) | 1) & 0xFFFFFFFF
         else:
@@ -162,7 +164,7 @@ _INNER: Final = struct.Struct(">IHBB16s16sHHHH")
 
 
 def traffic_class(dscp: int, *, ecn_capable: bool) -> int:
-    """Return the IPv6 traffic class. `ecn_capable`: switches may mark the packet, as they do with data."""
+    """Return the IPv6 traffic class. If `ecn_capable` is True, switches may mark the packet."""
     return dscp << 2 | (ECT0 if ecn_capable else 0)
 
 
@@ -194,7 +196,10 @@ def build_prefix(
 
 
 def seal(head: bytes, crc: int, middle: bytes) -> bytes:
-    """Return a frame without payload: `head` and `crc` of `build_prefix`; `middle` starts with the BTH."""
+    """Return a frame without payload.
+
+    `head` and `crc` are the results of `build_prefix`. `middle` starts with the BTH.
+    """
     return b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))
 
 

@@ -1,4 +1,4 @@
-"""What an endpoint gets of the network: for each destination, the planes and the paths in each plane.
+"""The network as an endpoint sees it: for each destination, the planes and the paths in each plane.
 
 The caller computes the paths from the fabric. The endpoint only chooses among the EVs of these paths.
 """

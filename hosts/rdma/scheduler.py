@@ -62,7 +62,7 @@ class QueuePair:
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`; if parked, only probes. Return the number of these frames."""
+        """Append up to `limit` frames to `out`; return their number. Parked queue pairs send only probes."""
         return 0
 
     def emit_answers(
@@ -82,8 +82,8 @@ class QueuePair:
     def next_timer(self, now_ns: int) -> int | None:
         """Return when to call `handle_timer`; None: never.
 
-        Return the present time if a queue pair outside the list may send now, because time has passed.
-        Without this timer, perhaps no event would put the queue pair back into the list.
+        If the queue pair is not in the list `_sending` but may send now, return the present time. Without
+        this timer, perhaps no event would put the queue pair back into the list.
         """
         return None
 
@@ -109,7 +109,10 @@ _DROPPED_AT_ONCE: Final = 64
 
 
 class _Turns:
-    """The queue pairs in the order of their turns. Unlike a deque, this list reads its first item fast."""
+    """The queue pairs in the order of their turns.
+
+    In compiled code, a list returns its first item faster than a deque.
+    """
 
     def __init__(self) -> None:
         self._items: list[QueuePair] = []
@@ -164,7 +167,7 @@ class Scheduler:
         self._timer_count = 0
 
     def answer(self, qp: QueuePair) -> None:
-        """Note that a queue pair has answers to send."""
+        """Record that a queue pair has answers to send."""
         self._answering.append(qp)
 
     def forget(self, qp: QueuePair) -> None:
@@ -233,7 +236,10 @@ class Scheduler:
             del answering[:done]
 
     def wake(self, now_ns: int, qp: QueuePair) -> None:
-        """Note an event of a queue pair: it may now be able to send, or let other queue pairs send."""
+        """Handle an event after which a queue pair may be able to send.
+
+        The event may also have made room in a shared window, so that other queue pairs can send.
+        """
         if not qp.touched:
             self._touch(qp)
         sharing = qp.sharing
@@ -327,7 +333,10 @@ class Scheduler:
         return found
 
     def _note_touched(self, now_ns: int) -> None:
-        """Set the timers of touched queue pairs that are due earlier now. Only `due` sets a later time."""
+        """Compute when the touched queue pairs are due.
+
+        If a queue pair is due before its timer, set the timer to this time. Only `due` sets a later time.
+        """
         if not self._touched:
             return
         drifting: list[QueuePair] = []

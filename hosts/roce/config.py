@@ -16,7 +16,7 @@ class DcqcnConfig:
     fiftieth. Reason: at 1 Gbit/s only two packets fit into one timer step (paper: 70). So almost every marked
     packet lowers the rate, and steps of a thousandth are too small to recover. A test (tests/hosts/roce) has
     one queue pair and its ACKs on a link that marks packets. In the first 160 ms the queue pair uses 87 % of
-    the link with a fiftieth, and 79 % with a thousandth.
+    the link's rate if R_AI is a fiftieth, and 79 % if R_AI is a thousandth.
     """
 
     line_rate_bps: int = 1_000_000_000

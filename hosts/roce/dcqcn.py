@@ -22,14 +22,14 @@ from mrclab.hosts.roce.config import DcqcnConfig
 
 
 class NotificationPoint:
-    """The notification point of one queue pair."""
+    """The receiver's part of DCQCN for one queue pair: it decides when a marked packet causes a CNP."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
         self._last_ns: int | None = None
 
     def on_marked(self, now_ns: int) -> bool:
-        """Note a packet with a CE mark; return whether a CNP must be sent."""
+        """Record a packet with a CE mark; return whether a CNP must be sent."""
         if self._last_ns is not None and now_ns - self._last_ns < self._interval_ns:
             return False
         self._last_ns = now_ns

@@ -183,7 +183,7 @@ class Endpoint(BaseEndpoint):
             self.scheduler.wake(self.now_ns, qp)
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note that a port went down or came up.
+        """Record that a port went down or came up.
 
         A queue pair stays on its port. Packets that are sent while the port is down are lost. The queue
         pair retries until the port is up or no retries are left.

@@ -178,7 +178,7 @@ class FailoverEndpoint(Endpoint):
         self.scheduler.wake(now_ns, qp)
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Note that a port went down or came up. If it went down, its queue pairs in use fail at once."""
+        """Record that a port went down or came up. If it went down, its queue pairs in use fail at once."""
         super().set_port_state(port, up, now_ns)
         if up:
             return
@@ -277,7 +277,7 @@ class FailoverEndpoint(Endpoint):
         self._send(qp, READ_RESPONSE, psn, _ANSWER.pack(0, responder.messages))
 
     def _on_answer(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Post again all messages that have not arrived. Use the queue pair that received this answer."""
+        """Post all messages that have not arrived, now on the queue pair that received this answer."""
         lane = self._lane_of[qp.qpn]
         _, arrived = _ANSWER.unpack_from(body)
         if lane.failed_at < 0 or psn != lane.failed_at or not lane.completed <= arrived <= lane.posted:
@@ -297,7 +297,7 @@ class FailoverEndpoint(Endpoint):
         for request in again:
             self._post(lane, request, now_ns)
 
-    # Recovery: alive messages on the failed port
+    # Recovery of a failed port: alive messages test whether the port works again
 
     def _begin_attempt(self, lane: Lane, at_ns: int) -> None:
         lane.attempt += 1
@@ -413,7 +413,7 @@ class FailoverEndpoint(Endpoint):
                 self._on_alive(qp, body)
 
     def operations_due_ns(self) -> int | None:
-        """Return when a lane must send its next probe or alive messages; None: never."""
+        """Return when the next probe or alive messages (tests of a failed port) must be sent; None: never."""
         dues = [
             due
             for lane in self._active.values()

@@ -50,7 +50,7 @@ class FailoverConfig(RoceConfig):
 
 @dataclass(frozen=True, slots=True)
 class FailoverAttributes(RoceAttributes):
-    """The attributes of an end whose connections have queue pairs on every port."""
+    """The attributes of one end of a connection that has queue pairs on every port."""
 
     kind: ClassVar[str] = "rocev2-failover"
 
@@ -101,7 +101,7 @@ class Lane:
     """Number of messages posted on the present queue pair."""
     completed: int = 0
     """Number of messages that completed on the present queue pair."""
-    # Recovery of the home port
+    # Attempts to return to the home port, the port with index `home`
     attempt: int = 0
     attempt_until_ns: int | None = None
     alive_due_ns: int | None = None

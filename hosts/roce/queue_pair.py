@@ -46,11 +46,11 @@ class Connection:
         self.failed = False
 
     def post(self, wr_id: int, length_bytes: int) -> None:
-        """Note that a message will be posted on every queue pair."""
+        """Record that a message will be posted on every queue pair."""
         self._posted.append(Posted(wr_id, length_bytes))
 
     def on_sent(self, event: SendCompleted) -> None:
-        """Handle the completion of a part."""
+        """Handle the completion of one part of a message."""
         self._sent[event.qpn - self.qpn].append(event.status)
         while self._posted and all(self._sent):
             statuses = [part.popleft() for part in self._sent]
@@ -62,7 +62,7 @@ class Connection:
             self._emit(SendCompleted(event.t_ns, self.qpn, message.wr_id, status, message.length_bytes))
 
     def on_received(self, event: ReceiveCompleted) -> None:
-        """Handle the arrival of a part."""
+        """Handle the arrival of one part of a message."""
         self._received[event.qpn - self.qpn].append(event)
         while all(self._received):
             parts = [part.popleft() for part in self._received]

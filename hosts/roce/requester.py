@@ -251,7 +251,7 @@ class Requester:
             self.fail(now_ns, status or Status.REMOTE_OPERATION_ERROR, f"NAK {value} for PSN {wire_psn}")
 
     def _advance(self, now_ns: int, una: int) -> None:
-        """Note that all PSNs below `una` have arrived."""
+        """Record that all PSNs below `una` have arrived."""
         if una <= self.una:
             return
         self._retries = self._rnr_retries = 0

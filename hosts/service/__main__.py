@@ -70,10 +70,10 @@ def main() -> None:
 
 
 def begin_collecting() -> None:
-    """Exclude all present objects from garbage collection, and begin to count new objects.
+    """Exclude all existing objects from garbage collection and from the collector's heap size.
 
-    Python runs a full collection when the heap has grown by a quarter since the last collection. If present
-    objects counted, many megabytes of destroyed queue pairs would stay in memory until that collection.
+    Python runs a full collection when the heap has grown by a quarter since the last collection. If the heap
+    size included existing objects, many megabytes of destroyed queue pairs would stay in memory for long.
     """
     freeze_heap()
     gc.collect()

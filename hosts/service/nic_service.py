@@ -68,7 +68,7 @@ class NicService:
         self._idle_since_ns = device.now()
 
     def run(self) -> None:
-        """Serve programs. Return after a linger time without an attached program."""
+        """Serve programs. Return when no program was attached for the linger time."""
         device = self._device
         spin_until_ns = 0
         while True:
@@ -99,7 +99,10 @@ class NicService:
                 self._log.hand_over(now)
 
     def _until_ns(self, now: int) -> int | None:
-        """Return the time of the next work: the end of the linger time, or work of the log. None: no work."""
+        """Return when the service must next write its log or end; None: never.
+
+        The service ends after the linger time, in which no program was attached.
+        """
         due = [] if self._sessions else [self._idle_since_ns + self._linger_ns]
         if self._log is not None and (flush := self._log.next_due()) is not None:
             due.append(max(flush, now + 1))

@@ -90,7 +90,7 @@ class Posted:
 
 @dataclass(slots=True)
 class Copies:
-    """The number of payload bytes in the copies that all queue pairs of a session hold."""
+    """The number of payload bytes that all queue pairs of a session hold as copies of posted writes."""
 
     held_bytes: int = 0
 

@@ -1,7 +1,7 @@
 """A session: one program and its objects in this NIC. The session ends when the program ends.
 
 Invalid input from a program can end only its own session. Therefore all requests have the same size
-and are checked. Numbers of objects are looked up in tables of the session. Every table has a limit.
+and are checked. An object's number is looked up in a table of the session. Every table has a limit.
 """
 
 from __future__ import annotations

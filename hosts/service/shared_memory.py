@@ -112,7 +112,7 @@ def record(name: str) -> struct.Struct:
 
 
 def op(name: str) -> int:
-    """Return the number of a request."""
+    """Return the number that identifies a kind of request."""
     return OPS.index(name) + 1
 
 

@@ -88,7 +88,8 @@ _MOST_PATHS: Final = 1 << 12
 class HeadCache:
     """The heads (the headers before the BTH) of the paths of a NIC. Queue pairs to one peer share them.
 
-    New connections may bring new paths (`ev_mode` ecmp), so a full cache is cleared. EVs keep their heads.
+    New connections may bring new paths (`ev_mode` ecmp), so a full cache is cleared. EVs that already
+    refer to heads continue to use these heads.
     """
 
     __slots__ = ("_heads",)
@@ -187,7 +188,7 @@ class Ev:
 
     @property
     def usable(self) -> bool:
-        """The EV is neither ASSUMED_BAD nor DENIED."""
+        """True if the EV is neither ASSUMED_BAD nor DENIED."""
         state = self.state  # Three comparisons are faster than a tuple in compiled code.
         return state is EvState.GOOD or state is EvState.SKIP or state is EvState.UNKNOWN
 
@@ -256,7 +257,7 @@ class Plane:
 
     @property
     def up(self) -> bool:
-        """The ports of both ends in this plane are up."""
+        """True if the ports of both ends in this plane are up."""
         return self.local_up and self.peer_up
 
     @property
@@ -265,7 +266,10 @@ class Plane:
         return len(self.active) + len(self.spares)
 
     def skips_enough(self, cap: float) -> bool:
-        """Return True if no more EVs may become SKIP. `cap`: largest part of the active EVs; 1: no limit."""
+        """Return True if no more EVs may become SKIP.
+
+        `cap` is the largest share of the active EVs that may be SKIP; 1 means no limit.
+        """
         if cap >= 1.0:
             return False
         skipped = 0
@@ -277,7 +281,7 @@ class Plane:
     def draw(self, random: Callable[[], float]) -> Ev:
         """Return the next active EV in the rotation, even if its state is SKIP. There must be an active EV.
 
-        `random` returns the random numbers by which each round is sorted.
+        `random` returns the random numbers that set the order of the EVs in each round of the rotation.
         """
         while True:
             if self.waiting:
@@ -347,10 +351,10 @@ class PathPolicy:
         return evs[int(self.rng.random() * len(evs))]
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Note that a packet on this EV arrived, according to a SACK. `marked`: the packet met congestion."""
+        """Record that a packet on this EV arrived, as a SACK reports. `marked`: the packet met congestion."""
 
     def on_trim(self, now_ns: int, ev: Ev) -> None:
-        """Note that a switch with a full queue trimmed a packet on this EV."""
+        """Record that a switch with a full queue trimmed a packet on this EV."""
 
     def on_loss(self, now_ns: int, ev: Ev) -> None:
-        """Note that a packet on this EV was lost. If EV health is on, the EV is retired after this call."""
+        """Record that a packet on this EV was lost. With `ev_health`, the EV is retired after this call."""

@@ -154,7 +154,7 @@ class EvEntry:
 
     @property
     def populated(self) -> bool:
-        """The entry has an EV."""
+        """True if the entry has an EV."""
         return self.port > 0
 
 

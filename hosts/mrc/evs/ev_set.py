@@ -137,7 +137,7 @@ class EvSet:
     ) -> Ev | None:
         """Return the policy's choice among the usable EVs; None if no EV is usable.
 
-        After the choice, the SKIP of one EV ends. So a marked EV is skipped for one packet.
+        After each choice, the first EV that is SKIP becomes GOOD. So a marked EV is skipped at least once.
         """
         usable: list[Ev] = []
         skipping: Ev | None = None
@@ -177,7 +177,8 @@ class EvSet:
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         if len(planes) == 1:
-            # One plane needs no sort. Draw the sort's number anyway, so that seeded runs stay the same.
+            # One plane needs no sort. Draw the random number that a sort would draw, so that the results of
+            # a seed do not depend on this shortcut.
             self._random()
         else:
             planes.sort(key=lambda _: self._random())
@@ -211,7 +212,7 @@ class EvSet:
         return self._next(ev.plane)
 
     def _sit_out(self, ev: Ev) -> None:
-        """Skip an EV. If its state is SKIP, set it to GOOD, but do this only once for each packet."""
+        """Skip an EV. If the EV is SKIP, set it to GOOD, but set only one EV to GOOD for each packet."""
         if (
             ev.state is _SKIP
             and ev.active
@@ -264,19 +265,19 @@ class EvSet:
         return self.pick(free_ports)
 
     def prove(self, now_ns: int, ev: Ev) -> None:
-        """Note that a packet on this EV was answered, so answers may use this EV."""
+        """Record that the peer answered a packet on this EV. This end may now send answers on this EV."""
         ev.plane.reverse = ev
         ev.plane.reverse_ns = now_ns
 
     # Events of EVs
 
     def on_acked(self, ev: Ev) -> None:
-        """Note that a packet on this EV was acknowledged. The first acknowledgement makes the EV GOOD."""
+        """Record that a packet on this EV was acknowledged. The first acknowledgement makes the EV GOOD."""
         if ev.state is _UNKNOWN:
             self._move(ev, EvInput.ACKED)
 
     def on_congestion(self, now_ns: int, ev: Ev, event: EvInput) -> None:
-        """Note a CE mark or a trim on this EV."""
+        """Record a CE mark or a trim on this EV."""
         trimmed = event is not EvInput.ECN
         if trimmed:
             ev.trimmed += 1
@@ -324,7 +325,7 @@ class EvSet:
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 
     def _at_floor(self) -> bool:
-        """Return True if no EV may be retired: too few EVs are usable, or EV health is off."""
+        """Return True if no EV may be retired: too few EVs are usable, or `ev_health` is False."""
         if not self.config.ev_health:
             return True
         floor = self.config.ev_min_active
@@ -346,7 +347,7 @@ class EvSet:
             self._restore(now_ns, ev, EvInput.ALLOW)
 
     def on_probe_answer(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Note that a probe on this EV was answered. After enough answers in a row, restore the EV."""
+        """Record that a probe on this EV was answered. After enough answers in a row, restore the EV."""
         probing = ev.probing
         if probing is None:
             return
@@ -396,7 +397,7 @@ class EvSet:
     # Planes that go out of service or come back
 
     def set_plane(self, now_ns: int, port: int, up: bool, *, remote: bool) -> None:
-        """Take a plane into or out of service. `remote`: the peer's port changed, else the local port."""
+        """Take a plane into or out of service, because its peer port (`remote`) or local port changed."""
         for plane in self.planes:
             if plane.port != port or (plane.peer_up if remote else plane.local_up) == up:
                 continue

@@ -283,7 +283,10 @@ class EvProfile(Profile):
         self.entries = [EvEntry(ev, port) for port in ports for ev in evs]
 
     def put_online(self, min_active: int = 0, event_mask: EvStates = NO_EVENTS) -> None:
-        """Go to ONLINE. Raise EINVAL if entries are not populated, or if `min_active` exceeds the count."""
+        """Change the state to ONLINE.
+
+        Raise EINVAL if an entry has no EV, or if `min_active` exceeds the number of EVs for each port.
+        """
         self.require(ProfileState.OFFLINE)
         if not 0 <= min_active <= self.count:
             raise invalid(f"ev_min_active is {min_active}, with {self.count} EVs")

@@ -69,7 +69,7 @@ class Losses:
         self._congestion.on_loss(now_ns, size)
 
     def on_spurious(self, now_ns: int, packet: SentPacket) -> None:
-        """Note that a transmission that counted as lost had arrived."""
+        """Record that a transmission that counted as lost had in fact arrived."""
         self.spurious += 1
         if packet.by_window:
             self._recovery.on_spurious(now_ns)
@@ -89,9 +89,10 @@ class Losses:
                 self.lose(now_ns, packet, LossReason.PORT_DOWN)
 
     def on_ack_timeout(self, now_ns: int) -> bool:
-        """No longer count packets as in flight after an ACK timeout; return True if some are lost.
+        """Handle an ACK timeout; return True if packets are lost.
 
-        A packet counts as lost if it was sent long before the peer's last packet arrived.
+        A packet counts as lost if it was sent long before the peer's last packet arrived. If no packet is
+        lost, no packet counts as in flight until the peer answers; see `set_silent`.
         """
         lost = self._recovery.timed_out(now_ns)
         if lost:

@@ -81,7 +81,7 @@ class ReorderingWindow:
         self._period_ns = 0
 
     def ns(self, now_ns: int) -> int:
-        """Return the window at this time, ns."""
+        """Return the reordering window at this time, ns."""
         rtt = self._rtt
         if self.widening > 1 and now_ns - self._widened_ns > self._quiet_ns:
             self.widening //= 2
@@ -112,7 +112,7 @@ class ReorderingWindow:
         return max(self._recent_ns, self._before_ns)
 
     def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
-        """Note that a packet was overtaken: a packet sent `extent_ns` later was acknowledged earlier."""
+        """Record that a packet was overtaken: a packet sent `extent_ns` later was acknowledged earlier."""
         if extent_ns > self.seen_ns(now_ns):
             self._recent_ns = extent_ns
 
@@ -170,12 +170,12 @@ class AckTimer:
         return max(wait, 4 * self._rtt.srtt_ns)
 
     def restart(self, now_ns: int) -> None:
-        """Start again at the base interval with all retries left."""
+        """Restart the timer with the base interval and all retries left."""
         self.since_ns = now_ns
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """With `retransmission_timer_at_base`, restart at the base interval. Retries are not reset."""
+        """With `retransmission_timer_at_base`, restart with the base interval, but keep `retries`."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -186,7 +186,7 @@ class AckTimer:
 
     @property
     def exhausted(self) -> bool:
-        """All retries are used up."""
+        """True if all retries are used up."""
         if self._exponential >= ENDLESS_RETRIES:
             return False
         return self.retries > self._linear + self._exponential
@@ -231,30 +231,33 @@ class Recovery:
     # Events
 
     def on_frame(self, now_ns: int) -> None:
-        """Note that a valid frame of any kind arrived from the peer."""
+        """Record that a valid frame of any kind arrived from the peer."""
         self._heard_ns = now_ns
 
     def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
-        """Note that data was sent, and restart the timers. `idle_before`: nothing was in flight before."""
+        """Record that data was sent; restart the timers. If `idle_before`, nothing was in flight before."""
         self.tail.since_ns = now_ns
         if idle_before:
             self.ack_timer.restart(now_ns)
             self.tail.probes = 0
 
     def on_longer(self, length: int) -> None:
-        """Note a packet longer than all before. If it is more than twice as long, discard all RTTs."""
+        """Record the length of a packet that is longer than all earlier packets.
+
+        If the packet is more than twice as long as the longest earlier packet, discard all RTTs.
+        """
         if length > 2 * self.longest:
             self.rtt.restart()
         self.longest = length
         self._short = length >> 1
 
     def on_rtt(self, length: int, rtt_ns: int) -> None:
-        """Note the RTT of a packet. The RTT of a short packet is too small, and is ignored."""
+        """Record the RTT of a packet. The RTT of a short packet is too small, and is ignored."""
         if length >= self._short:
             self.rtt.sample(rtt_ns)
 
     def on_tail_probe(self, now_ns: int) -> None:
-        """Note that a tail probe was sent."""
+        """Record that a tail probe was sent."""
         self.tail.since_ns = now_ns
 
     def on_probe_answer(self, rtt_ns: int, sent_ns: int, *, tail: bool) -> None:
@@ -296,7 +299,7 @@ class Recovery:
             self.window.on_overtaken(now_ns, known_ns - late)
 
     def on_found(self, now_ns: int, packet: SentPacket, known_ns: int) -> None:
-        """Note that a packet was acknowledged although it counted as lost."""
+        """Record that a packet was acknowledged although it counted as lost."""
         self.window.on_overtaken(now_ns, known_ns - packet.sent_ns)
 
     def on_spurious(self, now_ns: int) -> None:
@@ -345,14 +348,15 @@ class Recovery:
         return lost
 
     def on_retired(self, now_ns: int) -> None:
-        """Note that an EV was retired because of a loss."""
+        """Record that an EV was retired because of a loss."""
         self._retired_ns = now_ns
         self.order.rescan()
 
     def detect_retired(self) -> list[SentPacket]:
         """Remove and return the packets that were overtaken and whose EV was retired after they were sent.
 
-        If no EV is usable, packets are sent on retired EVs. These packets have the usual reordering window.
+        If no EV is usable, packets are sent on retired EVs. This method does not return such packets:
+        they count as lost only after the reordering window.
         """
         if self._retired_ns < 0:
             return []

@@ -121,11 +121,11 @@ class Requester:
 
     @property
     def idle(self) -> bool:
-        """All posted writes are complete."""
+        """True if all posted writes are complete."""
         return not self.queue.open
 
     def hear(self, now_ns: int) -> None:
-        """Note that a valid frame of any kind arrived from the peer."""
+        """Record that a valid frame of any kind arrived from the peer."""
         self.recovery.on_frame(now_ns)
 
     # Sending
@@ -154,8 +154,8 @@ class Requester:
         """Return whether the sender waits for an answer of the peer."""
         board = self.board
         if board.inflight_packets or (board.una < board.next_psn and not board.lost):
-            # Even if no packet is in flight, the cumulative PSN may be too low. This happens only if an
-            # earlier SACK acknowledged packets falsely.
+            # Even if no packet is in flight, the peer's cumulative PSN may be lower than the last sent PSN.
+            # This happens only if an earlier SACK acknowledged packets falsely.
             return True
         requests = self.queue.open
         return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una

@@ -261,7 +261,10 @@ class Control:
         batch.answers.append(abi.RESPONSE.pack(number, event.plane + 1, rtt_ns, adjusted))
 
     def _probed(self, caller: Caller, a: tuple[int, ...]) -> tuple[int, ...]:
-        """Write the answers that have arrived. Return the numbers of answers and of unanswered probes."""
+        """Write the answers that have arrived into the caller's memory.
+
+        Return the number of answers and the number of unanswered probes.
+        """
         batch = caller.batches[a[0]]
         caller.memory.write(a[1], b"".join(batch.answers))
         return len(batch.answers), batch.open - len(batch.answers)

@@ -43,7 +43,7 @@ _SHAPE = EvsMask.MODE | EvsMask.FORMAT | EvsMask.COUNT | EvsMask.MIN_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class EvsDraft:
-    """Attributes of an EV profile. While the profile is ONLINE, the present EVs are in the NIC, not here."""
+    """Attributes of an EV profile. While the profile is ONLINE, only the NIC has the current EVs."""
 
     state: State = State.INIT
     mode: Mode | None = None
@@ -80,7 +80,10 @@ class EvProfiles:
         return self._drafts.get(number, EvsDraft()).bits
 
     def modify(self, memory: ProgramMemory, number: int, address: int, mask: int) -> None:
-        """Change attributes or EVs, then the state. Raise ControlError if a change is not valid."""
+        """Change the attributes and EVs of an EV profile, then the state of the profile.
+
+        Raise ControlError if a change is not valid.
+        """
         wanted = EvsMask(mask)
         if number != DEFAULT:
             room(self._drafts, number)
@@ -299,7 +302,7 @@ class EvProfiles:
             raise ControlError(errno.E2BIG, "the array is too short")
 
     def _states(self, number: int, draft: EvsDraft) -> tuple[dict[EvEntry, EvStates], list[EvEntry]]:
-        """Return the state of each EV, and all entries in order, including copies."""
+        """Return the state of each EV, and all entries in order. Several entries may have the same EV."""
         if draft.state is State.ONLINE:
             core: EvProfile = self._profiles.evs[number]
             return dict(self._profiles.states(number)), list(core.entries)
