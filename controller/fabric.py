@@ -109,9 +109,10 @@ class FabricController:
     async def programmed(
         self, *, times: int = 1, timeout_s: float = 60, only: Sequence[str] | None = None
     ) -> None:
-        """Wait until all switches, or those in ``only``, were programmed and verified ``times`` times.
+        """Wait until each switch was programmed and verified at least ``times`` times.
 
-        Raise ProgrammingError if a switch fails, or after ``timeout_s`` with the names of the late switches.
+        With ``only``, wait only for these switches. Raise ProgrammingError if a switch fails, or after
+        ``timeout_s`` with the names of the late switches.
         """
         names = [switch.name for switch in self._controller] if only is None else list(only)
 
@@ -229,11 +230,11 @@ class ControllerThread:
             self._thread.join(STOP_TIMEOUT_S)
 
     def programmed(self, *, times: int = 1, timeout_s: float = 60) -> None:
-        """Wait until all switches were programmed ``times`` times. See FabricController.programmed."""
+        """Wait until each switch was programmed at least ``times`` times. See FabricController.programmed."""
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
     def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
-        """Wait until a switch was programmed ``times`` times in total. See FabricController.programmed."""
+        """Wait until a switch was programmed at least ``times`` times. See FabricController.programmed."""
         work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
         self._call(work)
 

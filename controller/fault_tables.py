@@ -28,7 +28,8 @@ from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_P
 from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-# A fault of kind `rate` allows short bursts: a frame may come too early by at most this time.
+# A fault of kind `rate` allows short bursts. A frame may be sent earlier than the rate allows: by this time,
+# or by the time of MIN_BURST_FRAMES frames if that time is longer.
 BURST_TICKS = TICKS_PER_US * 1000
 MIN_BURST_FRAMES = 16
 

@@ -54,7 +54,10 @@ def shape_of(profile: LinkProfile) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """Depths as fractions of a plane's bandwidth-delay product."""
+    """The queue depths at which frames are marked, trimmed and dropped.
+
+    Depths are fractions of a plane's bandwidth-delay product.
+    """
 
     base_rtt_us: float = 1000
     """The time that hosts and switches add to a round trip, without the link's propagation delay."""

@@ -85,7 +85,7 @@ class Endpoint(Protocol):
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = ...
     ) -> Sequence[tuple[int, bytes]]:
-        """Return at most about ``limit`` frames, each with its port. The list may be empty."""
+        """Return about ``limit`` frames or fewer, each with its port. The list may be empty."""
 
     def next_timer(self) -> int | None:
         """Return the time at which to call ``handle_timer``, or None if no timer is set."""

@@ -223,8 +223,8 @@ class EventLog:
         try:
             self._pass_on(count)
         except BlockingIOError:
-            # The writing process is slow. Wait, because packing the batch again at every event takes much
-            # time.
+            # The writing process is slow. Wait, because each new attempt packs the batch again, which takes
+            # much time.
             self._blocked_until_ns = now_ns + BLOCKED_NS
         except OSError:
             self.lost += len(waiting)
@@ -255,7 +255,11 @@ class EventLog:
 
 
 class LogFile:
-    """The log file: a header, then a line for each event. At ``keep_bytes`` / 2 bytes, a new file begins."""
+    """The log file: a header, then a line for each event.
+
+    If the file has ``keep_bytes`` / 2 bytes, its name gets the suffix ``.1``, and a new file begins. So the
+    two files have about ``keep_bytes`` bytes. With 0 there is no limit.
+    """
 
     def __init__(self, path: Path, host: str, reference_ns: int, keep_bytes: int = 0) -> None:
         self._path = path

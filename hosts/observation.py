@@ -22,7 +22,7 @@ KINDS = (EvRetired, EvReplaced, EvRestored, PlaneDown, PlaneUp)
 
 
 class RecentEvents:
-    """A log in memory, with the interface `mrclab.hosts.streams.rounds.Log`: the newest events to show."""
+    """A log that keeps the newest events in memory, with the interface `mrclab.hosts.streams.rounds.Log`."""
 
     def __init__(self, kept: int = KEPT_EVENTS) -> None:
         self._events: deque[Event] = deque(maxlen=kept)

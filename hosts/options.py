@@ -103,7 +103,10 @@ def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
 
 
 def _peers(fabric: Fabric, host: str) -> list[str]:
-    """Return the hosts to which the longest path may lead. If all links are alike: one host of each rack."""
+    """Return the hosts to which the longest path may lead.
+
+    If all links of each kind have equal properties, one host of each rack is enough.
+    """
     others = [other for other in fabric.hosts if other.name != host]
     if fabric.uniform_profiles is not None:
         others = list({other.rack: other for other in others}.values())
@@ -165,9 +168,10 @@ def datacenter_mrc(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, A
 
 
 def datacenter_rocev2(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
-    """Return options of RoCEv2 for the speed of a data centre. DCQCN's increase is 1/1000 of the rate.
+    """Return options of RoCEv2 for the speed of a data centre.
 
-    `longer_ns` is added to the RTT that is computed from the topology.
+    DCQCN's additive increase is 1/1000 of the link's rate. `longer_ns` is added to the RTT that is computed
+    from the topology.
     """
     port = fabric.host(host).ports[0]
     rate_bps = fabric.link(host, port.t0).profile.rate_bps

@@ -46,7 +46,10 @@ class ProbedPath:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A switch's record. On the ebpf target all switches and hosts share the clock of ``arrived_us``."""
+    """The record of one switch in a probe.
+
+    On the ebpf target all switches and hosts share the clock of ``arrived_us``.
+    """
 
     switch: str
     port_in: int

@@ -199,7 +199,7 @@ class TSETH(Packet):
     fields_desc = _stamp()
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Return RETH, which always follows."""
+        """Return RETH, because a RETH follows every TSETH."""
         return RETH
 
 
@@ -316,7 +316,7 @@ class PETH(Packet):
 
 
 class ERTH(Packet):
-    """Endpoint request. Its id is the low half of BTH.psn; its BTH.dest_qpn is 2."""
+    """Header of an endpoint request. The request's ID is the low half of BTH.psn; its BTH.dest_qpn is 2."""
 
     name = "MRC ERTH"
     fields_desc = [  # noqa: RUF012
@@ -330,7 +330,7 @@ class ERTH(Packet):
 
 
 class EETH(Packet):
-    """Endpoint response."""
+    """Header of an endpoint response."""
 
     name = "MRC EETH"
     fields_desc = [  # noqa: RUF012

@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Denylist:
-    """Names of denied links, and the verdicts that are the reason."""
+    """Names of denied links, and the verdicts because of which these links are denied."""
 
     links: frozenset[str] = frozenset()
     verdicts: tuple[Verdict, ...] = ()

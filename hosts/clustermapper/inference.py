@@ -2,9 +2,10 @@
 
 This module does no I/O, and time is an argument (ns).
 
-A probe counts as lost if its timeout has passed and most probes of its round came back. The timeout is a
-multiple of the longest recent round trip, so that a slow machine does not look like a broken network. If a
-CPU was stalled, the timeouts restart.
+A probe counts as lost if its timeout has passed and most probes of its round came back. If most probes did
+not come back, the sending process probably stalled, and the round is ignored. The timeout is a multiple of
+the longest recent round trip, so that a slow machine does not look like a broken network. If a CPU was
+stalled, the timeouts restart.
 
 * **Dead**: the last few probes over a link were all lost while neighbouring links work. A link that returns
   no probes is silent. If all links of a switch are silent, the switch is dead. If all T0s of a plane are
@@ -39,7 +40,7 @@ class MapperConfig:
     dead_losses: int = 4
     """A link is dead after this many consecutive losses."""
     max_lost: float = 0.5
-    """Ignore a round that loses more than this share of its probes, because the prober probably stalled."""
+    """Ignore a round that loses more than this share of its probes, because the sender probably stalled."""
     deaf_ns: int = 500_000_000
     """After this time without a usable round, the mapper reports that it is deaf: it cannot judge."""
     lossy_losses: int = 5
@@ -132,9 +133,9 @@ class Mapper:
     def __init__(
         self, plan: ProbePlan, config: MapperConfig | None = None, draw_id: Callable[[], int] | None = None
     ) -> None:
-        """Prepare for a plan's probes. ``draw_id`` returns a new 64-bit ID; the default is 0, 1, 2...
+        """Prepare for a plan's probes. ``draw_id`` returns the 64-bit ID of a new probe; default 0, 1, 2...
 
-        IDs should be random: a host that can guess an ID could answer for a lost probe.
+        The IDs of real probes should be random: a host that can guess an ID could answer for a lost probe.
         """
         self._plan = plan
         self._draw_id = draw_id or count().__next__
@@ -247,7 +248,7 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Return the lost probes of rounds that can be judged. Open probes of a round are lost together."""
+        """Return the lost probes of rounds that can be judged. A round's timeouts pass together."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():
@@ -306,7 +307,10 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """Yield the fewest places that explain the silent links, if links next to these places work."""
+        """Yield the fewest places that explain the silent links, each place with its silent links.
+
+        A place is left out if no neighbouring link works.
+        """
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):
@@ -344,7 +348,7 @@ class Mapper:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Return True if one of ``links`` returned a probe sent after ``while_silent`` became silent."""
+        """Return True if a link returned a probe that was sent after the first loss over ``while_silent``."""
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 
@@ -404,14 +408,14 @@ class Mapper:
         return verdict
 
     def _backs_over(self, place: str) -> int:
-        """Count the probes that came back over each link of a place. Return the largest count."""
+        """Return the largest number of probes that came back over one link of a place."""
         return max(
             sum(self._backs[route.index] for route in self._plan.through[link])
             for link in self._links_of(place)
         )
 
     def _keep_unwell(self, losses: Iterable[_Probe]) -> None:
-        """Restart the count of good probes of each bad place that alone explains one of these losses."""
+        """Restart a bad place's count of good probes if this place alone explains one of the losses."""
         for place in self.verdicts:
             links = set(self._links_of(place))
             others = {link for other in self.verdicts if other != place for link in self._links_of(other)}

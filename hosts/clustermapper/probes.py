@@ -1,9 +1,9 @@
 """The plan of probes: every round tests every link of a fabric in both directions. This module does no I/O.
 
 A uSID container holds six uSIDs, so a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's link
-and two T0-T1 links in both directions. Each round makes other pairs of T1s, as in a round-robin tournament.
-In each round, other hosts of the rack send the probes. So a few rounds are enough to isolate a bad link. Near
-a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
+and two T0-T1 links in both directions. The pairs of T1s change in each round, as in a round-robin tournament.
+The host that tests a pair also changes. So a few rounds are enough to isolate a bad link. Near a suspect,
+shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ProbePlan:
         return {link: tuple(r for r in self.routes if link in r.links) for link in self.links}
 
     def round(self, number: int, suspects: Collection[str] = ()) -> list[Route]:
-        """Return the routes of a round. Every link is in at least one of them.
+        """Return the routes of a round. Every link is in at least one route.
 
         Near ``suspects`` (names of T0s) each route tests as few links as possible.
         """

@@ -118,7 +118,7 @@ class Receiver:
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Return True if a frame has arrived. This call is faster than a read without a frame."""
+        """Return True if a frame has arrived. This call is faster than a read that finds no frame."""
         self._ioctl(self._socket, self._bytes_waiting, self._pending)
         return self._pending[0] > 0
 

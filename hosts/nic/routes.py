@@ -124,7 +124,8 @@ def answer_all(endpoint: Endpoint, fabric: Fabric, host: str) -> None:
 def path_in(plane: PlanePaths, ev: int) -> Path:
     """Return the path of an EV.
 
-    With ECMP this is a new path. Otherwise, if no path of the plane has this EV, return the first path.
+    With ECMP, every EV is valid, and its path is created here. Otherwise, if no path of the plane has this
+    EV, return the first path.
     """
     first = plane.paths[0]
     if first.outer_dst is None:

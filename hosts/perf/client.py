@@ -75,7 +75,10 @@ def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> Late
 
 
 def bandwidth_result(size: int, directions: Sequence[Sequence[int]]) -> BandwidthResult:
-    """Return the result for the completion times of each direction, ns from the start of this direction."""
+    """Return the bandwidth. ``directions`` has the completion times of the writes in each direction.
+
+    The times are in ns from the moment when this direction's sender posted its first writes.
+    """
     count = sum(len(times) for times in directions)
     elapsed_ns = max(times[-1] for times in directions)
     window = max(1, min(len(times) for times in directions) // 10)

@@ -123,7 +123,7 @@ class Bandwidth:
         return {"elapsed_ns": elapsed_ns, "completed": len(self._completed_ns)}
 
     def result(self) -> dict[str, Any] | None:
-        """Return the completion time of each write, ns from the start, or None if writes are in flight."""
+        """Return the time from ``start`` to each completion, ns, or None if writes are in flight."""
         return {"completed_ns": self._completed_ns} if not self._in_flight else None
 
 

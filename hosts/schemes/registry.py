@@ -1,5 +1,6 @@
-"""Path policies and congestion controls by name: mrclab's, ``module:Class``, or a package's entry point.
+"""Find path policies and congestion controls (schemes) by name.
 
+A name is a scheme of mrclab, ``module:Class``, or an entry point of a package.
 A package registers its schemes as entry points of the groups ``mrclab.path_policies`` and
 ``mrclab.congestion_controls``. Python searches ``module:Class`` on its path and in the current directory.
 Importing a module runs its code, so name only schemes that you trust.
@@ -26,7 +27,7 @@ MakeControl = Callable[[MrcConfig], CongestionControl]
 
 @dataclass(frozen=True)
 class Registry:
-    """The schemes of one kind: ``builtin`` schemes are in MRC's core, ``shipped`` ones in other modules."""
+    """The schemes of one kind: ``builtin`` schemes in MRC's core, ``shipped`` schemes in other modules."""
 
     what: str
     option: str
@@ -41,7 +42,7 @@ class Registry:
         return (*self.builtin, *sorted(found))
 
     def find(self, name: str) -> type | None:
-        """Return the class of a name; None for a built-in scheme.
+        """Return the class of the scheme with this name, or None if the scheme is built in.
 
         Raise ValueError, with a message of one line that suggests a correction, if the name refers to nothing
         or to an object of another kind.
@@ -113,7 +114,7 @@ def policy_of(config: MrcConfig) -> MakePolicy | None:
 
 
 def control_of(config: MrcConfig) -> MakeControl | None:
-    """Return the class of the congestion control in the options; None for a built-in control.
+    """Return the class of the congestion control that the options name, or None if it is built in.
 
     Raise the errors of `Registry.find`.
     """

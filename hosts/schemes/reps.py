@@ -17,7 +17,7 @@ BUFFER = 256
 
 
 class Reps(PathPolicy):
-    """Path policy that reuses EVs."""
+    """Path policy that uses an EV again after a packet with this EV arrived unmarked."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
@@ -32,6 +32,6 @@ class Reps(PathPolicy):
         return super().choose(now_ns, evs)
 
     def on_sack(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """Add an EV to the buffer if its packet met no congestion."""
+        """Add an EV to the buffer if its packet arrived unmarked."""
         if not marked:
             self._good.append(ev)

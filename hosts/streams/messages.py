@@ -17,7 +17,7 @@ class MessageFactory:
     """Generates and checks the messages of one stream, each of up to ``length_bytes``.
 
     Two factories with the same seed and length make the same messages. Raise ValueError if ``length_bytes``
-    is too short for a body.
+    leaves no room for a body after the number.
     """
 
     def __init__(self, length_bytes: int, seed: int) -> None:

@@ -11,13 +11,13 @@ from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
-"""Largest number of turns of the NIC before the loop returns to the caller."""
+"""Largest number of turns (passes of the loop) before the loop returns to the caller."""
 MOST_GAPS = 64
 """Largest number of stored gaps, and of stored retirements: the longest gaps and the first retirements."""
 
 
 class Beat:
-    """The longest gaps between two turns of a process, if each turn waits at most ``every_ns``.
+    """The longest gaps between two turns (passes of the loop). Each turn waits at most ``every_ns``.
 
     A gap of more than ``gap_ns`` is recorded. During a gap the process did not run, for instance because of a
     signal, a page fault, a long request, or a pause of the whole machine.

@@ -1,4 +1,6 @@
-"""The training of all ranks in one process, without a network. Distributed ranks must get the same bits.
+"""The training of all ranks in one process, without a network.
+
+The ranks of a distributed run must compute exactly the same parameters.
 
 ``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON. A
 digest is a hash of all parameters.
@@ -28,7 +30,7 @@ def digests_alone(settings: Settings, steps: int) -> list[str]:
 
 
 def main() -> None:
-    """Train, and print the digests."""
+    """Train the model, and print the digests of its parameters."""
     print(json.dumps(digests_alone(Settings(**json.loads(sys.argv[1])), int(sys.argv[2]))))
 
 

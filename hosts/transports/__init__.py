@@ -52,9 +52,10 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
 
 
 def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transport's options without `qps`, if the channel and not the endpoint has this option.
+    """Return the options of a transport's endpoint.
 
-    Raise ValueError for an unknown kind.
+    `qps` is left out if it is an option of the kind's channel and not of the endpoint. Raise ValueError for
+    an unknown kind.
     """
     stripes = find_kind(kind).stripes
     return {key: value for key, value in options.items() if not stripes or key != "qps"}
@@ -69,7 +70,7 @@ def random_of(seed: int, host: str) -> random.Random:
 
 
 def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` overridden by ``over``. If both have a mapping as a value, its keys are merged."""
+    """Return ``options`` overridden by ``over``. Two mappings with the same key are merged."""
     result = {**options, **over}
     for key in options.keys() & over.keys():
         if isinstance(options[key], Mapping) and isinstance(over[key], Mapping):

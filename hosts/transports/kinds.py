@@ -178,7 +178,7 @@ def find_kind(name: str) -> Kind:
 
 
 def kind_in_use(name: str) -> Kind:
-    """Return the kind that a peer names: one of mrclab's, or one whose module is already loaded.
+    """Return the kind of transport that a peer names: a kind of mrclab, or a kind of a loaded module.
 
     Unlike `find_kind`, this function imports nothing, because the name comes from the network. Raise
     ValueError if there is no such kind.
