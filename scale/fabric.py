@@ -49,7 +49,7 @@ class Design:
 
     @property
     def most_nics(self) -> int:
-        """The largest number of NICs of the design: 2 (k/2)^L."""
+        """The largest number of NICs of the design: 2 (k/2)^L, for L tiers of switches with k ports."""
         return int(2 * (self.radix // 2) ** self.tiers)
 
     def check(self) -> None:
@@ -66,7 +66,10 @@ class Design:
             )
 
     def built(self, nics: int | None = None) -> Built:
-        """Return the fabric for this number of NICs (default: most). Raise InputError for too many NICs."""
+        """Return the fabric for this number of NICs. Raise InputError for too many NICs.
+
+        Without ``nics``, the fabric has the largest possible number of NICs.
+        """
         self.check()
         wanted = self.most_nics if nics is None else nics
         if wanted < 1:
@@ -80,7 +83,10 @@ class Design:
 
 @dataclass(frozen=True)
 class Built:
-    """A design for a number of NICs. Numbers of switches are integers, and each T0 has all its uplinks."""
+    """A fabric of a design, with a given number of NICs.
+
+    Numbers of switches are rounded up. Even a T0 with few NICs has all its uplinks.
+    """
 
     design: Design
     nics: int
@@ -121,7 +127,7 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Number of links per NIC in one plane. If the fabric is full, this is the number of tiers."""
+        """Number of links per NIC in one plane. In a fabric of `most_nics`, it is the number of tiers."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property
@@ -132,7 +138,7 @@ class Built:
 
     @property
     def copper_cables(self) -> int:
-        """Number of copper cables. A cable has a module's rate and number of ports."""
+        """Number of copper cables. One cable carries as many ports as one optical module."""
         return 0 if self._optical_hosts else -(-self.host_links // self.ports_per_module)
 
     @property
@@ -146,7 +152,7 @@ class Built:
 
     @property
     def longest_path(self) -> int:
-        """Number of switches on the longest path: 2L - 1."""
+        """Number of switches on the longest path: 2L - 1 for L tiers."""
         return 2 * self.design.tiers - 1
 
     @property

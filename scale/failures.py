@@ -1,10 +1,10 @@
-"""Failures during a job: when each part fails, how many are out at the same time, and on which hosts.
+"""Failures during a job: when each part fails, and how many parts are down at the same time.
 
-Failures of a kind are a Poisson process of ``count`` parts, each with its mean time between failures. Repair
-times are exponential. So the number of parts out at the same time is distributed as in an M/G/infinity queue.
-It is Poisson, and its mean is the rate times the mean repair time, for any distribution of repair times. In
-this model a part that is out may fail again. The resulting error is the share of parts that are out, about
-1e-5.
+A part is down from its failure until its repair. Failures of a kind are a Poisson process of ``count`` parts,
+each with its mean time between failures. Repair times are exponential. So the number of parts that are down
+is distributed as in an M/G/infinity queue. This number is Poisson. Its mean is the rate times the mean repair
+time, for any distribution of repair times. In this model a part that is down may fail again. The relative
+error of the number is therefore the share of parts that are down, about 1e-5.
 
 Times are in hours from the job's start. Arrays of one kind have one entry for each failure, in order of
 start.
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 WARM_UP_REPAIRS = 20
-"""Draw failures from this many mean repairs before the job, because they may last into the job."""
+"""Random failures begin this number of mean repair times before the job: some last into the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Kind:
 
     @property
     def mean_out(self) -> float:
-        """The mean number of parts that are out at the same time, by formula."""
+        """The mean number of parts that are down at the same time, by formula."""
         return self.per_hour * self.repair_hours
 
 
@@ -83,7 +83,7 @@ def kinds_of(built: Built, failures: Failures) -> tuple[Kind, ...]:
 
 
 def draw(kind: Kind, hours: float, rng: np.random.Generator) -> Outages:
-    """Draw the failures of a kind that overlap a job of this length."""
+    """Return random failures of a kind. Each failure overlaps a job of ``hours`` hours."""
     early = WARM_UP_REPAIRS * kind.repair_hours
     number = rng.poisson(kind.per_hour * (hours + early))
     start = np.sort(rng.uniform(-early, hours, number))
@@ -94,7 +94,7 @@ def draw(kind: Kind, hours: float, rng: np.random.Generator) -> Outages:
 
 
 def most_at_once(outages: Outages, hours: float) -> int:
-    """Return the largest number of parts out at the same time during the job."""
+    """Return the largest number of parts that were down at the same time during the job."""
     if not len(outages.start):
         return 0
     times = np.concatenate([np.maximum(outages.start, 0.0), outages.end])
@@ -106,7 +106,7 @@ def most_at_once(outages: Outages, hours: float) -> int:
 
 
 def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
-    """Return the parts that are out at each instant: pairs of (index of the instant, number of the part).
+    """Return the parts that are down at each instant: pairs of (index of instant, number of part).
 
     ``instants`` must be sorted.
     """
@@ -118,9 +118,10 @@ def out_at(outages: Outages, instants: Floats) -> tuple[Ints, Ints]:
 
 
 def most_of_a_group(pairs: tuple[Ints, Ints], group_size: int, instants: int) -> Ints:
-    """Return for each instant the largest number of parts out in one group of ``group_size`` parts.
+    """Return for each instant the largest number of parts of one group that are down.
 
-    The parts of a group have consecutive numbers. A part with two failures at the same time counts once.
+    A group has ``group_size`` parts with consecutive numbers. A part with two failures at the same time
+    counts once.
     """
     most = np.zeros(instants, np.int64)
     if not len(pairs[0]):

@@ -1,8 +1,8 @@
-"""Figures 4, 6, 7 and 8 of the paper at its own scale: a simple model next to the measured values.
+"""Figures 4, 6, 7 and 8 of the paper: a simple model of a fabric of this size, next to the paper's values.
 
-The paper's values are from production clusters whose traffic is not published. So the model has stated
-inputs. Two of them are fitted and marked as fitted. The rows name the effects that the model explains, and
-the effects that it does not explain.
+The paper's values are from production clusters whose traffic is not published. So the model has assumed
+inputs, which `Figures.inputs` lists. Two inputs are fitted and marked as fitted. Each `Row` compares a value
+of the paper with the model, and states whether the model explains this value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIG4_PAPER: tuple[tuple[float, float], ...] = (
     (8.9, 7.5e3),
     (10.0, 1.6e3),
 )
-"""Minutes and losses per second, read from the plot."""
+"""Pairs of minute and lost packets per second, read from the plot."""
 FIG4_START_MIN, FIG4_RAMP_MIN = 3.2, 1.0
 FIG4_DEAD_PATHS = 0.03  # fitted to figure 4
 FIG4_QPS = 500  # fitted to figure 4
@@ -77,7 +77,10 @@ class Figures:
 
 
 def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
-    """Return the model's values for all figures. Raise InputError if the parts do not fit 4 planes."""
+    """Return the model's values for all figures.
+
+    Raise InputError if a fabric of 4 planes cannot be built with the switch and NIC in ``parts``.
+    """
     t1s = Design(2, PLANES, parts).built().tier_sizes[-1]
     start = _fig4(rng, t1s)
     dip, blind_s = _fig6()
@@ -105,7 +108,10 @@ def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
 
 
 def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
-    """Return losses per second in the first ten minutes. Queue pairs start at random times of a minute."""
+    """Return the packets lost per second in the minutes of figure 4.
+
+    Each queue pair starts at a random time within the job's first minute.
+    """
     sample = 200_000
     minutes = np.linspace(FIG4_START_MIN, 10.5, 74)
     width = minutes[1] - minutes[0]
@@ -120,7 +126,10 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 
 
 def _flap_losses(t1s: int) -> float:
-    """Return the losses per second. In a flap, each EV over the link loses a packet, in both directions."""
+    """Return the packets lost per second by flaps.
+
+    In a flap, each EV over the link loses a packet, in both directions.
+    """
     evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # in a plane, a T0 has as many NICs as uplinks
     return FLAPS_PER_MINUTE / 60 * evs_on_link / NICS_PER_NODE
 
@@ -155,7 +164,7 @@ def _fig4_rows(start: Curve, t1s: int) -> tuple[Row, ...]:
 
 
 def _fig6() -> tuple[Curve, float]:
-    """Return a job's throughput around the flap of a module, and how long (s) NICs send to a dead port."""
+    """Return a job's throughput around a module's flap, and the time (s) for which NICs use a dead port."""
     minutes = np.linspace(30.0, 36.0, 121)
     down = (minutes >= 32.5) & (minutes < 33.5)
     petabits = np.where(down, FIG6_BPS * (1 - 1 / PLANES), FIG6_BPS) / 1e15

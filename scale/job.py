@@ -3,11 +3,11 @@
 A life is one simulated run of the job. A synchronous job is as fast as its slowest NIC. Without failures, a
 share f of each step is spent on the network. If the slowest NIC has a share c of its bandwidth left, the job
 runs at 1 / (1 - f + f / c) of its speed. ``c`` is the product of two factors. For dead ports, the factor is
-(1 - ports out / planes). For dead links above the NIC's T0, it is (1 - links out / uplinks of the T0 in one
-plane), because planes are loaded equally.
+(1 - dead ports of the NIC / planes). For dead links above the NIC's T0, the factor is (1 - dead links /
+uplinks of the T0 in one plane), because planes are loaded equally.
 
 Goodput is the product of three shares: the time without restarts and repeated work, the time without stalls,
-and the mean speed. Many lives are drawn on one fabric and compared with formulae.
+and the mean speed. Many runs are simulated on one fabric and compared with formulae.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLAP_KINDS = ("host_link_flap", "fabric_link_flap")
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a job: restarts, and shares of time.
+    """One simulated run of a job: the number of restarts, and shares of the run's time.
 
     At each sampled instant, ``capacity`` is the slowest NIC's share of its bandwidth, and ``speed`` is the
     resulting share of the job's speed.
@@ -69,7 +69,7 @@ def live(
     instants: Floats,
     rng: np.random.Generator,
 ) -> Life:
-    """Return the life of a job of this length on a fabric with these failures.
+    """Simulate a run of ``hours`` hours of a job, on a fabric with the failures in ``outages``.
 
     If ``sprays`` is true, the transport is MRC. Otherwise the transport uses one path, and the fabric routes
     around failures.
@@ -185,13 +185,16 @@ def useful_share_expected(crashes_per_hour: float, job: Job) -> float:
 
 
 INSTANTS = 400
-"""Number of instants of a life at which capacity and failures are sampled."""
+"""Number of instants of a simulated run at which capacity and failures are sampled."""
 DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Numbers of failures of one kind, and of parts out at the same time: from draws and from formulae."""
+    """The failures of one kind: number of failures, and number of parts that are down at the same time.
+
+    The values are means and a percentile over simulated runs. ``*_expected`` are means by formulae.
+    """
 
     kind: Kind
     events: float
@@ -204,7 +207,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Study:
-    """A summary of the lives of a job. ``lives`` has the single runs, in order."""
+    """A summary of many simulated runs of a job. ``lives`` has the result of each run, in order."""
 
     name: str
     built: Built
@@ -215,43 +218,43 @@ class Study:
     restarts_expected: float
     useful_expected: float
     links_out: Floats
-    """The shares of the time in which 0, 1, 2, ... links between switches are out."""
+    """The shares of the time in which 0, 1, 2, ... links between switches are down."""
 
     @property
     def restarts(self) -> Floats:
-        """Restarts in each life."""
+        """Number of restarts in each simulated run."""
         return np.array([life.restarts for life in self.lives], np.float64)
 
     @property
     def goodput(self) -> Floats:
-        """Goodput of each life, with failures of the network only."""
+        """Goodput of each simulated run, with failures of the network only."""
         return np.array([life.goodput for life in self.lives])
 
     @property
     def goodput_with_others(self) -> Floats:
-        """Goodput of each life, with interruptions of other causes as well."""
+        """Goodput of each simulated run, if causes outside the network also interrupt the job."""
         return np.array([life.goodput_with_others for life in self.lives])
 
     @property
     def useful(self) -> Floats:
-        """Share of each life that was not lost to restarts."""
+        """Share of each simulated run's time that was not lost to restarts."""
         return np.array([life.useful for life in self.lives])
 
     @property
     def stalled(self) -> Floats:
-        """Share of each life that was stalled."""
+        """Share of each simulated run's time in which the job was stalled."""
         return np.array([life.stalled for life in self.lives])
 
     @property
     def capacity(self) -> Floats:
-        """The slowest NIC's share of its bandwidth, at all instants of all lives."""
+        """The slowest NIC's share of its bandwidth, at all sampled instants of all simulated runs."""
         return np.concatenate([life.capacity for life in self.lives])
 
 
 def study(
     name: str, built: Built, parts: Parts, *, sprays: bool, runs: int, seed: int, days: float = DAYS
 ) -> Study:
-    """Draw ``runs`` lives of a job over all NICs of a fabric. The same seed gives the same study."""
+    """Simulate ``runs`` runs of a job over all NICs of a fabric. Equal seeds give equal studies."""
     lives, tallies = [], []
     hours = 24.0 * days
     kinds = kinds_of(built, parts.failures)

@@ -42,7 +42,7 @@ class ModulePart(YamlModel):
 
 
 class CopperPart(YamlModel):
-    """A copper cable with both its ends. It has the module's rate."""
+    """A copper cable with both its ends. Its rate is the rate of an optical module."""
 
     power_w: _Positive = 0.2
     cost: _Positive = 300.0
@@ -62,7 +62,7 @@ class FailurePart(YamlModel):
 
 
 class Failures(YamlModel):
-    """The times between failures, and of repairs, of one link, NIC or switch."""
+    """The mean time between failures and the mean repair time of one link, NIC or switch."""
 
     fabric_link_flap: FailurePart = FailurePart(mtbf_hours=2_381.0, repair_hours=0.0167)
     fabric_link: FailurePart = FailurePart(mtbf_hours=1_000_000.0, repair_hours=12.0)

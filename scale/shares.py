@@ -13,9 +13,9 @@ Two assumptions about the paths in a plane are a lower and an upper bound for MR
 * ``adaptive``: the rate is divided so that only the T0s' total capacity counts (ECN steers every packet
   perfectly).
 
-Loads are matrices of T0s by T1s for one plane. So a step is a few matrix products, with one class of flows
-for each pair of T0s. Rates are in units of a NIC's rate. A link counts as full if it is full within
-``tolerance``, so the relative error of a share is at most ``tolerance``.
+The loads of the flows between the same two T0s are added. The loads of one plane are matrices of T0s by T1s,
+so a step of the filling is a few matrix products. Rates are in units of a NIC's rate. A link counts as full
+if it is full within ``tolerance``, so the relative error of a share is at most ``tolerance``.
 
 Conventional transports use one path for each flow, which a hash selects. Their shares are computed on one
 plane with any number of tiers. The hash puts several flows onto some links and no flow onto other links. Dead
@@ -57,7 +57,7 @@ class Fabric:
         if built.design.tiers != 2:
             raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
         t0s, half = built.tier_sizes[0], built.nics_per_t0
-        # A fabric that is not full has fewer T1s, and several parallel links between a T0 and a T1. In this
+        # With few NICs, a fabric has fewer T1s, and several parallel links between a T0 and a T1. In this
         # model, path i uses uplink i of each T0.
         planes = built.design.planes
         return cls(np.ones((planes, t0s, half), bool), np.ones((planes, built.nics), bool), half)
@@ -73,7 +73,7 @@ class Fabric:
         return int(self.ports.shape[1])
 
     def with_dead_links(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if there are fewer."""
+        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if it has fewer."""
         if not 0 <= number <= self.up.size:
             raise InputError(f"the fabric has {self.up.size:,} T0-T1 links, not {number:,}")
         up = self.up.copy()
@@ -81,7 +81,7 @@ class Fabric:
         return Fabric(up, self.ports, self.nics_per_t0)
 
     def with_dead_ports(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if there are fewer."""
+        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if it has fewer."""
         if not 0 <= number <= self.ports.size:
             raise InputError(f"the fabric has {self.ports.size:,} NIC-T0 links, not {number:,}")
         ports = self.ports.copy()
@@ -132,7 +132,7 @@ class Shares:
 
 
 def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
-    """Return flows in which every NIC sends to one other NIC and receives from one."""
+    """Return flows in which every NIC sends to one other NIC and receives from one other NIC."""
     to = rng.permutation(fabric.nics)
     stay = np.flatnonzero(to == np.arange(fabric.nics))
     to[stay] = to[np.roll(stay, 1)] if len(stay) > 1 else to[stay]
@@ -150,9 +150,10 @@ def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
 
 
 def all_to_all(fabric: Fabric) -> Flows:
-    """Return flows from every NIC to every other NIC, as one class for each pair of T0s. All ports must work.
+    """Return flows from every NIC to every other NIC. Raise InputError if a NIC port is dead.
 
-    A flow's ideal rate is a NIC's rate, divided by the number of other NICs.
+    All flows between the same two T0s are one class, because these flows are equal. A flow's ideal rate is a
+    NIC's rate, divided by the number of other NICs.
     """
     if not fabric.ports.all():
         raise InputError("all-to-all is computed with all NIC ports working: kill T0-T1 links alone")
@@ -348,7 +349,7 @@ def _links_used(
             over = over * half + choice[below, climbs]
         for way, t0 in enumerate((src_t0, dst_t0)):
             group = t0[climbs] // half**tier
-            # `name` is a unique number for each link: tier, direction, group and choice.
+            # `name` is a unique number for each link, made of tier, direction, group and upper switch.
             name = ((group * half ** (tier + 1) + over) * 2 + way) * tiers + tier
             pairs.append(np.stack([climbs, name]))
     every = np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1)

@@ -91,7 +91,7 @@ def claims_table(rows: Sequence[Claim]) -> Table:
 
 
 def blast_table(built: Built) -> Table:
-    """Return a table of the loss by one failure of each kind."""
+    """Return a table of the bandwidth that NICs and the fabric lose by one failure of each kind."""
     rows = tuple(
         (
             row.kind,
@@ -240,7 +240,7 @@ class ShareRow:
 
 @dataclass
 class Answer:
-    """The results. Parts that were not requested are empty."""
+    """All results for one `Question`. Results that were not requested are empty."""
 
     question: Question
     tables: list[Table] = field(default_factory=list)

@@ -72,7 +72,7 @@ class Clock:
         """A heap of (time, order of scheduling, event)."""
         self._far_count = 0
         self._slot: i64 = 0
-        """The number of the open slot. All events of earlier slots have happened."""
+        """The number of the open slot, whose events happen now. All events of earlier slots have happened."""
         self._open: Event | None = None
         """The remaining events of the open slot, as a chain in order."""
         self.events: i64 = 0
@@ -132,7 +132,7 @@ class Clock:
             self.now_ps = until_ps
 
     def _put_into_open(self, event: Event, before_ps: i64) -> None:
-        """Put an event into the open slot, before all events at this time or later."""
+        """Put an event into the open slot, in front of the first event at `before_ps` or later."""
         before = self._open
         if before is None or before.at_ps >= before_ps:
             event.after = before

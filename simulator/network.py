@@ -76,7 +76,10 @@ _PS_PER_US: Final = 10**6
 def depths_of(
     profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool, marking: Marking = USUAL
 ) -> Depths:
-    """Return the depths of a port in front of a link. The default marks are those of a live switch."""
+    """Return the queue depths of a port in front of a link.
+
+    By default, frames are marked at the same depths as by a live switch.
+    """
     own = _switch_depths(profile, policy, last_hop=last_hop)
     before_last = _switch_depths(profile, policy, last_hop=False) if last_hop else own
     return marking.applied(own, before_last, last_hop=last_hop)
@@ -122,8 +125,9 @@ class Network:
         """Build the fabric, without traffic and faults. `seed` is for marks, losses and corruption.
 
         With `lossless`, no frame is dropped or trimmed for lack of a buffer, and switches mark on every hop.
-        With `send_buffer_bytes`, token buckets limit the links, as on live targets. The function returns the
-        bytes that may wait in a host for a link of a given rate. Raise ValueError if both are given.
+        With `send_buffer_bytes`, token buckets limit the links, as on live targets. `send_buffer_bytes` takes
+        a link's rate and returns the number of bytes that may wait in a host for this link. Raise ValueError
+        if `lossless` and `send_buffer_bytes` are both given.
         """
         if lossless is not None and send_buffer_bytes is not None:
             raise ValueError("lossless links are wires: no token bucket keeps them")
@@ -291,10 +295,11 @@ def routes_of(
 ) -> dict[bytes, tuple[int, ...]]:
     """Return a switch's routes to all NIC ports of its plane. The hash chooses one port of a route.
 
-    To reach another rack, a T0 uses every uplink, unless the uplink or the T1's link down is withdrawn. With
-    ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding tables. The
-    destination's number, modulo the number of uplinks, selects this uplink. A T1 below T2s uses the quotient
-    of this division, because its T0 has used the remainder. The same holds for the hash.
+    To reach another rack, a T0 uses every uplink, unless the uplink, or the T1's link to that rack, is
+    withdrawn. With ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding
+    tables. The destination's number, modulo the number of uplinks, selects this uplink. A T1 below T2s uses
+    the quotient of this division, because its T0 has used the remainder. The T0 and the T1 divide a hash in
+    the same way.
     """
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)
@@ -319,7 +324,10 @@ def routes_of(
 def _ways(
     fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str], copies: int
 ) -> tuple[int, ...]:
-    """Return the port down to a rack. Without such a port, return ``copies`` entries for each port up."""
+    """Return the port that leads down to a rack. If there is none, return the ports that lead up.
+
+    Each port that leads up has ``copies`` entries.
+    """
     if down := _down(fabric, switch, rack):
         return down
     up = _up(fabric, switch, rack, withdrawn)
@@ -327,7 +335,7 @@ def _ways(
 
 
 def _choices_below(fabric: Fabric, switch: SwitchPlan) -> int:
-    """Return the number of uplinks from which a T0 chose when it sent a frame to this switch; 1 for a T0."""
+    """Return the number of uplinks from which each T0 below this switch chooses. For a T0, return 1."""
     return 1 if switch.tier == "t0" else max(1, fabric.t1s_per_pod)
 
 
@@ -349,7 +357,7 @@ def _down(fabric: Fabric, switch: SwitchPlan, rack: int) -> tuple[int, ...]:
 
 
 def _up(fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
-    """Return the ports up from a switch that lead to a rack over links that are not withdrawn."""
+    """Return the uplinks of a switch that lead to a rack over links that are not withdrawn."""
     found = [
         switch.port_to(above.name).number
         for above in fabric.above(switch)

@@ -72,7 +72,7 @@ class _Turn(Event):
         """True if this turn is scheduled and has not happened yet."""
 
     def happen(self) -> None:
-        """Do the turn, unless an earlier turn has replaced it."""
+        """Let the NIC do its work, unless a turn at an earlier time has replaced this turn."""
         self.waits = False
         if self._nic.turn_ps == self.at_ps:
             self._nic.turn()
@@ -241,7 +241,7 @@ class Nic(Node):
         return bool(frames)
 
     def _hop_of(self, plane: int, frame: bytes) -> Hop:
-        """Return the NIC's own decision for a frame, which is to send it over this plane."""
+        """Return the NIC's decision for a frame: to send the frame over this plane."""
         key = frame[14 : OUTER_END + 4]
         found = self._hops.get(key)
         if found is None:
@@ -257,7 +257,7 @@ FIRST_HOP_LIMIT: Final = 64
 
 
 class ObjectNic(Nic):
-    """One host's NIC for an endpoint that was created with `objects`."""
+    """One host's NIC for an endpoint whose packets are objects: it was created with `objects=True`."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class ObjectNic(Nic):
         timer_grain_ns: int = 0,
         spare: list[Packet] | None = None,
     ) -> None:
-        """Drive `endpoint` as `Nic` does. NICs of one network share their `spare` packets."""
+        """Drive `endpoint` in the same way as `Nic`. NICs of one network share `spare`, packets for reuse."""
         super().__init__(clock, name, ports, endpoint, classes, reaction_ns, timer_grain_ns)
         self._objects = endpoint
         self._routes: list[Hop] = []
@@ -280,7 +280,10 @@ class ObjectNic(Nic):
         """Arrived packets, for reuse. To create a packet takes five times as long as to reuse one."""
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
-        """Pass the object to the endpoint. If the packet was marked or trimmed, change the object first."""
+        """Pass the packet's object to the endpoint.
+
+        If the packet was marked or trimmed, first change the object accordingly.
+        """
         item = packet.item
         assert isinstance(item, Item)
         if packet.corrupt >= 0:

@@ -59,10 +59,10 @@ UNLIMITED: Final = Depths()
 class Bucket:
     """The token bucket that limits a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
-    The bucket may be ahead of a wire by `burst_bytes`. So a frame on an idle link leaves at once, without
-    waiting for its serialisation time. Hosts use sch_tbf: it has no classes and sends a frame when there are
-    tokens for the whole frame. Its queue has `ahead_bytes`; the NIC counts frames in this queue as sent.
-    Switches use sch_htb, which sends a frame if any token is left (`owes`).
+    The bucket may send up to `burst_bytes` more than a wire in the same time. So a frame on an idle link
+    leaves at once, without waiting for its serialisation time. Hosts use sch_tbf: it has no classes and sends
+    a frame when there are tokens for the whole frame. The queue of sch_tbf has `ahead_bytes`; the NIC counts
+    frames in this queue as sent. Switches use sch_htb, which sends a frame if any token is left (`owes`).
     """
 
     burst_bytes: int
@@ -290,7 +290,10 @@ class Port:
         return self._idle_ps
 
     def busy_until_ps(self) -> i64:
-        """Return the time at which the port accepts a frame, shortly before all earlier frames are sent."""
+        """Return the time at which the port accepts the next frame.
+
+        A wire must have sent all earlier frames. A token bucket accepts a frame earlier.
+        """
         return self._idle_ps - self._ahead_ps
 
     def put(self, packet: Packet) -> bool:

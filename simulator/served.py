@@ -126,7 +126,7 @@ class Stops:
         self.bins_ps: list[int] = []
 
     def add(self, begin_ps: int, end_ps: int) -> None:
-        """Add a stop to all bins that it overlaps."""
+        """Add an interval in which a port was stopped to all bins that the interval overlaps."""
         begin = max(begin_ps - self.begin_ps, 0)
         end = end_ps - self.begin_ps
         bins, width = self.bins_ps, self.bin_ps
@@ -152,7 +152,10 @@ class ServedPort(Port):
         depths: Depths,
         rng: random.Random,
     ) -> None:
-        """Create the sending end of a link, as `Port` does. Only the marks of `depths` are used."""
+        """Create the sending end of a link, as `Port` does.
+
+        Of `depths`, only the thresholds for marks are used.
+        """
         super().__init__(clock, name, number, rate_bps, delay_ps, depths, rng)
         self.inlet: Inlet | None = None
         """The receiving end of this link."""

@@ -12,8 +12,8 @@ the frame to the neighbour with the next uSID. A frame without a segment list fo
 If there are several routes, the switch uses a hash of the flow (ECMP), some bits of a structured EV, or the
 load of the ports. The load is compared for each frame (adaptive routing) or for each flowlet. A flowlet is a
 part of a flow between two gaps (Sinha, Kandula, Katabi, Harnessing TCP's Burstiness with Flowlet Switching,
-HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch decides once for each different header, and
-keeps this decision until the routes change.
+HotNets 2004; Alizadeh et al., CONGA, SIGCOMM 2014). The switch looks up its routes once for each different
+header, and keeps the result until the routes change.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Switch(Node):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
 
     def decide(self, packet: Packet) -> Hop:
-        """Return the decision for a packet with the header that it got at its last hop."""
+        """Return the decision for a packet. The header after the last hop determines the decision."""
         before = packet.hop
         key = before.dst, before.hop_limit
         known = self._by_dst.get(key)

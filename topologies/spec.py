@@ -85,7 +85,7 @@ class FabricSpec:
         return rack // (self.t0s // self.pods)
 
     def inner_links(self) -> Iterator[tuple[str, str]]:
-        """Return the ends (lower, upper) of all links between switches, including absent links."""
+        """Return the ends (lower, upper) of all links between switches, including links marked as absent."""
         for plane in range(self.planes):
             for rack in range(self.t0s):
                 for t1 in range(self.pod_of(rack) * self.t1s, (self.pod_of(rack) + 1) * self.t1s):

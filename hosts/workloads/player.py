@@ -1,9 +1,9 @@
 """The job that plays a graph on a rank: an operation begins when its predecessors have ended.
 
-Collectives and messages become puts, whose bytes are a fixed pattern that receivers check. Each of a rank's
-two streams computes one operation at a time. Communication runs at the same time, and all communications that
-are ready run together. A barrier separates steps. ``summary_of`` returns the numbers of a graph: operations,
-bytes, groups, and the time of a step without a network.
+Collectives and messages become puts, whose bytes are a fixed pattern that receivers check. A rank has two
+streams of computations, GPU and CPU. Each of the two streams runs one operation at a time. Communication runs
+at the same time, and all communications that are ready run together. A barrier separates steps.
+``summary_of`` returns the operations, bytes and groups of a graph, and the time of a step without a network.
 """
 
 from __future__ import annotations
@@ -314,7 +314,10 @@ class GraphJob:
 
 
 def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: int = 1) -> dict[str, Any]:
-    """Return the numbers of a graph, in JSON's types. The bytes on the wire depend on the algorithms."""
+    """Return the numbers of operations, bytes and messages of a graph, and its times, in JSON's types.
+
+    The bytes on the wire depend on the algorithms.
+    """
     graph = matched.graph
     plan = Plan(matched, algorithms, ranks_per_host)
     kinds = Counter(op.kind for listed in graph.ranks for op in listed)

@@ -165,9 +165,10 @@ class _Event:
 
 
 def recorded_graph(name: str, recorded: Recorded, pauses: float = 1.0, most: int = 0) -> Graph:
-    """Return the graph of the first ``most`` requests (0: all). The send of request k has number 3 k + 1.
+    """Return the graph of the first ``most`` requests (0: all requests).
 
-    ``pauses`` is a factor for the times that programs waited before they posted. Ranks are the hosts with
+    The operations of request k have the numbers 3 k (a pause), 3 k + 1 (the send) and 3 k + 2 (the receive).
+    ``pauses`` is a factor for the times that programs waited before a request. Ranks are the hosts with
     requests, in the fabric's order. Raise InputError for too many requests.
     """
     requests = sorted(recorded.requests, key=attrgetter("posted_ns"))[: most or None]

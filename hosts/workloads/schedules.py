@@ -69,7 +69,7 @@ def _ring_reduce_scatter(rank: int, n: int, own: int, step: int = 0) -> list[Rou
 
 
 def _ring_all_gather(rank: int, n: int, own: int, step: int = 0) -> list[Round]:
-    """Return the rounds that forward every rank's part around the ring. This rank's part is ``own``."""
+    """Return the rounds that forward every part of the buffer around the ring. Part ``own`` begins here."""
     after, before = (rank + 1) % n, (rank - 1) % n
     return [
         Round(
@@ -93,15 +93,15 @@ def ring_reduce_scatter(rank: int, n: int, _local: int) -> Schedule:
 
 
 def ring_all_gather(rank: int, n: int, _local: int) -> Schedule:
-    """Forward each rank's part around a ring."""
+    """Forward each rank's part of the buffer around a ring, until every rank has all parts."""
     return Schedule(n, n, tuple(_ring_all_gather(rank, n, rank)))
 
 
 def halving_doubling(rank: int, n: int, _local: int) -> Schedule:
     """Sum by recursive halving, then recursive doubling, in 2 log2(n) rounds: Rabenseifner's all-reduce.
 
-    If n is not a power of two, some ranks send their data to a neighbour before the first round. They take no
-    part in the other rounds, and get the result after the last round.
+    If n is not a power of two, some ranks send their data to a neighbour before the first round. These ranks
+    take no part in the other rounds, and get the result after the last round.
     """
     bits = n.bit_length() - 1
     power = 1 << bits

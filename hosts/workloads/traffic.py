@@ -197,19 +197,19 @@ class Arrivals:
 
 
 def mean_bytes(sizes: Distribution) -> float:
-    """Return the mean of a distribution. Between its points the distribution is linear."""
+    """Return the mean of a distribution. Between its points the cumulative distribution is linear."""
     return sum((b - a) * (low + high) / 2 for (low, a), (high, b) in pairwise(sizes))
 
 
 def drawn_bytes(sizes: Distribution, share: float) -> int:
-    """Return the size that a share (0 to 1) of the flows does not exceed, at least one byte."""
+    """Return the quantile of a distribution for a share (0 to 1): a size in bytes, at least 1."""
     at = min(bisect_right([point[1] for point in sizes], share), len(sizes) - 1)
     (low, a), (high, b) = sizes[at - 1], sizes[at]
     return max(1, round(low + (high - low) * (share - a) / (b - a)))
 
 
 def arrivals_graph(a: Arrivals) -> Graph:
-    """Draw random flows by the seed; return their graph. Raise InputError for too many flows or no flow."""
+    """Return a graph of random flows. Raise InputError if there are too many flows or no flow."""
     rng = random.Random(a.seed)
     gap_ns = 8e9 * mean_bytes(a.sizes) / (a.load * a.rate_bps)
     expected = a.hosts * a.duration_ns / gap_ns

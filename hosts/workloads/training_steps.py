@@ -1,9 +1,10 @@
 """One training step of a language model as a graph: with Megatron-LM's parallelism, or with PyTorch's DDP.
 
 ``llm_graph``: data, tensor, pipeline and expert parallel. The model is a decoder like Llama: a layer has
-attention (4 h^2 weights) and a gated feed-forward part (3 h f). Ranks are numbered as in Megatron-LM: the
-tensor number changes fastest, then data, then pipeline. The members of an expert-parallel group are
-neighbours in the data dimension. Each value in a message has `bytes_each` bytes. The communication is:
+attention (4 h^2 weights) and a gated feed-forward part (3 h f weights). Here h is ``hidden``, and f is the
+width of the feed-forward part. Ranks are numbered as in Megatron-LM: the tensor number changes fastest, then
+data, then pipeline. The members of an expert-parallel group are neighbours in the data dimension. Each value
+in a message has `bytes_each` bytes. The communication is:
 
 * tensor: an all-reduce of the activations after attention and after feed-forward, in both directions;
 * pipeline: activations to the next stage and gradients back, alternating forward and backward (1F1B);
@@ -263,7 +264,7 @@ def ddp_graph(step: DdpStep) -> Graph:
     """Return the graph of a training step, which is the same on every rank.
 
     The backward pass begins with the head. Each part takes time in proportion to its number of weights. The
-    embedding takes no time, because it only adds rows.
+    embedding takes no time, because it multiplies no matrices: it only adds gradients to rows of a table.
     """
     group = tuple(range(step.ranks))
     ns_each = step.backward_ns / (step.parameters - step.width * step.context)
