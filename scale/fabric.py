@@ -127,7 +127,7 @@ class Built:
 
     @property
     def full_rate_hops(self) -> float:
-        """Number of links per NIC in one plane. In a fabric of `most_nics`, it is the number of tiers."""
+        """Number of links per NIC in one plane. With `most_nics` NICs, this is the number of tiers."""
         return (self.host_links + self.fabric_links) / self.design.planes / self.nics
 
     @property

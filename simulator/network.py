@@ -324,7 +324,7 @@ def routes_of(
 def _ways(
     fabric: Fabric, switch: SwitchPlan, rack: int, withdrawn: AbstractSet[str], copies: int
 ) -> tuple[int, ...]:
-    """Return the port that leads down to a rack. If there is none, return the ports that lead up.
+    """Return the port that leads down to a rack. If no such port exists, return the ports that lead up.
 
     Each port that leads up has ``copies`` entries.
     """

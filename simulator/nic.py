@@ -257,7 +257,7 @@ FIRST_HOP_LIMIT: Final = 64
 
 
 class ObjectNic(Nic):
-    """One host's NIC for an endpoint whose packets are objects: it was created with `objects=True`."""
+    """One host's NIC for an endpoint that was created with `objects=True`: its packets are objects."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class ObjectNic(Nic):
         self._numbers: dict[tuple[int, bytes], int] = {}
         """The number of a route, by plane and destination."""
         self._spare: list[Packet] = [] if spare is None else spare
-        """Arrived packets, for reuse. To create a packet takes five times as long as to reuse one."""
+        """Arrived packets, for reuse. To create a packet takes five times as long as to reuse a packet."""
 
     def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
         """Pass the packet's object to the endpoint.

@@ -114,7 +114,7 @@ def policy_of(config: MrcConfig) -> MakePolicy | None:
 
 
 def control_of(config: MrcConfig) -> MakeControl | None:
-    """Return the class of the congestion control that the options name, or None if it is built in.
+    """Return the class of the congestion control that the options name; None if it is built in.
 
     Raise the errors of `Registry.find`.
     """
