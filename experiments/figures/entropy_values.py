@@ -59,7 +59,10 @@ PER_QP_SOURCE = "paper, section 2.4: fewer than 5 packets lost per queue pair in
 
 
 def judge_fig04(result: Result) -> Verdict:
-    """Check the decrease of losses, the losses per queue pair, and that links are dead until the end."""
+    """Check the losses: the decrease from the first to the last third of the run, and the number per QP.
+
+    A sender without EV states must still lose packets in the last third, because the links are still dead.
+    """
     end = duration_us(result)
     first, last, blind = (
         _lost(result, name, window)
@@ -112,7 +115,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check the throughput, the time until the EV is retired, the new EV, and the losses from then on."""
+    """Check the throughput, the time until the EV is retired, the new EV, and the losses after this time."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
@@ -158,7 +161,10 @@ def _replaced(result: Result) -> list[Check]:
 
 
 def _lasting(result: Result) -> Check:
-    """Compare MRC's losses after the time limit for the bypass with losses of a sender without EV states."""
+    """Compare MRC's losses with the losses of a sender without EV states.
+
+    Losses count from the time at which MRC must have stopped using the failed path.
+    """
     settled = bypass_limit_us(rtt_us(result, "mrc"))
     counts = []
     for name in ("mrc", "oblivious"):
@@ -218,7 +224,10 @@ def must_move(result: Result) -> float:
 
 
 def moved(result: Result, transport: str) -> list[float]:
-    """Return, by repetition, the measured links' rate with both flows, divided by the rate with one flow."""
+    """Return, for each repetition, by which factor the rate of the measured links grew with the second flow.
+
+    The factor is the links' total rate with both flows, divided by this rate with only the first flow.
+    """
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     found = []
     for series in transport_of(result, transport).get("links", ()):
@@ -337,7 +346,7 @@ ENOUGH = 128
 
 
 def judge_entropy_values(result: Result) -> Verdict:
-    """Check that the goodput fits the number of paths, and that more than 128 EVs bring no gain."""
+    """Check that the goodput is the used paths' capacity, and that more than 128 EVs do not raise it."""
     by_count = {evs_of(result, name): name for name in result["transports"]}
     checks: list[Check] = []
     for count, name in sorted(by_count.items()):

@@ -36,7 +36,7 @@ WIDEST = 0.8
 
 
 def judge_fig20(result: Result) -> Verdict:
-    """Check that MRC's slowest flow has its links' rate and leads RoCEv2's slowest flow.
+    """Check that MRC's slowest flow has the rate of its links, and is faster than RoCEv2's slowest flow.
 
     RoCEv2's flows share links, because a hash chooses their paths. In virtual time, RoCEv2 runs under PFC as
     in the paper, and its slowest flow must be faster with 8 queue pairs than with one.
@@ -82,10 +82,10 @@ def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
 
 
 def expected_collisions(result: Result, fabric: Fabric, seed: int = 1) -> tuple[float, float]:
-    """Return the expected share of flows that share a full link, and the expected rate of the slowest flow.
+    """Return the expected fraction of flows on a full link, and the expected rate of the slowest flow.
 
-    Both are averages over many random choices of paths. The rate is a share of the rate of a flow that shares
-    no link.
+    A full link carries several flows and limits their rates. The results are averages over many random
+    choices of paths. The rate is relative to the rate of a flow that is alone on its links.
     """
     chooser = random.Random(seed)
     placement = placement_of(result, fabric)
@@ -219,9 +219,9 @@ OUTER_HEADER_BYTES = 40
 
 
 def judge_latency(result: Result) -> Verdict:
-    """Check that a request and its answer take no longer than with RoCEv2, except for the time on the wire.
+    """Check that a request and its answer take no longer with MRC than with RoCEv2.
 
-    The time on the wire is longer for MRC: its packets have one more header, and a plane has a lower rate.
+    Only the time on the wire may be longer: MRC's packets have one more header, and a plane has a lower rate.
     """
     ours, theirs = (pooled(result, name, "latency_us") for name in ("mrc", "rocev2"))
     usual = median_interval(theirs)

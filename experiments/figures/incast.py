@@ -25,16 +25,19 @@ DRAW_SOURCE = "in repetitions whose hash has the victim share a link, as the pap
 
 
 def judge_fig18(result: Result) -> Verdict:
-    """Check that MRC's victim has its NIC's rate and leads RoCEv2's victim, and that the incast is fair."""
+    """Check that MRC's victim flow has the rate of its NIC and is faster than RoCEv2's victim flow.
+
+    Check also that the flows of the incast have similar rates.
+    """
     return all_hold(judge_incast(result, "mrc", DCQCN))
 
 
 def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[Check]:
-    """Check the rate of MRC's victim (the last flow), its lead over victims of ``others``, and fairness.
+    """Check the rate of MRC's victim (the last flow), its ratio to other victims' rates, and the fairness.
 
-    ``others`` gives the paper's rate of each victim. Under PFC, a hash decides whether a victim with one
-    queue pair shares links with the incast. In the paper, the victim shares links. So repetitions without
-    shared links are skipped.
+    ``others`` gives the paper's rate of each other transport's victim. Under PFC, a hash decides whether a
+    victim with one queue pair shares links with the incast. In the paper, the victim shares links. So
+    repetitions without shared links are skipped.
     """
     found = flows(result, mrc)
     victims = [rates[-1] for rates in found]
@@ -71,9 +74,10 @@ VICTIMS = {"rocev2-1qp": 97.0, "rocev2-8qp": 25.0}
 
 
 def judge_fig21(result: Result) -> Verdict:
-    """Check MRC with 8 queue pairs: rate of the victim, fairness, and the lead over RoCEv2 under PFC.
+    """Check MRC with 8 queue pairs: the victim's rate, the fairness, and the ratio to RoCEv2 under PFC.
 
-    Only the simulator has PFC. On other targets, the lead is "not shown".
+    The victim is the flow that is not part of the incast. The ratio is of the two victims' rates. Only the
+    simulator has PFC. On other targets, the ratio is "not shown".
     """
     paused = {
         name: gbps for name, gbps in VICTIMS.items() if transport_of(result, name).get("lossless") == "pfc"

@@ -40,7 +40,7 @@ FIG09C_SOURCE = "paper: 1520 of 1534 in its lowest 200 ms"
 
 
 def judge_fig09c(result: Result) -> Verdict:
-    """Check that no bin's rate, divided by the rate before the faults, is below the paper's lowest share."""
+    """Check the lowest rate of all time bins, divided by the rate before the faults, against the paper's."""
     return all_hold(
         [judge_full(result, "mrc", 1534, 1600), judge_lowest(result, "mrc", FIG09C_LEAST, FIG09C_SOURCE)]
     )
@@ -52,7 +52,7 @@ FIG09D_SOURCE = "paper: 1471 of 1532 in its lowest 200 ms"
 
 
 def judge_fig09d(result: Result) -> Verdict:
-    """Check that no bin's rate, divided by the rate before the faults, is below the paper's lowest share."""
+    """Check the lowest rate of all time bins, divided by the rate before the faults, against the paper's."""
     return all_hold(
         [judge_full(result, "mrc", 1532, 1600), judge_lowest(result, "mrc", FIG09D_LEAST, FIG09D_SOURCE)]
     )
@@ -80,7 +80,7 @@ PAPER_FIG19B = (
 
 
 def judge_fig19b(result: Result) -> Verdict:
-    """Check that each phase's rate fits its working links, and that dips are as short as in figure 9a."""
+    """Check that each phase's rate is that of the working links, and that dips are as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 

@@ -36,7 +36,10 @@ DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"
 
 
 def judge_link_kill(result: Result) -> Verdict:
-    """Check how soon after the first loss a fault is detected and rerouted, and that all data arrives."""
+    """Check how soon after the first loss a fault is detected and traffic is rerouted.
+
+    Check also that all data arrives.
+    """
     return all_hold(judge_bypass(result, "mrc"))
 
 
@@ -159,9 +162,10 @@ def _number(words: Sequence[str], option: str) -> int:
 
 
 def program_limit_us(trial: Mapping[str, Any], rates_mbps: Sequence[float]) -> float | None:
-    """Return the limit for recovery, us: the time of one packet on every path, and four round trips.
+    """Return the limit for recovery, us.
 
-    Return None if the trial lacks one of these values.
+    The limit is the time to send one packet onto each path, one after another, and four round trips. Return
+    None if the trial lacks one of these values.
     """
     rate, round_trip = rates_mbps[trial["repetition"] :][:1], trial.get("rtt_p99_us")
     if not rate or not round_trip or not trial.get("paths_used"):

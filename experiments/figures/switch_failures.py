@@ -100,7 +100,10 @@ FIG10_SOURCE = "paper: one sample of 200 ms at 0"
 
 
 def judge_fig10(result: Result) -> Verdict:
-    """Check that the rate falls to the rate of the working planes. A deeper dip may last one time bin."""
+    """Check that the rate falls to the rate of the working planes.
+
+    The rate may be lower for at most one time bin.
+    """
     low: list[float | None] = []
     width = sample_us(result)
     for series in series_of(result, "mrc"):
@@ -121,7 +124,7 @@ FIG11_SOURCE = "paper: 1508 of 1533 in its lowest 200 ms"
 
 
 def judge_fig11(result: Result) -> Verdict:
-    """Check that no bin's rate, divided by the rate before the fault, is below the paper's lowest share."""
+    """Check the lowest rate of all time bins, divided by the rate before the fault, against the paper's."""
     return all_hold(
         [judge_full(result, "mrc", 1533, 1600), judge_lowest(result, "mrc", FIG11_LEAST, FIG11_SOURCE)]
     )

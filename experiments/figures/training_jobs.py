@@ -1,6 +1,7 @@
 """Judges of training jobs under faults: figures 5 to 7, T1 reboots, and training steps of transformers.
 
-Conventional fabrics must stall a job for a second or make the job fail, as OpenAI's post reports.
+The judges require that a fault on a conventional fabric stalls a job for at least a second, or makes it fail.
+OpenAI's blog post on MRC reports such stalls and failures.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ FIG05_SOURCE = (
 def judge_fig05(result: Result) -> Verdict:
     """Compare the times of steps with a control without flaps: mean, 99th percentile and longest step.
 
-    The mean must not be longer by a measurable amount. A single step may be longer by the time of one bypass.
+    The mean must not be longer by a measurable amount. A single step may be longer by the time in which a
+    sender stops using one failed path.
     """
     control = by_repetition(result, "control", "step_us")
     usual = mean_interval(control)
@@ -175,8 +177,9 @@ FAILOVER_SOURCE = (
 def judge_training_124m(result: Result) -> Verdict:
     """Check the steps after a plane failed: their wait for the network with MRC, and stalls of RoCEv2.
 
-    With MRC, ranks may wait at most 1 / 0.73 times as long as before. RoCEv2 must stall for a second or
-    fail. RoCEv2 with failover must stall until all retries are used.
+    With MRC, ranks may wait at most 1 / 0.73 times as long as before. In the paper, the job kept 73 % of its
+    throughput. A job over RoCEv2 must stall for at least a second or fail. A job over RoCEv2 with failover
+    must stall until all retries are used.
     """
     before, after = _exposed_us(result, "mrc")
     noticed = sum(trial.get("detected_us") is not None for trial in trials_of(result, "mrc"))
@@ -232,7 +235,7 @@ STALLS_STALL_SOURCE = "OpenAI's post: conventional fabrics take seconds or even 
 
 
 def stalls_or_fails(result: Result, name: str) -> Check:
-    """Check that every run of a transport has a step that stalls for at least a second, or fails."""
+    """Check that in every run of a transport, a step stalls for at least a second, or the job fails."""
     stalls = by_repetition(result, name, "stalled_us", max)
     failed, ran = failures(result, name), len(transport_of(result, name).get("samples", ()))
     neither = ran - failed - sum(stall >= STALL_US for stall in stalls) if ran else None
@@ -248,9 +251,10 @@ FELT_SOURCE = "without a fault that took packets there is nothing to show"
 
 
 def judge_t1_reboot(result: Result) -> Verdict:
-    """Check that MRC's longest step is longer than the control's by the time of one bypass at most.
+    """Check that MRC's longest step is not much longer than the control's longest step.
 
-    On conventional fabrics (ECMP or routers), every run must have a stall of a second, or fail.
+    The difference may be the time in which senders stop using one failed path.
+    On conventional fabrics (ECMP or routers), every run must either stall for at least a second, or fail.
     """
     control = mean_interval(by_repetition(result, "control", "step_us"))
     limit = 1.0 + (bypass_limit_us(rtt_us(result, "mrc")) / control.value if control else 0.0)
@@ -285,7 +289,7 @@ STALLED_SOURCE = (
 def judge_training(result: Result) -> Verdict:
     """Check that faults change no bit of the parameters trained with MRC, and that MRC's stalls are short.
 
-    On conventional fabrics (ECMP or routers), every run must have a stall of a second, or fail.
+    On conventional fabrics (ECMP or routers), every run must either stall for at least a second, or fail.
     """
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     stalls = by_repetition(result, "mrc", "stalled_us", max)
@@ -317,7 +321,7 @@ def judge_training(result: Result) -> Verdict:
 
 
 def longest_stall_us(result: Result) -> float:
-    """Return the longest time, us, that a step of MRC may wait until a loss is detected."""
+    """Return the longest time, us, for which a training step over MRC may wait until losses are detected."""
     usual, _, _ = ACK_LADDERS["lab"]
     exponent = transport_of(result, "mrc").get("options", {}).get("ack_timeout_exponent", usual)
     ranks = len(placement_of(result, fabric_of(result, "mrc")).hosts)

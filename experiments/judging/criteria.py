@@ -115,7 +115,10 @@ def _check(
     unit: str,
     *limits: float,
 ) -> Check:
-    """Return the check of an interval. If the interval includes a limit, add the factor of `_decided_by`."""
+    """Return the check of an interval.
+
+    If the interval includes a limit, the check has the factor that `_decided_by` returns.
+    """
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)
     straddles = f"{words(found, unit)} straddles the limit, {wanted}"

@@ -88,7 +88,7 @@ def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> C
 def judge_levels(
     result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
 ) -> list[Check]:
-    """Check the level of each phase with faults: the rate in its second half must fit the working paths.
+    """Check each phase with faults: in its second half, the rate must be the rate of the working paths.
 
     If ``dip_share`` is given, at most this share of the data may be missing in the whole phase.
     """
@@ -126,9 +126,9 @@ def sample_us(result: Result) -> float:
 
 
 def judge_lowest(result: Result, transport: str, limit: float, source: str) -> Check:
-    """Check that no bin after the first fault is below ``limit`` times the fault-free rate.
+    """Check that no time bin after the first fault has a rate below ``limit`` times the fault-free rate.
 
-    If a bin before the first fault is also below the limit, the machine was disturbed. Then the check is
+    If a time bin before the first fault also has a lower rate, the machine was disturbed. Then the check is
     "not shown".
     """
     lowest: list[float | None] = []

@@ -157,8 +157,9 @@ def nic_mbps_of(result: Result, transport: str) -> float:
 
 
 def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
-    """Return the smaller rate, Mbit/s: of all senders' links together, or of all receivers' links together.
+    """Return the highest possible total rate, Mbit/s.
 
+    It is the smaller one of two sums: the rates of all senders' links, and the rates of all receivers' links.
     Return infinity if the result does not name the kind of its workload.
     """
     if "kind" not in result["parameters"]["workload"]:
