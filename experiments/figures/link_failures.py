@@ -80,7 +80,7 @@ PAPER_FIG19B = (
 
 
 def judge_fig19b(result: Result) -> Verdict:
-    """Check that each phase's rate is that of the working links, and that dips are as short as in figure 9a."""
+    """Check that each phase's rate is the working links' rate, and that dips are as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])
 
 

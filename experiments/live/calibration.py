@@ -43,16 +43,20 @@ SHORT = {
 
 
 def needs_calibration(scenario: Scenario) -> bool:
-    """Return True if the scenario asks for a rehearsal and its workload sends as fast as the links allow."""
+    """Return True if the scenario asks for a rehearsal and its workload sends as fast as the links allow.
+
+    A rehearsal is a short run of the workload without faults.
+    """
     return scenario.rehearse and scenario.workload.kind in KINDS and bool(_busiest(scenario))
 
 
 def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
     """Return the scenario, slowed down if this machine is too slow for the scenario.
 
-    If transports differ only in their loss, only one of these is rehearsed. The files of a rehearsal are in
-    `out`, so that a killed process leaves no files elsewhere. Raise InputError if the links would have to be
-    slower than a topology allows. See `run_scenario` for other errors.
+    If several transports differ only in their setting ``loss``, only one of these transports is rehearsed.
+    The files of a rehearsal are in `out`, so that a killed process leaves no files elsewhere. Raise
+    InputError if the links would have to be slower than a topology allows. See `run_scenario` for other
+    errors.
     """
     found = scenario
     for _ in range(ROUNDS):
@@ -60,8 +64,8 @@ def calibrated(scenario: Scenario, out: Path, say: Say) -> Scenario:
         share, too_slow = _rehearse(found, out)
         if not too_slow and share <= SHARE:
             break
-        # At half the rate, ranks use more than half of the CPU time: they handle fewer packets at a time. So
-        # the factor is squared.
+        # If the rate is halved, the ranks' CPU share falls by less than half: ranks then handle fewer packets
+        # at a time. So the factor is squared.
         more = max((share / AIM) ** 2, LEAST_STEP)
         found = _slower(scenario, math.ceil(20 * found.slower / scenario.slower * more) / 20)
     if found is not scenario:

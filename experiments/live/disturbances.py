@@ -51,10 +51,11 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return the changes that the experiment did not make, as one line; empty if there are none.
+        """Return one line about the changes that the experiment did not make, as a tuple.
 
-        ``kinds`` are the kinds of all faults so far. If a kind is not in TABLE_KINDS, its faults change
-        queues, links or routes. Then return an empty tuple, because the experiment made changes, too.
+        The tuple is empty if there are no such changes. ``kinds`` are the kinds of all faults so far. A fault
+        whose kind is not in TABLE_KINDS changes queues, links or routes. Changes by others then look the
+        same, so the tuple is empty.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()

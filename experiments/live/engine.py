@@ -36,7 +36,7 @@ from mrclab.testbed.running import Say
 
 Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
-"""How long a transport's process may take to end: to measure its evidence and to remove its fabric."""
+"""How long a transport's process may take to end: to compute the measured values and to remove its fabric."""
 AGAIN_SHARE = 3
 """Of this number of repetitions, at most one is made again. This limits the length of a run. A repetition is
 made again if other programs used the CPUs, or if a process was stopped or did not start."""
@@ -90,7 +90,10 @@ def _session(
     again: int,
     outcome: Outcome,
 ) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Yield the messages of a transport's process. Leaving the ``with`` ends the process properly."""
+    """Start a transport's process, and yield its messages. At the end of the ``with``, end the process.
+
+    The process first computes the values measured so far, and removes its fabric.
+    """
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(
@@ -139,7 +142,7 @@ _ERRORS: dict[str, type[MrclabError]] = {
 
 
 def _end(process: Any, messages: Iterator[tuple[str, Any]]) -> None:
-    """Let the process measure its evidence and remove its fabric; read its last messages."""
+    """Let the process compute the measured values and remove its fabric; read its last messages."""
     process.join(0.5)
     if process.is_alive():
         process.terminate()

@@ -61,7 +61,7 @@ def _switched(
         elif transport.routing == "structured":
             lab.controller.install_structured()
         if not transport.core.has_nic:
-            # Other hosts get no addresses: a kernel with addresses would answer packets that are for mrclab's
+            # Hosts with mrclab's NICs get no addresses: the kernel would answer packets that are for these
             # NICs.
             kernel_ip.address_hosts(fabric, lab.network.places)
         if transport.kind == "mptcp":

@@ -56,8 +56,9 @@ class StartError(MrclabError, RuntimeError):
 class Attempts:
     """Make repetitions. If a repetition does not start or is disturbed, make a second attempt.
 
-    ``make`` runs and measures the repetition with the given number. At most ``left`` second attempts are
-    made. ``spent`` is called before a second attempt. ``say`` gets a message if the first did not start.
+    ``make`` runs and measures the repetition with the given number. For all repetitions together, at most
+    ``left`` second attempts are made. ``spent`` is called before each second attempt. ``say`` gets a message
+    if a first attempt did not start.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class Attempts:
         self._spent()
 
 
-# Faults that are due at the start of the measurement are made this much earlier.
+# Faults that are due at the start of the measurement are made this long before the start. So they are active
+# when the measurement begins.
 FIRST_FAULTS_NS = 100_000_000
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {
@@ -291,10 +293,11 @@ class RepetitionRunner:
         return pids
 
     def _looked_at(self, driver: Driver) -> dict[str, int]:
-        """Return the processes to watch for stops, because their stops are not visible otherwise.
+        """Return the processes that must be watched from outside for stops.
 
-        An endpoint that sends beats reports its stops. If the kernel forwards frames, the target's process
-        only programs switches. The times of each write are recorded, so stops of that process do not matter.
+        Endpoints that send beats (regular reports) are left out, because beats report stops. If the kernel
+        forwards frames, the target's process is left out, too. It only programs switches, and the times of
+        each write are recorded.
         """
         pids = {} if driver.rehearses else dict(driver.pids)
         if capabilities_of(self._running.target_name).forwards_in_kernel:
@@ -336,8 +339,8 @@ class RepetitionRunner:
         sleep_until(measure_ns - FIRST_FAULTS_NS)
         timed.make_first()
         sleep_until(measure_ns)
-        # Ranks measure from a fixed time on. Agents measure from now on, because the steps before may have
-        # taken long.
+        # Ranks begin to measure at a fixed time. Agents begin now, because the steps above may have taken a
+        # long time.
         if agents:
             measure_ns = timed.start_ns = time.monotonic_ns()
         world = LiveWorld(driver, reaction, recorder, deaths)

@@ -39,7 +39,7 @@ class FaultRecord:
 
     @property
     def half_width_ns(self) -> int:
-        """The largest distance of the fault's true time from the middle (rounded up)."""
+        """The largest distance of the fault's true time from `middle_ns`, rounded up."""
         return (self.t_after_ns - self.t_before_ns + 1) // 2
 
     @property
@@ -49,7 +49,10 @@ class FaultRecord:
 
     @property
     def lets_through(self) -> bool:
-        """True if some frames pass the broken place: the kind lets them pass, or only a share is affected."""
+        """True if some frames pass the broken place.
+
+        Either the kind of fault lets frames pass, or the fault affects only a share of the frames.
+        """
         kind = ALL_KINDS.get(self.kind)
         return self.takes_share or (kind is not None and kind.lets_through)
 
@@ -67,7 +70,7 @@ class FaultRecord:
         return up == (self.direction == "up")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as in faults.json and in a trial's ``fault``."""
+        """Return the record in the form of an entry of faults.json and of a trial's ``fault``."""
         return asdict(self)
 
     @classmethod

@@ -18,9 +18,9 @@ class Toll:
     """The cost of one fault for a job, as a mean over the faults of a run."""
 
     stall_s: float
-    """The time by which a fault made steps longer. Steps that a watchdog would have ended do not count."""
+    """The time by which a fault made steps longer. Steps longer than the collective timeout do not count."""
     crashes: float
-    """How often the job's transport failed, or a watchdog would have ended the job."""
+    """How often the job's transport failed, or a collective timeout would have ended the job."""
 
 
 def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: float) -> float:

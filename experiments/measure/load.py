@@ -63,8 +63,9 @@ class Snapshot:
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
     name, thread id). ``throttled_us`` is how long the cgroup was throttled, and ``pressure_us`` how long some
-    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``stopped_ns`` is how long
-    each process without beats was stopped so far. ``beats`` is None if no process reports.
+    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``beats`` has the reports of
+    the endpoints, or is None if no process reports. ``stopped_ns`` is how long each process that sends no
+    reports was stopped so far.
     """
 
     t_ns: int
@@ -171,8 +172,8 @@ class Load:
     * ``pressure``: the share of the time in which some task of the machine waited for a CPU.
     * ``demand``: the share of the time in which the busiest thread of a switch process ran or waited.
       ``busiest_switch`` is this process.
-    * ``stopped``: the process with the longest stop that may have changed the measured times.
-      ``stopped_ns`` is the length of this stop.
+    * ``stopped``: the process that was stopped longest. Only stops count that may have changed the measured
+      times. ``stopped_ns`` is the length of this stop.
 
     Only endpoints with beats have the other fields:
 
@@ -227,7 +228,7 @@ class Load:
 
 
 def load_between(before: Snapshot, after: Snapshot) -> Load:
-    """Return the load from one snapshot to a later one. `compared` adds ``cost``."""
+    """Return the load between two snapshots. Its ``cost`` is unknown until `compared` computes it."""
     total = after.total - before.total
     known = total >= MIN_TICKS
     duration = after.t_ns - before.t_ns

@@ -6,7 +6,7 @@ ns.
 
 Training: PyTorch over NCCL, for instance, ends a job if a collective takes longer than a limit. The job is
 then restarted from its last checkpoint, and all steps after the checkpoint are lost. This module computes the
-effect of such a watchdog from the measured steps. Training is deterministic, so repeated steps have the same
+effect of such a collective timeout from the measured steps. Training is deterministic, so repeated steps have the same
 losses.
 
 The goodput of a stream is measured at completions or at arrivals of packets. The bytes of the first
@@ -223,9 +223,9 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
     """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
     A message is late if it took longer than every message that arrived in the half second before the fault. A
-    late message belongs to the fault if it was posted or in flight within 20 ms after the fault. The same
-    holds within 20 ms after the arrival of another late message of the fault. With fewer than 20 messages
-    before the fault, no message counts as late.
+    late message belongs to the fault if it was posted or in flight within 20 ms after the fault. A message
+    also belongs to the fault within 20 ms after the arrival of another late message of the fault. With fewer
+    than 20 messages before the fault, no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted
@@ -303,7 +303,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The course of a job with a watchdog: all steps that ended, including repeated steps."""
+    """The course of a job with a collective timeout: all steps that ended, including repeated steps."""
 
     end_us: list[float]
     losses: list[float]
@@ -329,7 +329,7 @@ def steps_of(ranks: RankSamples, measure_ns: int) -> Steps:
 def course_under(
     steps: Steps, timeout_us: float, checkpoint_steps: int, restart_us: float, *, failed: bool = False
 ) -> Course:
-    """Return the course of the job if a watchdog ends the job when a collective takes ``timeout_us``.
+    """Return the course of the job with a collective timeout of ``timeout_us``.
 
     The job restarts ``restart_us`` later and repeats the steps since the checkpoint. Each repeated step takes
     the median time, as without faults. ``failed`` is True if the job's transport failed after the last step,
@@ -380,9 +380,9 @@ def account_of(
 ) -> dict[str, Any]:
     """Return the result's entry for the training of a repetition, in JSON types.
 
-    ``alone`` has the digests of a single process, before the first step and after each; empty if unknown.
-    ``parameters_differ_at`` is the first step after which a rank's parameters differ from the parameters of
-    this process, or null. If its digests are unknown, the parameters are compared with rank 0's.
+    ``alone`` has the hashes of a single process's parameters, before the first step and after each step.
+    ``parameters_differ_at`` is the first step after which a rank's parameters differ from those of the single
+    process, or null. If ``alone`` is empty, the parameters are compared with the parameters of rank 0.
     """
     count = len(steps.end_us)
     digests = [_digests(rank["digests"]) for rank in ranks]
@@ -408,7 +408,7 @@ def account_of(
 
 
 def _digests(words: Ints) -> list[str]:
-    """Return the digests (hexadecimal) that a rank recorded as four numbers each."""
+    """Return the hashes (hexadecimal) that a rank recorded. The rank recorded each hash as four numbers."""
     table = words.reshape(-1, DIGEST_WORDS)
     return [row.tobytes().hex() for row in table]
 

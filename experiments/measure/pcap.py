@@ -39,7 +39,10 @@ def file_header(snaplen: int, linktype: int) -> bytes:
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC [SPEC §6.2.2]. This second list shows if the hosts' code has wrong opcodes."""
+    """BTH opcodes of MRC [SPEC §6.2.2].
+
+    The list does not come from the hosts' code. So a wrong opcode in the hosts' code is visible in a capture.
+    """
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -353,10 +356,10 @@ def _data_fields(
     link_at: npt.NDArray[np.int64],
     wire: npt.NDArray[np.int64],
 ) -> None:
-    """Set the payload of writes, and the hash of their content.
+    """Set each write's payload length, and the hash of its content.
 
-    The payload is computed from UDP's length and from the bytes on the wire. The smaller result counts, so
-    that a trim is visible.
+    The length is computed twice: from UDP's length and from the bytes on the wire. The smaller length is
+    used, so that a trim is visible.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)

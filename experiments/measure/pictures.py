@@ -56,7 +56,10 @@ def _reach_ns(scenes: Sequence[Scene]) -> tuple[int, int]:
 
 
 def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, Any]:
-    """Return all packets of one recovery, as sent and as received: times in us, PSNs since the first."""
+    """Return the packets of a trial that were sent or received within ``reach`` (ns since the fault).
+
+    Each packet has its time in us since the fault, and its PSN, counted from the smallest sent PSN.
+    """
     zero, (low, high) = scene.fault.middle_ns, reach
     sent, received = trace.sent, trace.received
     out = (sent.t_ns >= zero + low) & (sent.t_ns <= zero + high)
@@ -118,7 +121,8 @@ def _delivered(
     """Return the payload received around the faults as a running sum: over all paths, and over broken paths.
 
     The values are the mean over the trials and its 95 % interval, at the ends of bins. A bin is as long as a
-    burst and the gap after it. ``per_us`` is the rate before the faults in bytes/us, for the ideal line.
+    burst and the gap after it. ``per_us`` is the rate before the faults in bytes/us. The picture has a line
+    with this rate.
     """
     received = trace.received
     bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
@@ -165,7 +169,7 @@ def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
 
 
 def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
-    """Return the EVs used in a trial: packets in each bin and path, times of retirement, and broken paths."""
+    """Return the EVs used in a trial: packets by path and time bin, times of retirement, and broken paths."""
     paths, zero = trace.paths, scene.fault.middle_ns
     order = sorted(range(len(paths)), key=lambda index: paths[index].ev)
     row_of = np.empty(len(paths), np.int64)
@@ -243,7 +247,7 @@ def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
 
 
 def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
-    """Return a curve of at most some hundred points. Most of the points are in the tail."""
+    """Return a curve of at most `_POINTS` points. Most of the points are in the tail."""
     if len(x) > _POINTS:
         # Choose points at even distances of log(share): the few points of the tail matter most.
         wanted = np.geomspace(1, share[-1], _POINTS)

@@ -101,7 +101,10 @@ class ClockMap:
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """Return the largest error of a conversion near this time, including any change of the offset."""
+        """Return the largest error of a time from `to_monotonic` near this time.
+
+        The error includes any change of the offset.
+        """
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1
         )

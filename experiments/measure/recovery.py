@@ -1,23 +1,25 @@
 """The times of a fault, computed by the same rule for all transports from traces, faults and detections.
 
-All times are counted from the middle of the time in which the fault was made:
+All times are counted from the fault: the middle between the time before and the time after it was made.
 
-* first loss: when the first packet that was lost to the fault was sent;
+* first loss: when the first packet that was lost because of the fault was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
 (`mrclab.experiments.measure.events`);
 * rerouted: when the last data packet was sent onto a path that the fault broke;
-* recovered: when the last byte that was lost to the fault has arrived, and a sender has detected the fault.
+* recovered: when the last byte that was lost because of the fault has arrived, and a sender has detected the
+fault.
 
-A transmission was lost to the fault if it left the sender's NIC on a path that the fault breaks and did not
-arrive at the receiver. Only transmissions from shortly before the fault until the repair count. Without a
-segment list, packets do not show their path, but all packets of a flow (queue pair, connection) take one
-path. If the fault drops every frame, the flow's losses count until the first packet that arrives: that packet
-shows that the flow uses a working path. If a fault drops only a share, every loss counts.
+A transmission was lost because of the fault if it left the sender's NIC on a path that the fault breaks, and
+did not arrive at the receiver. Only transmissions from shortly before the fault until the repair count.
+Without a segment list, packets do not show their path, but all packets of a flow (queue pair, connection)
+take one path. If the fault drops every frame, the flow's losses count until the first packet that arrives.
+This packet shows that the flow uses a working path. If a fault drops only a share of the frames, every loss
+counts.
 
-If nothing was lost to a fault, it was not felt, and has no times. It is possible that a fault drops only
-acknowledgements. Then no data is lost, but the sender may stop sending for some time. The longest gap between
-messages shows how long this time was. The sender may also send data again that has arrived already. If such a
-copy is lost, no data is lost either.
+If nothing was lost because of a fault, the fault was not felt, and has no times. It is possible that a fault
+drops only acknowledgements. Then no data is lost, but the sender may stop sending for some time. The longest
+gap between messages shows how long this time was. The sender may also send data again that has arrived
+already. If such a copy is lost, no data is lost either.
 """
 
 from __future__ import annotations
@@ -152,7 +154,7 @@ def on_broken_path(trace: Trace, fault: FaultRecord) -> BoolArray:
 
 
 def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
-    """Return the indices of the transmissions that were lost to the fault, in order of time."""
+    """Return the indices of the transmissions that were lost because of the fault, in order of time."""
     if not any(fault.breaks(path) for path in trace.paths):
         return np.zeros(0, np.int64)
     sent = trace.sent
@@ -243,7 +245,7 @@ def times(
 
 
 def why_not_felt(traces: Sequence[Trace], fault: FaultRecord, span: Span) -> str:
-    """Return why nothing was lost to a fault, as far as the traces show it."""
+    """Return why nothing was lost because of a fault, as far as the traces show it."""
     meets = [trace for trace in traces if any(fault.breaks(path) for path in trace.paths)]
     if not meets:
         return f"{NOT_FELT}: {fault.where} lies on no path from a sender to a receiver"

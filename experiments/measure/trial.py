@@ -134,7 +134,7 @@ def _settled(scene: Scene, trace: Trace) -> slice:
 
 
 def _elsewhere(scene: Scene, trace: Trace) -> IntArray:
-    """Return the lost transmissions that were not lost to the fault."""
+    """Return the lost transmissions that were not lost because of the fault."""
     settled = _settled(scene, trace)
     lost = np.flatnonzero(trace.sent.lost[settled]) + settled.start
     return np.setdiff1d(lost, taken(trace, scene.fault, scene.span))
@@ -194,7 +194,7 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that all lost packets were lost to the fault."""
+    """Check that all lost packets were lost because of the fault."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")

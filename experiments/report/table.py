@@ -120,7 +120,7 @@ def _trials(result: Mapping[str, Any]) -> Table:
 
 
 def _training(result: Mapping[str, Any]) -> list[Table]:
-    """Return two tables: the speed of the training, and the effect of a watchdog that ends stalled jobs."""
+    """Return two tables: the speed of the training, and the effect of the collective timeout."""
     speed, watched = narrow_table(), narrow_table()
     for table in (speed, watched):
         table.add_column("training", no_wrap=True)

@@ -131,7 +131,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the table cells about a watchdog: ended jobs, lost steps, goodput, equal parameters."""
+    """Return the table cells about the collective timeout: ended jobs, lost steps, goodput, equal parameters."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),

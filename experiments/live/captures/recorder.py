@@ -356,7 +356,7 @@ class Recorder:
     def mark(self) -> None:
         """Mark the end of a trial and the start of the next: read the machine's counters and a clock offset.
 
-        A mark takes some 0.2 ms.
+        A mark takes about 0.2 ms.
         """
         self._note_offset(reads=200)
         now = take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns(), beats=self._beats())

@@ -40,11 +40,11 @@ from mrclab.switches.ebpf.codegen.backend.worker import compile_ir, section
 RING_BYTES = 64 << 20
 DRAIN_S = 0.1
 ETHERNET = 14
-# The numbers of bytes that the program may copy of a frame. eBPF can copy only a constant number of bytes, so
-# the program copies the largest of these numbers that the frame has. The largest number is enough for a
-# segment list of two SIDs and the headers up to RETH and immediate, or for a whole SACK. The last bytes of a
-# frame show that a switch trimmed it. So the list has every length of a trimmed frame: with or without outer
-# header, with or without timestamp.
+# The numbers of bytes that the program may copy of a frame. eBPF can copy only a constant number of bytes. So
+# the program copies the largest of these numbers that does not exceed the frame's length. The largest number
+# is enough for a segment list of two SIDs and the headers up to RETH and immediate, or for a whole SACK. The
+# last bytes of a frame show that a switch trimmed the frame. So the list has every length of a trimmed frame:
+# with or without outer header, with or without timestamp.
 _TRIMMED = tuple(
     TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
 )
@@ -112,10 +112,10 @@ def _program(outgoing: bool) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TapSource:
-    """The place of a tap: interfaces of the network namespace with the given name.
+    """The place of a tap: the name of a network namespace, and the names of its interfaces.
 
-    The tap's times are of CLOCK_MONOTONIC. ``offset_ns`` is added to the times in the file, so that they look
-    like times of day. All taps of a recording have the same offset.
+    The tap reads times from CLOCK_MONOTONIC. The times in the file are larger by ``offset_ns``, like times of
+    CLOCK_REALTIME. All taps of a recording have the same offset.
     """
 
     namespace: str

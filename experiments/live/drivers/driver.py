@@ -54,7 +54,7 @@ class Steady:
         return None
 
     def adapt(self, load: Load) -> bool:
-        """Return True (the rate was right), because the rate is fixed."""
+        """Return True (the rate was not too high), because the rate is fixed."""
         return True
 
 
@@ -106,7 +106,7 @@ class Driver(Protocol):
         """Return the processes' reports about themselves; None if there are no reports now."""
 
     def adapt(self, load: Load) -> bool:
-        """Adapt the rate after a trial with this load; return True if the rate of that trial was right."""
+        """Adapt the rate after a trial with this load; return True if that trial's rate was not too high."""
 
     def ask_restored(self, timeout_s: float) -> None:
         """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""

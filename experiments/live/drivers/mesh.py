@@ -59,7 +59,10 @@ class Memory:
 
     @property
     def growth_bytes(self) -> int | None:
-        """Return the growth in `steady` by linear regression; None if there are too few samples."""
+        """Return the growth of the memory in `steady`'s samples; None if there are too few samples.
+
+        The growth is computed by linear regression.
+        """
         steady = self.steady()
         if len(steady) < GROWTH_SAMPLES:
             return None
@@ -71,7 +74,7 @@ class Memory:
         return round(slope * (steady[-1][0] - steady[0][0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the memory in JSON types, with fewer than 400 samples at even distances."""
+        """Return the memory use in JSON types, with fewer than 400 samples, evenly spaced in time."""
         step = max(1, len(self.samples) // 200)
         return {
             "first_bytes": self.samples[0][1],

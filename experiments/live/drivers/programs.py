@@ -147,7 +147,10 @@ class ProgramDriver(Steady):
         return Beats(0, first=self._first)
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority for the engine: programs that poll use whole CPUs."""
+        """Return a context with a higher priority for the engine.
+
+        Programs that poll use whole CPUs, and the engine must not wait until a CPU is free.
+        """
         return before_others()
 
     def start(self) -> int:
@@ -226,7 +229,10 @@ class ProgramDriver(Steady):
 
     @property
     def over(self) -> bool:
-        """Return True if all programs have ended, a program has failed, or the programs sent nothing."""
+        """Return True if all programs have ended, if one has failed, or if a time limit has passed.
+
+        The time limits are for the start of the programs, for their first traffic and for their end.
+        """
         ended = all(program.code is not None for program in self._programs)
         return ended or self._late is not None or bool(self._failures())
 

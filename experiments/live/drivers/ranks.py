@@ -208,15 +208,15 @@ class RankDriver(Steady):
 def start_timeout_s(placement: Placement) -> float:
     """Return how long the processes of ranks may take to open (s).
 
-    The ranks of a host start their accelerators one after another. Each start has its own limit, and an error
-    that names the missing part. The limit returned here is longer than all these limits together.
+    The ranks of a host start their accelerators one after another. Each start has a separate time limit, and
+    its error describes the problem better. So the returned limit is longer than all these limits together.
     """
     most = max(len(ranks) for ranks in placement.ranks_by_host().values())
     return OPEN_TIMEOUT_S + (most * LONGEST_START_S if placement.job == TRANSFORMER else 0.0)
 
 
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
-    """Receive the attributes of each rank that has opened, and send these to the ranks that need the values.
+    """Receive the connection attributes of each rank, and send each attribute to the rank that needs it.
 
     Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
     """

@@ -36,7 +36,7 @@ REFUSED = 0.9
 
 @dataclass(slots=True)
 class Pace:
-    """The rate of payload, as high as possible if no endpoint may use more than ``share`` of a CPU.
+    """The highest rate of payload at which no endpoint uses more than ``share`` of a CPU.
 
     ``share`` is from 0 to 1 and includes the time of waiting for a CPU. ``most_bps`` is the highest rate, and
     ``bps`` the rate from now on, in bit/s.
@@ -52,9 +52,10 @@ class Pace:
         self._least_bps = round(LEAST_SHARE * self.most_bps)
 
     def look(self, made_bps: int, share: float) -> bool:
-        """Set the rate after a part of the warm-up; return True if the previous rate was right.
+        """Set the rate after a part of the warm-up; return True if the rate need not change.
 
-        ``made_bps`` is the rate that was sent. A sender that is too busy does not reach the given rate.
+        ``made_bps`` is the rate that the sender reached in this part. A sender that is too busy does not
+        reach ``bps``. ``share`` is the largest share of a CPU that an endpoint used.
         """
         if share <= self.share and made_bps >= 0.9 * self.bps:
             return True
@@ -125,7 +126,7 @@ class SprayDriver:
         return self._agents.by_host[self._setting.placement.hosts[1]]
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context without effect, because agents leave some time of their CPUs unused."""
+        """Return a context without effect: the engine needs no priority, because CPUs are partly idle."""
         return contextlib.nullcontext()
 
     def _connect(self) -> None:
