@@ -58,7 +58,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A change took effect between these two times of CLOCK_MONOTONIC. ``stamped_by`` read the clock."""
+    """The two times of CLOCK_MONOTONIC between which a change took effect.
+
+    ``stamped_by`` is the part of mrclab that read the clock.
+    """
 
     t_before_ns: int
     t_after_ns: int
@@ -75,7 +78,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a fault that comes and goes: a fault of another kind, from ``start_ns`` for ``length_ns``."""
+    """A part of a fault that consists of other faults: such a fault, from ``start_ns`` for ``length_ns``.
+
+    ``kind`` is the kind of this other fault.
+    """
 
     kind: str
     start_ns: int
@@ -129,7 +135,11 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How random faults choose this kind: how often, relative to other kinds, and with which ratios."""
+    """How random faults choose this kind.
+
+    ``weight`` is how often the kind is chosen, relative to other kinds. The fault's ``ratio`` is one of
+    ``ratios``.
+    """
 
     weight: int
     ratios: tuple[float, ...] = ()
@@ -140,10 +150,11 @@ class Kind:
     """A row of the table of kinds.
 
     ``does`` is a sentence for users. ``words`` are a few words about one fault, with its fields in braces.
-    ``takes`` names the kind's parameters. If a fault comes and goes and is made of other kinds, ``phases``
-    returns one cycle of it. ``lets_through`` is True if some frames pass the place: changed, late, or at some
-    times. ``silences`` is True if no hello of a routing protocol passes. ``routed`` is True if routers can
-    have the fault, too. ``lossless_only`` is True if the fault needs a simulated fabric with lossless links.
+    ``takes`` names the kind's parameters. If a fault consists of faults of other kinds that begin and end,
+    ``phases`` returns one cycle of the fault. ``lets_through`` is True if some frames pass the faulty place,
+    perhaps changed, late, or only at some times. ``silences`` is True if no hello of a routing protocol
+    passes. ``routed`` is True if routers can have the fault, too. ``lossless_only`` is True if the fault
+    needs a simulated fabric with lossless links.
     """
 
     name: str

@@ -36,7 +36,7 @@ class Mechanism(Protocol):
         """Forget the fault without undoing it, because the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return the cycles up to now of a fault that comes and goes."""
+        """Return the cycles up to now of a fault that begins and ends again by itself."""
 
     def close(self) -> None:
         """Stop the fault's threads and processes. The place is not restored."""
@@ -58,7 +58,7 @@ class SimpleMechanism:
         """Do nothing, because no switch holds a part of the fault."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return an empty tuple, because the fault does not come and go."""
+        """Return an empty tuple, because the fault lasts until it is repaired."""
         return ()
 
     def close(self) -> None:

@@ -63,8 +63,8 @@ class Snapshot:
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
     name, thread id). ``throttled_us`` is how long the cgroup was throttled, and ``pressure_us`` how long some
-    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``beats`` has the reports of
-    the endpoints, or is None if no process reports. ``stopped_ns`` is how long each process that sends no
+    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``beats`` has the reports
+    of the endpoints, or is None if no process reports. ``stopped_ns`` is how long each process that sends no
     reports was stopped so far.
     """
 

@@ -6,8 +6,8 @@ ns.
 
 Training: PyTorch over NCCL, for instance, ends a job if a collective takes longer than a limit. The job is
 then restarted from its last checkpoint, and all steps after the checkpoint are lost. This module computes the
-effect of such a collective timeout from the measured steps. Training is deterministic, so repeated steps have the same
-losses.
+effect of such a collective timeout from the measured steps. Training is deterministic, so repeated steps have
+the same losses.
 
 The goodput of a stream is measured at completions or at arrivals of packets. The bytes of the first
 completion were sent before this completion. So these bytes do not count: the goodput is the bytes of all

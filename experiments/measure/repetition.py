@@ -95,12 +95,13 @@ _SPOILING = {
 
 @dataclass(frozen=True)
 class Repetition:
-    """The findings of one repetition, which can be pickled.
+    """The measured values of one repetition. The object can be pickled.
 
     ``trials`` has an entry, as in result.json, for each fault that counts. ``trials_aside`` has the trials in
-    which the machine did not keep up. ``problem`` is an error in the data, ``failure`` the reason if the
-    repetition failed, ``interrupted`` the reason if the run was ended during the repetition. ``set_aside``
-    has the ``metrics`` of an earlier attempt, and the ``reasons`` why these metrics do not count.
+    which the machine was too slow. ``problem`` is an error in the data. ``failure`` is the reason why the
+    repetition failed. ``interrupted`` is the reason why the run was ended during the repetition.
+    ``set_aside`` has the ``metrics`` of an earlier attempt, and the ``reasons`` why these metrics do not
+    count.
     """
 
     number: int
@@ -282,10 +283,10 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
 
 
 def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
-    """Return the faults that do not count: rehearsals, and faults in which the machine did not keep up.
+    """Return the faults that do not count: rehearsals, and faults during which the machine was too slow.
 
-    If fewer than the wanted number of faults would be left, disturbed faults count, too. If the repetition
-    was interrupted, the last fault does not count, because it had not ended.
+    If fewer faults would be left than the scenario asks for, faults on a slow machine count, too. If the
+    repetition was interrupted, the last fault does not count, because it had not ended.
     """
     if e.wanted is None or not e.faults:
         return []
@@ -305,7 +306,10 @@ def _standstills(e: Evidence, traces: Sequence[Trace]) -> Standstills | None:
 
 
 def _stood_still(still: Standstills | None, scenes: Sequence[Scene], aside: Sequence[int]) -> dict[int, int]:
-    """Return the longest standstill between fault and recovery, ns, of each trial that counts."""
+    """Return the longest standstill (ns) between the fault and the recovery, by the trial's number.
+
+    A trial without such a standstill has no entry. Trials that are set aside have no entries either.
+    """
     found = {}
     for number, scene in enumerate(scenes):
         recovered = scene.times.recovered.ns
@@ -335,7 +339,7 @@ def _metrics(
     logs: Mapping[str, EventLog],
     traces: Sequence[Trace],
 ) -> Metrics:
-    """Return the metrics of a repetition's workload. For agents, it is only the goodput."""
+    """Return the metrics of a repetition's workload. The only metric of agents is the goodput."""
     kind = str(e.workload.get("kind", ""))
     if kind == "program":
         mbps = captured_mbps(traces, e.measure_ns, e.end_ns)
@@ -366,7 +370,7 @@ def _metrics(
 
 
 def _training(e: Evidence) -> tuple[Steps, Course] | None:
-    """Return a training's steps, and the course that it would have with the workload's watchdog."""
+    """Return a training's steps, and its course with the workload's collective timeout."""
     if e.workload.get("kind") != "transformer" or not e.samples:
         return None
     steps = steps_of(e.samples, e.measure_ns)

@@ -49,7 +49,10 @@ _IP6_HEADER, _TCP_HEADER = 40, 20
 
 
 def read_segments(path: Path | str) -> npt.NDArray[np.void]:
-    """Read the segments with data from a capture: dtype SEGMENT, in the file's order. Raise InputError."""
+    """Read the segments with data from a capture (dtype SEGMENT), in the file's order.
+
+    Raise InputError if the file is not a valid capture.
+    """
     return parse_segments(read_bytes(path), str(path))
 
 

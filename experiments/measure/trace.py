@@ -156,9 +156,10 @@ def build_trace(
 ) -> Trace:
     """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
-    The trace has the data packets from the paths' sender to their receiver. The outer destination shows a
-    packet's path. Without segment lists, the inner addresses are those of the NICs' ports in ``fabric``. With
-    ``by_ev``, the EV of a packet shows its path. The trace also has the SACKs that the sender received.
+    The trace has the data packets from the paths' sender to their receiver. The outer destination of a packet
+    shows its path. Packets without segment lists do not show their paths. These packets are recognized by the
+    addresses of the two NICs' ports in ``fabric``. With ``by_ev``, the EV of a packet shows its path. The
+    trace also has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:
@@ -219,7 +220,8 @@ def build_trace(
 class Rows(NamedTuple):
     """The data packets at one end, in order of time.
 
-    ``packet`` is equal for all copies of a packet, ``key`` for packets that cannot be distinguished.
+    All copies of a packet have the same ``packet``. All packets that cannot be distinguished have the same
+    ``key``.
     """
 
     t_ns: IntArray
@@ -240,7 +242,7 @@ def match(
     trimmed: BoolArray,
     frame: IntArray,
 ) -> tuple[Transmissions, Arrivals]:
-    """Match each arrival with its transmission, which shows whether each transmission arrived.
+    """Match each arrival with its transmission. A transmission without an arrival was lost.
 
     An arrival belongs to the latest earlier transmission with the same key and without an arrival. If all
     such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest
@@ -305,10 +307,11 @@ def _look_up(
 
 
 def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits: int = PSN_BITS) -> IntArray:
-    """Unwrap the numbers of both ends, flow by flow.
+    """Unwrap the PSNs at the sender and at the receiver, flow by flow.
 
-    The first ``sent`` rows are the sender's. Their numbers become one sequence in order of time. Each arrived
-    number is unwrapped relative to the last number that was sent before its arrival.
+    The first ``sent`` elements of the arrays are sent packets, and the others are arrived packets. The PSNs
+    of the sent packets become one sequence in order of time. The PSN of each arrived packet is unwrapped
+    relative to the last PSN that was sent before the arrival.
     """
     half = 1 << bits - 1
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
@@ -380,7 +383,7 @@ def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns:
 
 
 def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
-    """Match each wanted (key, time) with the key's latest entry up to that time that is not matched yet.
+    """Match each wanted (key, time) with the latest unmatched entry of the same key that is not later.
 
     Wanted pairs are matched in order of time. Return the index of each entry, or -1 for a pair without an
     entry. The algorithm matches brackets: an entry opens a bracket, a wanted pair closes the last open

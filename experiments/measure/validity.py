@@ -5,9 +5,9 @@ stopped, and their CPU time per packet. CPU use by other programs matters only i
 the endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
 A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
-least a millisecond. The normal gap is the time between bursts: half of the total time lies in gaps of at
-least this length. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for
-an acknowledgement could look like a stopped machine, so recoveries are judged separately.
+least a millisecond. The normal gap is a weighted median: gaps of this length or longer make up half of the
+total time. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for an
+acknowledgement could look like a stopped machine, so recoveries are judged separately.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class Standstills:
 
 
 def chosen_aside(found: Mapping[int, int], trials: int) -> list[int]:
-    """Return the trials to set aside, of those with a standstill between the fault and the recovery.
+    """Return the trials with a standstill between the fault and the recovery, to set these trials aside.
 
-    If there are several such trials, and more than a tenth of all, return none, because the transport may
-    cause the standstills.
+    If several trials, and more than a tenth of all trials, have such a standstill, return none. The transport
+    may then be the cause.
     """
     return sorted(found) if len(found) <= max(1.0, MOST_SHARE * trials) else []
 
 
 def standstills_of(traces: Sequence[Trace]) -> Standstills:
-    """Return the times in which no pair of hosts sent or received data, by their captures."""
+    """Return the times in which, according to the captures, no pair of hosts sent or received data."""
     stamps = [stamps for trace in traces for stamps in (trace.sent.t_ns, trace.received.t_ns)]
     frames = np.sort(np.concatenate(stamps)) if stamps else np.zeros(0, np.int64)
     gaps = np.diff(frames)
@@ -84,7 +84,7 @@ def standstills_of(traces: Sequence[Trace]) -> Standstills:
 
 
 def _usual_ns(gaps: IntArray) -> int:
-    """Return the normal gap: half of the total time lies in gaps of at least this length."""
+    """Return the normal gap: gaps of this length or longer make up half of the total time."""
     ordered = np.sort(gaps)
     held = np.cumsum(ordered)
     return int(ordered[int(np.searchsorted(held, held[-1] / 2))])
@@ -92,10 +92,11 @@ def _usual_ns(gaps: IntArray) -> int:
 
 # If a trial exceeds one of these limits, waiting for a CPU is part of the trial's times, so these times are
 # not valid.
-# MAX_SHARE: the share of the time in which an endpoint runs or waits for a CPU. Near 1, the kernel stops the
-# endpoint for 50 ms in each second.
+# MAX_SHARE: the time in which an endpoint runs or waits for a CPU, divided by the trial's length. Near 1,
+# the kernel stops the endpoint for 50 ms in each second.
 MAX_SHARE = 0.92
-# MAX_WAIT: the share of waiting in the time in which a thread of an agent runs or waits for a CPU.
+# MAX_WAIT: the time in which a thread of an agent waits for a CPU, divided by the time in which the thread
+# runs or waits.
 MAX_WAIT = 0.25
 MAX_COST = 1.25  # CPU time per packet, relative to the rehearsal and earlier trials
 MAX_BUSY = 0.95  # share of all CPUs in use; ignored if endpoints have priority over other programs
@@ -152,7 +153,7 @@ def judge(
 
     ``capture_drops`` has the number of packets that the kernel dropped from each capture. A single dropped
     packet makes a run invalid, because the missing packet could change the times. ``also`` has further
-    reasons.
+    reasons why the run is invalid.
     """
     reasons: list[str] = []
     for name, dropped in (capture_drops or {}).items():
@@ -165,7 +166,7 @@ def judge(
 
 
 def _crowded(loads: Sequence[Load]) -> list[str]:
-    """Return a note if CPUs were busy although endpoints have priority: this does not make a run invalid."""
+    """Return a note if CPUs were busy and the endpoints had priority. Such a run can still be valid."""
     busy = [load.busy for load in loads if load.first and load.busy is not None and load.busy > MAX_BUSY]
     if not busy:
         return []
@@ -198,12 +199,12 @@ def _broken(load: Load) -> list[str]:
 
 
 def too_fast(load: Load) -> bool:
-    """Return True if a lower rate may help, because endpoints or switches had too little CPU time."""
+    """Return True if endpoints or switches had too little CPU time for the rate of the trial."""
     return any(key in _BY_RATE for key in _broken(load))
 
 
 def kept_up(load: Load) -> bool:
-    """Return True if the machine kept up in a trial with this load, so that no limit is exceeded."""
+    """Return True if the machine was fast enough in a trial with this load: no limit is exceeded."""
     return not _broken(load)
 
 

@@ -71,8 +71,8 @@ class Run:
     """The scenario of a run, and the machine on which it ran.
 
     ``parameters`` is the scenario in JSON types: ``topology``, ``workload``, ``faults`` and so on, with times
-    in ns and rates in bps. ``figure`` names the claim's judge. ``command`` is the command line that repeats
-    the run.
+    in ns and rates in bps. ``figure`` is the name of the judge that checks ``claim``. ``command`` is the
+    command line that repeats the run.
     """
 
     scenario: str

@@ -126,7 +126,8 @@ def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], titl
     for axes, (curve, label, colour) in zip(stacked, panels, strict=True):
         scale, unit = (1e6, "MB") if max(curve["high"]) >= 1e6 else (1e3, "kB")
         mean, low, high = (np.array(curve[key]) / scale for key in ("mean", "low", "high"))
-        # The dashed line meets the curve at the fault. Their later distance is the effect of the fault.
+        # The dashed line meets the curve at the time of the fault. After that time, the distance between the
+        # line and the curve is the effect of the fault.
         at_fault = float(np.interp(0, t_us, mean))
         ideal = at_fault + curve["per_us"] * t_us / scale
         axes.plot(t_us, ideal, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label="rate of before")
@@ -197,7 +198,10 @@ def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> 
 
 
 def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw a row for each EV in a trial: packets sent, whether the path was broken, times out of use."""
+    """Draw a row for each EV in a trial.
+
+    A row shows the sent packets, whether the path was broken, and when the EV was not in use.
+    """
     rows = data["rows"]
     figure = new_figure(7.2, min(1.8 + 0.16 * max(len(rows), 8), 9.0))
     axes = figure.subplots()

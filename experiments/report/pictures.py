@@ -101,7 +101,7 @@ FEWEST_BINS = 100
 
 
 def draw_all(directory: Path, result: Mapping[str, Any], part: int = 0, parts: int = 1) -> tuple[str, ...]:
-    """Draw all pictures for which a result has data into its directory, and return their names.
+    """Draw into ``directory`` all pictures for which the result has data. Return the names of the pictures.
 
     If several processes share the work, ``parts`` is the number of processes, and ``part`` is this process's
     number (from 0).

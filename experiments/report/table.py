@@ -43,9 +43,10 @@ LEGEND = (
 
 
 def render_result(result: Mapping[str, Any]) -> RenderableType:
-    """Return the whole text: trials (of a single transport, if there are few), all metrics, and the verdict.
+    """Return the whole text: all metrics and the verdict.
 
-    The text fits a terminal of 80 columns.
+    If the result has one transport and few trials, the text also lists the trials. The text fits a terminal
+    of 80 columns.
     """
     parts: list[RenderableType] = [Text(title(result), style="italic")]
     if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
@@ -177,7 +178,10 @@ def _cells(row: Mapping[str, Any], scale: float) -> list[str]:
 
 
 def reasons(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each reason why faults with losses lack a time. The line names the transports."""
+    """Return a line for each reason why a time of a fault with losses is unknown.
+
+    The line names the transports and the times.
+    """
     found: dict[str, dict[str, list[str]]] = {}
     counts: dict[str, int] = {}
     for trial in result["trials"]:

@@ -94,7 +94,10 @@ def _tokens_per_step(parameters: Mapping[str, Any]) -> int:
 
 
 def _toll(result: Mapping[str, Any], found: Mapping[str, Any]) -> Toll | None:
-    """Return the cost of one fault: median of the repetitions with faults. None if there were no faults."""
+    """Return the stall and the number of crashes per fault; None if there were no faults.
+
+    Both values are medians over the repetitions with faults.
+    """
     timeout_us = result["parameters"]["workload"]["collective_timeout_ns"] / 1e3
     stalls, crashes = [], []
     for details in found["details"]:
@@ -131,7 +134,7 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the table cells about the collective timeout: ended jobs, lost steps, goodput, equal parameters."""
+    """Return the cells about the collective timeout: ended jobs, lost steps, goodput, equal parameters."""
     return [
         figure(row.crashes),
         figure(row.lost_steps),

@@ -26,7 +26,10 @@ def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, A
 
 
 def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw the loss over steps, over time and, if a watchdog would end a job, over time with the watchdog."""
+    """Draw the loss over steps and over time.
+
+    If a collective timeout would end a job, also draw the loss over time with this timeout.
+    """
     firsts = {name: found[0] for name, t in result["transports"].items() if (found := trainings(t))}
     watched = any(training["under_watchdog"]["crashes"] for training in firsts.values())
     figure = new_figure(7.2, 6.6 if watched else 4.6)

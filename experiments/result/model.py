@@ -24,7 +24,10 @@ class Model(BaseModel):
 
 
 class Fault(Model):
-    """One fault, with time stamps before and after the calls that make and repair it; null without a call."""
+    """One fault, with time stamps before and after the calls that make and repair it.
+
+    The time stamps of a call that was not made are null.
+    """
 
     kind: str
     where: str

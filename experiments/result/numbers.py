@@ -33,7 +33,7 @@ def interval(bounds: Sequence[float] | None, scale: float = 1.0) -> str:
 
 
 def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
-    """Return the divisor that makes a metric's values short, and its name with the new unit.
+    """Return a divisor for a metric's values, and the metric's name with the unit of the divided values.
 
     Microseconds become milliseconds if a value is 100 ms or more.
     """

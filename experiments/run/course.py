@@ -61,7 +61,7 @@ class Routes(Protocol):
 
 
 class World(Protocol):
-    """A live or a simulated fabric with a workload on it. All times are of the world's clock, in ns."""
+    """A live or a simulated fabric with a workload on it. All times are times of `clock`, in ns."""
 
     @property
     def workload(self) -> Workload:
@@ -92,17 +92,20 @@ class World(Protocol):
         """Return when `act` is due, or None."""
 
     def clock(self) -> int:
-        """Return the present time of the world's clock."""
+        """Return the present time: CLOCK_MONOTONIC on a live fabric, virtual time on a simulated fabric."""
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Wait until ``until_ns`` or an event. ``paths``: a trial waits until all paths are in use again."""
+        """Wait until ``until_ns`` or an event.
+
+        ``paths`` is true if a trial is waiting until all paths are in use again.
+        """
 
     def act(self) -> None:
         """Perform the actions of the workload's processes that are due."""
 
 
 class _NoDeaths:
-    """The `SwitchWatch` of virtual time, in which switches end only by faults."""
+    """The `SwitchWatch` of virtual time. A simulated switch ends only by a fault."""
 
     reviving = False
 
@@ -144,7 +147,10 @@ class Course:
         step: Callable[[], None],
         say: Callable[[str], None] = lambda line: None,
     ) -> FaultRun:
-        """Return the object that makes all faults. ``timed`` makes the faults at given times."""
+        """Return the object that makes all faults of the repetition.
+
+        ``timed`` makes the faults whose times are in the scenario.
+        """
         sources, sequences = [timed], list[SequenceSource]()
         deaths: Deaths = world.deaths or _NoDeaths()
         for number, spec in enumerate(self.specs):

@@ -324,7 +324,7 @@ class SwitchWatch(Deaths, Protocol):
 
 
 class FaultRun:
-    """All faults of a repetition, and the switches that end without a fault.
+    """All faults of a repetition, and the switches that end although no fault of the scenario ends them.
 
     If the target can start an ended switch again, the switch is started and programmed, and the run
     continues. The end is recorded as a separate fault (kind ``switch-death``). ``failures`` has a message for
@@ -387,7 +387,7 @@ class FaultRun:
 
     @property
     def all_failures(self) -> tuple[str, ...]:
-        """Return reasons not to trust the figures: switches that ended, and refused changes of profiles."""
+        """Return why measured values may be wrong: ended switches, and refused changes of profiles."""
         return (*self.failures, *(failure for source in self._profiles for failure in source.failures))
 
     def act(self, clock: Clock) -> None:

@@ -83,7 +83,7 @@ class Injector:
             self.undo(number)
 
     def broken(self, place: str) -> bool:
-        """Return True if a fault at a place is in force."""
+        """Return True if a fault at this place is active."""
         return any(
             isinstance(made, _Made) and made.undone is None and made.fault.place == place
             for made in self._made

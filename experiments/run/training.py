@@ -2,7 +2,7 @@
 
 An observer can follow a training in two files in the repetition's directory. Rank 0 adds a line to `STEPS`
 after each of its steps. The run writes to `COURSE` when the measurement begins and when a fault is made or
-undone. Times are of CLOCK_MONOTONIC, in ns. Measurements do not use these files.
+undone. Times are read from CLOCK_MONOTONIC, in ns. Measurements do not use these files.
 
 Digests are hashes of the parameters. A single process computes the expected digests without a network, once
 for a run.

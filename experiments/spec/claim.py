@@ -35,7 +35,10 @@ MODULES: Mapping[str, str] = {
 
 
 def require_figure(figure: str) -> None:
-    """Raise InputError if a figure has no judge. Modules of shipped judges are not imported."""
+    """Raise InputError if a figure has no judge.
+
+    For mrclab's own figures, check only the name, without an import of the judge's module.
+    """
     known = sorted(MODULES)
     if figure in known or own_judge(figure) is not None:
         return

@@ -204,7 +204,7 @@ def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> tuple[str, .
 def schedule(
     specs: Sequence[FaultSpec], fabric: Fabric, seed: int, length_ns: int, used: Sequence[str] = ()
 ) -> tuple[PlannedFault, ...]:
-    """Return all timed faults of a repetition, in order of time. Skip the entries of other forms.
+    """Return all timed faults of a repetition, in order of time. Skip ``specs`` that are not timed.
 
     ``length_ns`` is the length of the workload. Faults that repeat without a count stop at ``length_ns``.
     ``used`` are the links that the workload's traffic can take.

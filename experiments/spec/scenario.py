@@ -122,9 +122,9 @@ def load_scenario(
 ) -> Scenario:
     """Return the scenario of a shipped name or of a YAML file, changed by the command line's settings.
 
-    If a key is set in several places, the first of these counts: the arguments ``topology`` to ``program``;
-    ``settings``, the KEY=VALUE of ``--set``; the file's part for the target; the file's part for the
-    topology; the rest of the file. ``trials`` sets the number of sequential faults. If there are no
+    If a key is set in several places, the first place in this list counts: the arguments ``topology`` to
+    ``program``; ``settings``, the KEY=VALUE of ``--set``; the file's part for the target; the file's part for
+    the topology; the rest of the file. ``trials`` sets the number of sequential faults. If there are no
     sequential faults, ``trials`` sets the number of repetitions.
     """
     text, where = SCENARIOS.text(name_or_file)

@@ -253,7 +253,10 @@ class _Run:
             self._clock.run(t_ns * PS_PER_NS)
 
     def wait(self, until_ns: int, paths: bool) -> None:
-        """Run the clock to ``until_ns``. The workload stops the clock earlier if all paths may be in use."""
+        """Run the clock to ``until_ns``, or until the workload stops the clock.
+
+        The workload stops the clock when an EV is used again: then perhaps all paths are in use.
+        """
         if paths:
             wait_ns = LONGEST_WAIT_NS if self.workload.restored is None else 0
             until_ns = min(until_ns, self.clock() + wait_ns)

@@ -1,4 +1,4 @@
-"""NICs on a simulated fabric: options for the fabric's speed, and the interface of a device.
+"""NICs on a simulated fabric: endpoint options that fit the links' rates, and the interface of a device.
 
 `VirtualDevice` has the interface of `mrclab.hosts.nic.device.Device`. This module does not need NumPy or
 pydantic, so Python in a browser can use it as well.

@@ -62,7 +62,7 @@ class HostProgram:
         return self._due_ns
 
     def sample(self, every_ns: int) -> None:
-        """Take a sample of each rank's series now and at regular times, until all ranks have ended."""
+        """Add a sample to each rank's time series, now and at regular times, until all ranks have ended."""
         if any(seat.running is not None for seat in self.seats):
             for seat in self.seats:
                 seat.note()
@@ -74,7 +74,7 @@ class HostProgram:
             channel.collect()
         due: int | None = None
         working = False
-        # The memory of an earlier rank may have been written by a later rank, so all ranks run twice.
+        # A rank may write to the memory of a rank that has already run in this loop. So all ranks run twice.
         for _ in range(2):
             went_on = False
             for seat in self.seats:
@@ -93,7 +93,7 @@ class HostProgram:
 
 
 class VirtualRanks:
-    """The ranks of a placement on the NICs of their hosts."""
+    """The ranks of a workload, on the NICs of the hosts that the scenario names."""
 
     def __init__(self, setting: VirtualSetting) -> None:
         self._setting = setting
@@ -139,7 +139,7 @@ class VirtualRanks:
                 seat.channel.connect(peer, known[peer][rank])
 
     def _end(self, number: int) -> None:
-        """Note that all ranks of a host are done, or that a rank has failed."""
+        """Record that all ranks of a host are done, or that a rank has failed."""
         self._done.add(number)
         seats = self._programs[number].seats
         wrong = any(seat.failure or seat.job.problem for seat in seats)
@@ -174,7 +174,7 @@ class VirtualRanks:
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because ranks do not report paths. So a trial does not wait for them."""
+        """Return True, because ranks do not report paths. So a trial never waits until paths are in use."""
         return True
 
     def stop(self) -> None:
