@@ -30,7 +30,7 @@ class Mechanism(Protocol):
         """Restore the place that the fault has broken."""
 
     def renew(self, switch: str) -> None:
-        """Write the fault's entries again to a switch that has booted, so that the fault remains in force."""
+        """Write the fault's entries again to a switch that has booted, so that the fault remains active."""
 
     def forget(self) -> None:
         """Forget the fault without undoing it, because the switch that held the fault is gone."""

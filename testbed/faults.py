@@ -1,8 +1,9 @@
 """Make each kind of fault on a running fabric of mrclab's switches. `mrclab.faults` defines the kinds.
 
 Most faults of links are entries in a switch's fault table. Others take an interface down or delay a link.
-Faults of switches stop and start the switch. A ``Cycle`` is a fault that comes and goes: a thread makes its
-phases, which are faults of other kinds. Routers have separate mechanisms (`mrclab.testbed.frr.faults`).
+Faults of switches stop and start the switch. A ``Cycle`` is a fault that begins and ends again by itself: a
+thread makes its phases, which are faults of other kinds. Routers have separate mechanisms
+(`mrclab.testbed.frr.faults`).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ AT_ONCE_US = 1.0
 
 
 def judge_fig12(result: Result) -> Verdict:
-    """Check the throughput, the time until the EV is retired, the new EV, and the losses after this time."""
+    """Check the throughput, the time until the EV is retired, the new EV, and the later losses."""
     felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [

@@ -67,7 +67,10 @@ def judge_fig20(result: Result) -> Verdict:
 
 
 def _hashed(result: Result, name: str, words: str, source: str) -> list[Check]:
-    """Check that collisions and the slowest flow's rate fit a random hash, and that MRC leads."""
+    """Check that collisions and the slowest flow's rate are as expected with a random hash.
+
+    Check also that MRC's slowest flow is faster.
+    """
     fabric, found = fabric_of(result, name), flows(result, name)
     whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in found])

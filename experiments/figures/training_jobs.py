@@ -1,7 +1,7 @@
 """Judges of training jobs under faults: figures 5 to 7, T1 reboots, and training steps of transformers.
 
 The judges require that a fault on a conventional fabric stalls a job for at least a second, or makes it fail.
-OpenAI's blog post on MRC reports such stalls and failures.
+OpenAI's post about MRC reports such stalls and failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calibration: find how much a rank workload must be slowed down, so that this machine keeps up.
+"""Calibration: find how much a rank workload must be slowed down, so that this machine is fast enough.
 
 A rehearsal of a few seconds without faults shows how busy the CPUs of the ranks are. If the CPUs are too
 busy, the experiment is slowed down (`mrclab.experiments.spec.slow_motion`) and rehearsed again.

@@ -85,7 +85,7 @@ class Evidence:
     wanted: int | None = None
     """The requested number of faults in sequence.
 
-    If the machine did not keep up in some trials, more faults were made. The disturbed trials are set aside.
+    If the machine was too slow in some trials, more faults were made. These trials are set aside.
     """
     rehearsals: int = 0
     """The number of faults at the beginning that only served to adapt the rate. These faults do not count."""

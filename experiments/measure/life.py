@@ -18,7 +18,10 @@ class Toll:
     """The cost of one fault for a job, as a mean over the faults of a run."""
 
     stall_s: float
-    """The time by which a fault made steps longer. Steps longer than the collective timeout do not count."""
+    """The time by which a fault made steps longer.
+
+    Steps in which a collective timeout would have ended the job do not count.
+    """
     crashes: float
     """How often the job's transport failed, or a collective timeout would have ended the job."""
 

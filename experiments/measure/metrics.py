@@ -223,9 +223,9 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
     """Return the indices of a flow's messages that a fault made late, and how many of them never arrived.
 
     A message is late if it took longer than every message that arrived in the half second before the fault. A
-    late message belongs to the fault if it was posted or in flight within 20 ms after the fault. A message
-    also belongs to the fault within 20 ms after the arrival of another late message of the fault. With fewer
-    than 20 messages before the fault, no message counts as late.
+    late message belongs to the fault if it was posted or in flight within 20 ms after the fault. It also
+    belongs to the fault if it was posted or in flight within 20 ms after the arrival of another late message
+    of the fault. With fewer than 20 messages before the fault, no message counts as late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     took = came - posted

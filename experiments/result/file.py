@@ -15,7 +15,7 @@ from mrclab.linux.errors import DAMAGE, InputError, reason
 from mrclab.linux.regular_files import read_regular
 
 LARGEST_BYTES = 256 << 20
-"""The largest file that is read. A result of thousands of trials has some 10 MB."""
+"""The largest file that is read. A result of thousands of trials has about 10 MB."""
 FormT = TypeVar("FormT")
 
 

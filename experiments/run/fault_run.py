@@ -84,9 +84,9 @@ class Deaths(Protocol):
 class SequenceSource:
     """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait for ``settle``.
 
-    If the machine did not keep up in a trial, the trial is made again after all others, because the
-    disturbance may last for some time. There are at most as many second attempts as trials. ``say`` gets a
-    message when the first trial is made again. ``marks`` is the number of boundaries between trials so far.
+    If the machine was too slow in a trial, the trial is made again after all others, because the machine may
+    be slow for some time. There are at most as many second attempts as trials. ``say`` gets a message when
+    the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 

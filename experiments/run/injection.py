@@ -77,7 +77,7 @@ class Injector:
             self._faults.forget(made.fault.place)
 
     def undo_all(self) -> None:
-        """Undo all faults that are in force, and drop unused preparations."""
+        """Undo all active faults, and drop unused preparations."""
         self._faults.drop_prepared()
         for number in range(len(self._made)):
             self.undo(number)

@@ -58,7 +58,7 @@ BUSIEST_PART = 10
 
 
 class NoLoad:
-    """Replaces the recorder of the machine's load: in virtual time the machine always keeps up."""
+    """Replaces the recorder of the machine's load: in virtual time no machine is too slow."""
 
     def mark(self) -> None:
         """Do nothing, because there are no loads in virtual time."""

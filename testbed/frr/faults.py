@@ -2,7 +2,7 @@
 
 Each end of a link has a BPF filter at ingress, which passes frames. A fault replaces this filter by a filter
 that drops frames, with one netlink request for each end. Faults that need mrclab's switch program
-(corruption, rate) are refused, and so are faults that come and go.
+(corruption, rate) are refused, and so are faults with phases.
 
 The filter that passes frames also clears the flow hash, which the sender's kernel stores in the frame's
 buffer. A real cable does not carry this hash. If it was not cleared, the next router would use the hash to
