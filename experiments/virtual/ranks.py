@@ -93,7 +93,7 @@ class HostProgram:
 
 
 class VirtualRanks:
-    """The ranks of a workload, on the NICs of the hosts that the scenario names."""
+    """The ranks of a workload, each on the NIC of its host."""
 
     def __init__(self, setting: VirtualSetting) -> None:
         self._setting = setting
@@ -174,7 +174,7 @@ class VirtualRanks:
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because ranks do not report paths. So a trial never waits until paths are in use."""
+        """Return True, because ranks do not report paths. So a trial does not wait for paths."""
         return True
 
     def stop(self) -> None:
