@@ -125,7 +125,10 @@ def possible_cpus() -> int:
 
 
 class RefusedError(SwitchError):
-    """The verifier refused a program. The error has its message and the number of the instruction."""
+    """The verifier refused a program.
+
+    The error has the verifier's message and the number of the refused instruction.
+    """
 
     def __init__(self, error: str, said: str, instruction: int | None, place: str | None = None) -> None:
         where = "" if place is None else f" in {place}"
@@ -223,7 +226,7 @@ class Map:
 
 
 def map_marks(code: bytes) -> list[tuple[int, int]]:
-    """Return the marks that the compiler left in 64-bit loads, as (offset in bytes, number of the map)."""
+    """Return the placeholders for maps in 64-bit loads, as (offset in bytes, number of the map)."""
     found = []
     for at in range(0, len(code), 8):
         if code[at] != _LD_IMM64:
@@ -236,7 +239,7 @@ def map_marks(code: bytes) -> list[tuple[int, int]]:
 
 
 def relocate(code: bytes, fds: list[int]) -> bytes:
-    """Replace the compiler's marks by map descriptors."""
+    """Replace the compiler's placeholders for maps by the descriptors of the maps."""
     out = bytearray(code)
     for at, number in map_marks(code):
         struct.pack_into("<I", out, at, fds[number])
@@ -306,8 +309,8 @@ def attach_first(program_fd: int, ifindex: int, *, egress: bool = False) -> int:
 def run_once(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:
     """Run a program on a frame (BPF_PROG_TEST_RUN). Return (return code, changed frame, ns per run).
 
-    The kernel accepts frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must
-    be an interface of this network namespace, or 0 for the namespace's loopback.
+    The kernel accepts frames of 15 to about 3,500 bytes, and gives the program a linear buffer. `ifindex`
+    must be an interface of this network namespace, or 0 for the namespace's loopback.
     """
     source = ctypes.create_string_buffer(frame, len(frame))
     out = ctypes.create_string_buffer(16384)

@@ -1,4 +1,4 @@
-"""BPF as plain values: descriptions of maps, marks that stand for maps in code, and instructions.
+"""BPF as plain values: descriptions of maps, placeholders for maps in code, and instructions.
 
 Nothing here calls the kernel, so a compiler can use this module on any machine. The instructions are for
 programs of about a dozen instructions, for which no compiler is needed. An instruction has eight bytes:
@@ -14,7 +14,7 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""The mark of map 0. The mark of map n is MAP_MARK + n. `linux.bpf.relocate` replaces all marks."""
+"""The placeholder for map 0. For map n it is MAP_MARK + n. `linux.bpf.relocate` replaces all placeholders."""
 
 
 class MapType(IntEnum):

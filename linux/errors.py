@@ -57,8 +57,8 @@ class SwitchError(MrclabError):
 class BadInputError(SwitchError):
     """The input of a switch cannot be used: a file that is not BMv2 JSON, or a missing interface.
 
-    InputError is a ValueError. This error is not: the code that reads P4 programs turns each ValueError into
-    this error.
+    The code that reads P4 programs turns each ValueError into this error. So, unlike InputError, this class
+    is not a ValueError.
     """
 
     exit_code = 2

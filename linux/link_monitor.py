@@ -1,6 +1,6 @@
 """Watch interfaces by the rtnetlink notifications (rtnetlink(7)) of one network namespace.
 
-This module parses netlink messages, because pyroute2 needs 0.4 s for its import and some 2 ms a message.
+This module parses netlink messages itself. pyroute2 needs 0.4 s for its import and about 2 ms per message.
 That is too long in a packet loop (``CarrierWatch``) and at the start of a switch (``LinkMonitor``).
 """
 

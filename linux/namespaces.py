@@ -236,7 +236,8 @@ def create(name: str, markers: Markers) -> None:
 def delete(name: str, markers: Markers) -> bool:
     """Remove a namespace that mrclab made, and its marker. Return whether there was such a namespace.
 
-    The kernel deletes the namespace when no process runs in it. Other namespaces of that name stay.
+    The kernel deletes the namespace when no process runs in it. If another program made the namespace of this
+    name, the namespace stays.
     """
     ours = markers.ours(name)
     if ours:

@@ -39,7 +39,7 @@ class Death:
 class DeathWatch:
     """Watches processes from a separate thread, within a ``with``.
 
-    A process counts as ended when it runs no more code. The kernel closes its sockets later: some 50 ms
+    A process counts as ended when it runs no more code. The kernel closes its sockets later: about 50 ms
     later for a switch with packet sockets. ``t_before_ns`` is the last time at which the process was seen
     running. This is at most ``DEATH_LOOK_MS`` before its end, if the watching thread got a CPU in time.
     """
@@ -134,7 +134,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 class StallWatch:
-    """Adds up how long each process was stopped. A thread looks at the processes within the ``with``."""
+    """The time for which each process was stopped. A thread observes the processes during the ``with``."""
 
     def __init__(
         self,

@@ -214,7 +214,7 @@ def python(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a child process: this process's, with mrclab added to PYTHONPATH."""
+    """Return this process's environment, with mrclab added to PYTHONPATH, for a child process."""
     env = dict(os.environ)
     root = str(Path(__file__).parents[2])
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)

@@ -1,7 +1,7 @@
 """Route netlink and ethtool by pyroute2: make links, switch offloads off, check the carrier.
 
 A socket belongs to the namespace of the thread that opens it. Import this module only where it is used,
-because the import of pyroute2 and asyncio takes some 0.1 s. Commands that only read a testbed must be quick.
+because the import of pyroute2 and asyncio takes about 0.1 s. Commands that only read a testbed must be quick.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ def htb_class(
     """Return the request for the class 1:``number`` of HTB, below 1:``parent`` (0: below the qdisc).
 
     The class always gets ``rate_bps`` and can borrow up to ``ceil_bps`` from its parent, before classes of a
-    higher ``order``. It may send ``burst_bytes`` of its own rate at once, and ``ceil_burst_bytes``
-    (by default as many) of the borrowed rate. pyroute2's ``tc("add-class", "htb")`` would round the bursts.
+    higher ``order``. It may send a burst of ``burst_bytes`` at its own rate. At the borrowed rate, the burst
+    is ``ceil_burst_bytes`` (by default ``burst_bytes``). pyroute2's ``tc("add-class", "htb")`` would round
+    the bursts.
     """
     parameters: dict[str, int] = {"quantum": quantum_bytes, "prio": order}
     options: list[tuple[str, object]] = [("TCA_HTB_PARMS", parameters)]
@@ -220,8 +221,8 @@ def _request(message: Request, kind: int, mode: int, **content: object) -> Reque
     return message
 
 
-# Use only the ioctl part of pyroute2's Ethtool, which sets features by ioctl in any case. The whole class
-# would read every interface's features before each change. That takes longer than making the interface.
+# pyroute2's class Ethtool sets features by ioctl, so its ioctl part is enough here. The whole class would
+# read every interface's features before each change. That takes longer than making the interface.
 
 ETHTOOL_GLINK = 0x0A
 

@@ -60,7 +60,7 @@ def keep_cpus_awake() -> None:
 
 
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
-    """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
+    """Run this process on one CPU (None: on any). With ``realtime``, give the process real-time priority.
 
     A real NIC never waits for a CPU. With ``awake``, also call `keep_cpus_awake`. The kernel reserves a part
     of each second for other processes, and children start as ordinary processes. In a container without a
@@ -89,7 +89,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Run this process and its future children before ordinary processes. Return False if this is refused."""
+    """Give this process and its future children priority over ordinary processes. Return False if refused."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:
@@ -99,7 +99,10 @@ def go_before_ordinary() -> bool:
 
 @contextmanager
 def ahead_of_ordinary() -> Iterator[None]:
-    """Run this process and its new children before ordinary processes within the ``with``, if allowed."""
+    """Give this process and its new children priority over ordinary processes during the ``with``.
+
+    If the system refuses the priority, do nothing.
+    """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     go_before_ordinary()
     try:
@@ -109,7 +112,7 @@ def ahead_of_ordinary() -> Iterator[None]:
 
 
 def comes_first(pid: int) -> bool:
-    """Return whether a process has real-time priority, so that it runs before all ordinary processes."""
+    """Return whether a process has real-time priority, which is above all ordinary priorities."""
     return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK in (os.SCHED_RR, os.SCHED_FIFO)
 
 
@@ -122,7 +125,7 @@ def stand_back() -> None:
 
 @contextmanager
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
-    """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
+    """Give the calling thread real-time priority during the ``with``. If this is refused, do nothing.
 
     Use it for a thread with little work that must be on time. ``ABOVE_AGENTS`` is for a thread for which
     other threads wait. Threads and processes that the thread starts have no such priority. Afterwards the
@@ -157,10 +160,10 @@ def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
     one moment, only the first has a random wait. Otherwise the waits would add up, and the last of eight
     links would fail 50 ms late.
 
-    The wait begins in a pause between two bursts, because an ordinary thread gets a CPU then. The change
-    should fall into every part of a burst equally often. The sum of two long waits is better for this than
-    one uniform wait. But in a measurement, the change still fell into one fifth of a burst 1.5 times too
-    often (docs/measuring.md).
+    An ordinary thread gets a CPU only when the NIC's process is idle. So the wait begins between two bursts
+    of packets. But changes should fall into all parts of a burst equally often. The sum of two random waits
+    is better for this than one random wait. In a measurement, one fifth of a burst still got 1.5 times its
+    share of the changes (docs/measuring.md).
     """
     if since_last_ns is not None and since_last_ns < TOGETHER_NS:
         return LEAST_WAIT_NS
@@ -205,10 +208,10 @@ def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[],
 
 @contextmanager
 def at_its_moment(wait_ns: int, cpu: int | None) -> Iterator[None]:
-    """Wait. Then, in the ``with``, run the thread on this CPU (None: any) before the NICs' processes.
+    """Wait. Then run the body of the ``with`` on ``cpu`` (None: any CPU), with priority over the NICs.
 
     Without the wait, the moment would depend on the NICs. A ready thread gets a CPU only when the NIC's
-    process pauses, so a fault would always fall into a pause. The thread uses no CPU while it waits.
+    process is idle, so a fault would always fall into an idle time. The thread uses no CPU while it waits.
     """
     usable = os.sched_getaffinity(0)
     try:

@@ -3,7 +3,7 @@
 A filter holds its program, and a program holds its maps. So nothing has to be pinned: if the interface or its
 clsact qdisc is removed, the program and its maps are removed, too.
 
-pyroute2 (``mrclab.linux.rtnetlink``) needs some 2 ms to add a clsact qdisc and a filter to a port. This
+pyroute2 (``mrclab.linux.rtnetlink``) needs about 2 ms to add a clsact qdisc and a filter to a port. This
 module needs 0.2-0.4 ms. The difference matters, because a large fabric has a thousand ports.
 """
 

@@ -55,7 +55,7 @@ def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Proc
 def clean(names: Names) -> Removed:
     """Remove all parts of a testbed: its processes, its namespaces with their contents, its record.
 
-    This works after any crash and can be repeated. Everything without the testbed's mark is left unchanged.
+    This works after any crash and can be repeated. Nothing of another testbed or program is changed.
     """
     if not names.state_dir.exists() and not any(testbed_processes(names, ())):
         return Removed()

@@ -54,12 +54,12 @@ class TableEntries(SimpleMechanism):
         return moment
 
     def renew(self, switch: str) -> None:
-        """If the entries were on this restarted switch, write them again."""
+        """If the fault's entries were on this restarted switch, write the entries again."""
         if self._written is not None and self._tables.switch_of(self._written) == switch:
             self._tables.insert(self._written)
 
     def forget(self) -> None:
-        """Note that the switch has lost the entries."""
+        """Record that the switch has lost the fault's entries."""
         self._written = None
 
 
@@ -147,12 +147,12 @@ class Delay(_Interface):
             self._wire = LongWires(ends, egress=self._capabilities.takes_frames_first)
 
     def wait_prepared(self, fault: Fault) -> None:
-        """Wait until the process is ready."""
+        """Wait until the delaying process, if there is one, is ready."""
         if self._wire is not None:
             self._wire.wait_ready()
 
     def apply(self, fault: Fault) -> Moment:
-        """Begin the delay."""
+        """Begin to delay the link's frames."""
         if self._wire is not None:
             return Moment(*self._wire.begin(), "testbed")
         return Moment(*links.set_delay(self._cable_of(fault), self._names.fabric, fault.delay_ns), "testbed")
@@ -222,7 +222,7 @@ class Cycle(SimpleMechanism):
     """
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
-        """Store the mechanisms for the kinds of the phases, and the lock of the fault registry."""
+        """Store the function that makes the mechanism of each kind, and the lock of the fault registry."""
         self._mechanisms = mechanisms
         self._lock = lock
         self._steps: tuple[_Step, ...] = ()
@@ -261,7 +261,7 @@ class Cycle(SimpleMechanism):
             step.mechanism.renew(switch)
 
     def forget(self) -> None:
-        """Note that no phase is active any more."""
+        """Record that no phase is active."""
         for step in self._steps:
             step.mechanism.forget()
 

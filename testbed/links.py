@@ -270,8 +270,8 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
     """Delay a cable by ``delay_ns`` in each direction. If ``delay_ns`` is None, end the delay.
 
     ``switches`` is the namespace of the switches, whose ports have HTB classes. The kernel must have netem,
-    and the cable must have no delay in its topology. Raise OSError. Return CLOCK_MONOTONIC (ns) before the
-    first request and after the last.
+    and the cable must have no delay in its topology. Return CLOCK_MONOTONIC (ns) before the first request and
+    after the last request. Raise OSError if the kernel refuses a request.
     """
     profile = cable.link.profile
 

@@ -309,11 +309,11 @@ class FabricCLI(CLI):  # type: ignore[misc]
         self._mrclab("status", line)
 
     def do_dpctl(self, _line: str) -> None:
-        """Refuse: the switches speak P4Runtime, not OpenFlow."""
+        """Print an error: the switches speak P4Runtime, not OpenFlow."""
         error("these switches have no OpenFlow: use 'status', or 'mrclab shell SWITCH' in another terminal\n")
 
     def do_switch(self, _line: str) -> None:
-        """Refuse: the command `fault` stops switches."""
+        """Print an error: to stop a switch, the user must enter `fault`."""
         error("use 'fault switch-death SWITCH' and 'restore SWITCH'\n")
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:

@@ -23,7 +23,8 @@ class Names:
     """The names of one testbed. Testbeds with different prefixes do not affect each other.
 
     ``prefix`` is the name of the switches' namespace. The names of the hosts' namespaces and every run id
-    begin with the prefix. ``state_dir`` has files for later processes. Raise InputError for a bad prefix.
+    begin with the prefix. ``state_dir`` has the files that describe the running testbed to other processes.
+    Raise InputError for a bad prefix.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -81,7 +82,7 @@ def switch_ports(fabric: Fabric) -> dict[str, dict[int, str]]:
 
 
 def by_sudo(words: str) -> str:
-    """Return a command that runs mrclab with sudo and keeps the PATH and the prefix."""
+    """Return a command that runs the same mrclab with sudo, for the testbed with the same prefix."""
     kept = f" --preserve-env={PREFIX_VARIABLE}" if os.environ.get(PREFIX_VARIABLE) else ""
     return f'sudo{kept} "$(command -v mrclab)" {words}'
 

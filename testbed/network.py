@@ -131,10 +131,10 @@ class FabricNetwork:
             self._signals.close()
 
     def down(self) -> Removed:
-        """Take the testbed down: its processes, the processes of its run, its namespaces, cables and record.
+        """Take the testbed down: end all its processes, and remove its namespaces, cables and record.
 
-        First end the processes that use the testbed, such as an experiment in another terminal. A second call
-        has no effect.
+        This method first ends the processes that keep the testbed up, such as an experiment in another
+        terminal. A second call has no effect.
         """
         with signals.deferred():
             if self._mininet is not None:

@@ -1,4 +1,4 @@
-"""The record of a running testbed for later processes: a file that is replaced atomically, and a lock."""
+"""The record of a running testbed for other processes: a file that is replaced atomically, and a lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIRECTORY_MODE = 0o711  # non-root programs may open files in the directory, but
 class State:
     """The record of a testbed that is up, or that was up when its owner died.
 
-    ``owner`` is the process that takes the testbed down when the process ends. ``owner.what`` is its command.
+    ``owner`` is the process that takes the testbed down before its own end. ``owner.what`` is its command.
     After ``detach``, there is no owner (None). ``fabric_text`` describes the fabric. ``target`` is the target
     of the switches, empty for routers. ``user`` is the user who started the testbed. If ``stays`` is true,
     other commands may use the testbed; otherwise it belongs to an experiment. ``taken`` names the process

@@ -30,7 +30,7 @@ def wait(pid: int, start: int) -> None:
 
 
 def main() -> None:
-    """Wait, then run the command that the command line names."""
+    """Wait until the given process has ended, then run the given command."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wait(int(sys.argv[1]), int(sys.argv[2]))

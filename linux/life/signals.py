@@ -113,6 +113,9 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def passed_on(action: Callable[[], None]) -> Iterator[None]:
-    """Call ``action`` for each signal within the ``with``, so that other processes end before this one."""
+    """Call ``action`` for each signal within the ``with``. The signal does not end this process.
+
+    So ``action`` can end a child process, and this process ends after the child.
+    """
     with _handled(lambda _number: action()):
         yield

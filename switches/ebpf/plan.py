@@ -21,7 +21,10 @@ from mrclab.switches.v1model.program import Program
 
 @dataclass(frozen=True)
 class SourceMap:
-    """Places in the P4 program: (first BPF instruction, text of the place), in order, or empty."""
+    """The places in the P4 program from which the BPF instructions were compiled.
+
+    `places` has (first BPF instruction, text of the place), in the instructions' order. It may be empty.
+    """
 
     places: tuple[tuple[int, str], ...] = ()
 

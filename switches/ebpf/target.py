@@ -91,7 +91,10 @@ class EbpfTarget:
         return [RunningSwitch(s.name, s.device_id, self._address) for s in specs]
 
     def kill(self, *names: str) -> tuple[int, int]:
-        """Power off switches in one call; see `SwitchTarget`. Between the two times are only map updates."""
+        """Power off switches in one call; see `SwitchTarget`.
+
+        Between the two returned times, the server makes only map updates.
+        """
         return self._power(names, on=False)
 
     def restart(self, *names: str) -> None:

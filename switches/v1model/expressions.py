@@ -78,7 +78,7 @@ class UnionStackHeader:
 
 @dataclass(frozen=True)
 class UnionStackField:
-    """A field of a header in the element of a stack of unions that the parser extracted last."""
+    """A field of a header in a stack of unions. The parser extracted this element of the stack last."""
 
     stack: str
     header: str
@@ -87,7 +87,10 @@ class UnionStackField:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """Bits that the parser reads but does not extract: `width` bits, `offset` bits after its position."""
+    """Bits that the parser reads but does not extract.
+
+    These are `width` bits, which begin `offset` bits after the parser's position.
+    """
 
     offset: int
     width: int

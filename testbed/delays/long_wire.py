@@ -83,14 +83,17 @@ class LongWires:
     def wait_ready(self) -> None:
         """Wait until the process is ready for ``begin``.
 
-        Raise MachineError if the kernel is older than 6.6. Older kernels cannot redirect frames in this way.
+        Raise MachineError if the kernel is older than 6.6, because it then lacks the needed BPF links.
         """
         if not self._ready:
             self._answer()
             self._ready = True
 
     def begin(self) -> tuple[int, int]:
-        """Begin the delay; return CLOCK_MONOTONIC (ns) before and after. Raise what ``wait_ready`` raises."""
+        """Begin the delay. Return CLOCK_MONOTONIC (ns) before and after the begin.
+
+        Raise what ``wait_ready`` raises.
+        """
         self.wait_ready()
         self._send("begin")
         said = self._answer()

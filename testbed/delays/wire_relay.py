@@ -1,10 +1,11 @@
-"""The process of ``long_wire``. It receives frames at the ends of links and returns each after its delay.
+"""The process of ``long_wire``. It receives frames at the ends of links, and returns the frames later.
 
-For each end of a link this process makes a veth pair, with one half in its own namespace. Two BPF programs
-connect the pair to the end of the link. The first redirects frames that arrive at this end through the pair
-to a packet socket. The second marks the returned frames and puts them back at this end. The first program
-does not redirect a marked frame again. With ``egress``, the programs delay frames that leave at this end
-instead. The order of frames is kept.
+For each end of a link, this process makes a veth pair. One half of the pair is in the namespace of the end,
+the other half in the namespace of this process. The process has a packet socket on its half. At the end of
+the link, a BPF program redirects arriving frames into the pair, so that they reach the socket. On the half in
+the same namespace, a second BPF program sets skb->mark of the returned frames and puts the frames back at the
+end. The first program does not redirect a frame with this skb->mark again. With ``egress``, the programs
+delay frames that leave at the end instead. The order of frames is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _redirect(ifindex: int, flags: int) -> bytes:
 
 
 def lead_aside(ifindex: int) -> bytes:
-    """Return the BPF program for a link's end: it redirects frames that have no mark to ``ifindex``."""
+    """Return the program for a link's end: it redirects frames to ``ifindex``, unless skb->mark is MARK."""
     return (
         insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
         + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
@@ -68,7 +69,7 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_back(ifindex: int, *, egress: bool) -> bytes:
-    """Return the BPF program for a veth pair: it marks each frame and puts the frame back at ``ifindex``."""
+    """Return the program for a veth pair: it sets skb->mark and puts each frame back at ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 
@@ -133,7 +134,7 @@ class Relay:
             os.close(namespace)
 
     def _listening(self, number: int) -> socket.socket:
-        """Return a socket on this process's half of a pair that receives all frames."""
+        """Return a packet socket that receives all frames on this process's half of a veth pair."""
         listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._closing.callback(listening.close)
         listening.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
@@ -142,7 +143,7 @@ class Relay:
         return listening
 
     def attach(self) -> None:
-        """Begin the delay of all links. Raise OSError."""
+        """Begin the delay of all links. Raise OSError if the kernel refuses a program."""
         self._links = list(self._at_once(self._attached, self._programs))
 
     def _attached(self, program: tuple[WireEnd, int, int]) -> int:
@@ -229,9 +230,10 @@ def _stamped(change: Callable[[], None]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Run the process: links are delayed from the second input line until the end of standard input.
+    """Run the process until the end of standard input.
 
-    The first line names the links. The process answers this line with ``ready``.
+    The first line of the input names the links, and the process answers ``ready``. After the second line, the
+    process delays the links until the input ends.
     """
     spec = json.loads(sys.stdin.readline())
     namespaces.unshare()

@@ -75,7 +75,7 @@ class FrrFabric:
         say: Say = lambda _: None,
         timeout_s: float = CONVERGENCE_S,
     ) -> FrrFabric:
-        """Start everything, and wait until every T0 has all equal paths to every host.
+        """Start everything, and wait until every T0 has all its ECMP routes to every host.
 
         Raise MachineError if FRRouting is not installed, NotConvergedError after ``timeout_s``, and the
         errors of FabricNetwork.up. After an error, everything is taken down again.
@@ -113,7 +113,7 @@ class FrrFabric:
         return NO_TARGET
 
     def ended(self) -> str | None:
-        """Return in one line how a daemon has ended without a fault; None while all daemons run."""
+        """Return how a daemon has ended that no fault has ended, in one line. Otherwise return None."""
         try:
             self._daemons.check()
         except DaemonError as error:
@@ -136,8 +136,8 @@ class FrrFabric:
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
         """Wait until every T0 has all paths to every host of other racks, and BFD runs with all neighbours.
 
-        Raise NotConvergedError after ``timeout_s``, with the missing routes, or a router without BFD to all
-        its neighbours. Raise DaemonError if a daemon has ended.
+        Raise NotConvergedError after ``timeout_s``. The error names the missing routes, or a router with a
+        neighbour that BFD does not watch. Raise DaemonError if a daemon has ended.
         """
         deadline = time.monotonic() + timeout_s
         for switch, wanted in expected_routes(self.fabric).items():
@@ -244,7 +244,7 @@ class RouteWatch:
         return [s.fileno() for s in self._sockets]
 
     def note(self) -> None:
-        """Read all notifications and record the time of a change."""
+        """Read all notifications. For each router with notifications, record a change of routes now."""
         for watcher in self._sockets:
             came = False
             try:

@@ -96,7 +96,7 @@ class RouterFaults:
         return Moment(before, time.monotonic_ns(), "testbed")
 
     def set_up(self, fault: Fault, *, up: bool) -> Moment:
-        """Bring up or take down the NIC's port ("port-down"), or else the link's end away from the hosts."""
+        """Bring up or take down a port: for "port-down" the NIC's port, otherwise the link's upper end."""
         link = self._link(fault)
         end = link.a if fault.kind == "port-down" else link.b
         return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")

@@ -89,7 +89,7 @@ def provide(
 
 
 def _answers(path: Path) -> bool:
-    """Return True if a service listens. This connection also starts the service's linger time again."""
+    """Return True if a service accepts a connection. Each connection restarts the service's linger time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
         attempt.connect(str(path))
         return True
@@ -143,7 +143,7 @@ def allow(path: Path, uid: int) -> None:
 
 @contextmanager
 def recorded(path: Path, fd: int) -> Iterator[None]:
-    """Let a service write its programs' requests to an open file. After the ``with``, the file is complete.
+    """Let a service write the requests of programs to an open file. After the ``with``, the file is complete.
 
     Raise OSError if the service does not answer.
     """

@@ -71,7 +71,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_name(self) -> str:
-        """The name of the group in PyTorch 2."""
+        """The name of the group. Only PyTorch 2 uses it."""
         return self._names[0]
 
     def _set_group_name(self, name: str) -> None:
@@ -79,7 +79,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_desc(self) -> str:
-        """The group's description in PyTorch 2."""
+        """The description of the group. Only PyTorch 2 uses it."""
         return self._names[1]
 
     def _set_group_desc(self, description: str) -> None:

@@ -39,7 +39,7 @@ def provide_management(names: Names, fabric: Fabric) -> None:
     """Make the management network of the running testbed, if it does not exist yet.
 
     Raise InputError if there are too many hosts, MachineError if the kernel has no bridges, and OSError if
-    the kernel refuses another request.
+    the kernel refuses a request for any other reason.
     """
     if len(fabric.hosts) > addresses.MOST_HOSTS:
         raise InputError(f"the management network has addresses for {addresses.MOST_HOSTS} hosts")

@@ -77,7 +77,7 @@ class ActionWriter:
         }
 
     def run(self, action: Action, params: Params) -> None:
-        """Write the code of an action's body. Code that is written later comes after the body."""
+        """Write the code of an action's body. Then the builder is at the end of the body."""
         jumps = {jump_target(p) for p in action.primitives if p.op in JUMPS}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
@@ -238,7 +238,10 @@ class ActionWriter:
         )
 
     def _count_place(self, i: int) -> Value:
-        """Return the address of deferred count() `i`: a flag (1 if it must run) and the cell's index."""
+        """Return the address of the record of deferred count() `i`.
+
+        The record has a flag (1 if the count must run) and the cell's index.
+        """
         return self.asm.at(self.gen.machine.scratch, self.gen.layout.buffer + i * _COUNT_SIZE)
 
     def _after_lock(self) -> None:

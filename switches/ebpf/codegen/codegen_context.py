@@ -106,8 +106,9 @@ class CodegenContext:
     def varbit_bytes(self, header: str) -> Value:
         """Return the length of a header's varbit field in bytes (at least 1), as an i64.
 
-        A mask limits the value, because the kernel's verifier demands a range. The caller first checks the
-        length. Then it must call a helper function, because otherwise LLVM removes the mask.
+        A mask limits the value, because the kernel's verifier must know the largest value. The caller first
+        checks the length, and then calls any BPF helper function. Without this call, LLVM concludes from the
+        check that the mask has no effect, and removes the mask.
         """
         asm, slot = self.asm, self.layout.varbits[header]
         length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)

@@ -67,7 +67,8 @@ def payload_sum(gen: CodegenContext) -> Value:
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
     count = b.sub(gen.frame_length, start)
     if gen.truncates:
-        # Without truncate() the cell is 0. 0 - 1 is the largest unsigned number, so all bytes are kept.
+        # Without truncate(), the memory at layout.cut is zero. Then `keep` becomes the largest unsigned
+        # number, so all bytes are kept.
         keep = b.sub(asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1))
         count = b.select(b.icmp_unsigned("<", keep, count), keep, count)
     total, buffer = asm.at(memory, layout.key), asm.at(memory, layout.buffer)

@@ -45,9 +45,10 @@ class EntryReason(IntEnum):
 
 
 def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """Add the map that holds the mark of frames that enter again and the program's number. Return its index.
+    """Add a map with the program's number and the mark of frames that enter the pipeline again.
 
-    Return None if the program has no such frames. Raise UnsupportedError if the program's state is too large.
+    Return the map's index, or None if no frame of this program enters the pipeline again. Raise
+    UnsupportedError if the program's state is too large.
     """
     if not program_reenters(program):
         return None

@@ -229,7 +229,7 @@ class TableWriter:
         self.selectors = SelectorWriter(gen)
 
     def run(self, table: Table) -> None:
-        """Write a table: look up the key, run the action, jump to the next node."""
+        """Write the code that looks up a table's key, runs the action, and jumps to the next node."""
         layout = self.gen.tables[table.name]
         asm, b = self.asm, self.asm.b
         miss = asm.block("miss")

@@ -425,7 +425,7 @@ def _microseconds(gen: CodegenContext) -> Value:
 
 
 def _control(gen: CodegenContext, pipeline: Pipeline, name: str) -> None:
-    """Write a control: one block per node, with jumps to the next node. Later code follows the control."""
+    """Write a control: one block per node, with jumps. Then the builder is at the end of the control."""
     asm, b = gen.asm, gen.asm.b
     done = asm.block(f"{name}.done")
     nodes: dict[str | None, object] = {None: done}

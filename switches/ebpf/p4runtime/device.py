@@ -267,7 +267,7 @@ class Device:
                 yield config
 
     def lose_power(self) -> None:
-        """Power off: delete the pipeline with its state, and reject requests. Call `silence` before."""
+        """Power off: delete the pipeline with its state, and reject requests. Call `silence` first."""
         self.on = False
         self._forget_saved()
         self.config = self.idle = None
@@ -390,7 +390,7 @@ class Device:
 
     @staticmethod
     def _apply(running: Running, plan: _Plan, later: Sequence[_Plan]) -> None:
-        """Make a plan's map updates. If an update fails, undo the later plans and this plan."""
+        """Make a plan's map updates. If an update fails, cancel the plans in `later` and undo this plan."""
         try:
             running.apply(plan.tx, undo_first=[p.tx for p in later])
         except P4RuntimeError:
@@ -398,7 +398,7 @@ class Device:
             raise
 
     def _abort(self, running: Running, plans: Sequence[_Plan], done: Sequence[_Plan]) -> WriteResult:
-        """Undo the planned and the finished updates."""
+        """Cancel the updates that are only planned, and undo the finished updates."""
         for plan in reversed(plans):
             if plan not in done:
                 plan.tx.undo()

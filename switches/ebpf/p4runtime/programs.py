@@ -83,7 +83,7 @@ class Programs:
         self._known: dict[bytes, asyncio.Future[Compiled]] = {}  # least recently used program first
 
     async def get(self, data: bytes) -> Compiled:
-        """Return the compiled program. Compile equal JSON only once. Raise SwitchError if it is wrong."""
+        """Return the compiled program. Compile equal JSON once. Raise SwitchError if the JSON is invalid."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._known:
             self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))

@@ -1,4 +1,4 @@
-"""All switches of a process: their ports, links, queues and CPU ports, client elections, and power."""
+"""All switches of a process: ports, links, queues, CPU ports, client elections, power-off and power-on."""
 
 from __future__ import annotations
 

@@ -53,7 +53,10 @@ class Member:
 
 @dataclass
 class Group:
-    """A group. `members` has each member's share. The key is the member's id; in a one-shot, its position."""
+    """A group. `members` has the `Share` of each member, by the member's id.
+
+    In a one-shot, members have no id. Then the key is the member's position in `OneShot.own`.
+    """
 
     place: int
     members: dict[int, Share]
@@ -227,7 +230,10 @@ class ProfileState:
         tx.change(self.layout.group_map, struct.pack("=I", place), current(), current)
 
     def places(self, group: Group) -> list[Member]:
-        """Return the member at each place of a group. Omit members whose watch port is down."""
+        """Return the member at each place of a group: a member of weight n is in the list n times.
+
+        Omit members whose watch port is down.
+        """
         with_handles: list[tuple[int, Member]] = []
         for key, share in group.members.items():
             member = group.own[key] if isinstance(group, OneShot) else self.members[key]

@@ -149,7 +149,7 @@ class TupleSpace:
         return bytes(out)
 
     def encode_tuples(self) -> bytes:
-        """Return the value of the map that holds the list of tuples."""
+        """Return the value of the map of tuples: priority, number and masks of each tuple."""
         size = tuple_size(self.layout.key_size)
         out = bytearray(size * TUPLES)
         ordered = sorted(self.tuples.items(), key=lambda item: -item[1].priority)
@@ -342,7 +342,7 @@ class TableState:
         return encode_action(self.layout.value_size, entry.action, entry.cell)
 
     def _sync(self, ident: Ident) -> bool:
-        """Update tuples and idle timeouts after a change of `entries`. Return True if the tuples changed."""
+        """Update `space` and `timed` after a change of `entries`. Return True if the tuples have changed."""
         entry = self.entries.get(ident)
         listed = self.space is not None and self.space.sync(ident, entry is not None)
         if entry is not None and entry.timeout_ns:

@@ -71,7 +71,8 @@ Step = tuple[str, ParserPosition]
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
     """Return the parser's steps, each with its next steps. A step is a state and the position at its start.
 
-    If `folded` is true, offsets are computed at run time: a position has only the next free stack elements.
+    If `folded` is true, the program computes offsets at run time. Then a position has no offset, only the
+    next free stack elements.
     Return None if there are more than `limit` steps.
     """
     start = program.parser.start, ParserPosition(0)

@@ -58,7 +58,7 @@ _TRUTHS = ("==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "d2b", "valid",
 def interval(expr: Expr | None, leaf: Leaf) -> Interval:
     """Return the interval of a numeric expression. `leaf` returns the interval of a field or a parameter.
 
-    For an unknown operation, return an interval that is too wide for the target.
+    For an unknown operation, return a very wide interval, so that the caller refuses the expression.
     """
     match expr:
         case Const(value):

@@ -34,7 +34,10 @@ _MARKED = re.compile(r"!dbg !(\d+)")
 
 
 class DebugInfo:
-    """The debug information of one function. `names` holds its places in the P4 program, by line number."""
+    """The debug information of one function.
+
+    `names` lists places in the P4 program. Line n of the debug information means the n-th place.
+    """
 
     def __init__(self, module: Any, function: Any) -> None:
         self.names: list[str] = []

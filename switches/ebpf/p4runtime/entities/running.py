@@ -46,7 +46,10 @@ _COLOURS = ("green", "yellow", "red")
 
 
 class CounterCells:
-    """Read and set counters. A set counter is the kernel's count plus an offset, which this object stores."""
+    """Read and set counters.
+
+    After a client has set a counter, its value is the kernel's count plus an offset, which is stored here.
+    """
 
     def __init__(self, datapath: Datapath) -> None:
         self._datapath = datapath
