@@ -49,7 +49,7 @@ class NotHere(Exception):  # noqa: N818
 
 
 def require(condition: object, hint: str) -> None:
-    """Raise a hint unless the condition is true."""
+    """Raise Hint unless the condition is true."""
     if not condition:
         raise Hint(hint)
 
@@ -74,7 +74,7 @@ class RemoteModule:
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
-        """Make an object of a class of the file, wrapped in an adapter of `mrclab.labs.sandbox.child`."""
+        """Make an object of the file's class ``name``, in an adapter of `mrclab.labs.sandbox.child`."""
         return self._code.make(self._file, name, adapter, args)
 
 
@@ -122,7 +122,7 @@ class Student:
         return RemoteModule(self.code, name)
 
     def values(self, name: str) -> dict[str, Any]:
-        """Return the mapping in a YAML file of the folder. Raise a hint if it cannot be read."""
+        """Return the mapping in a YAML file of the folder. Raise Hint if the file is invalid."""
         text = self.text(name)
         try:
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):

@@ -106,7 +106,10 @@ class _Lines:
         self._lines.put("")
 
     def next(self, limit_s: float) -> str:
-        """Return the next line, or "" at the end. At a timeout, raise TimeoutError; later, return ""."""
+        """Return the next line, or "" at the end.
+
+        Raise TimeoutError after ``limit_s``. Every call after this error returns "".
+        """
         if self._ended:
             return ""
         try:
@@ -132,7 +135,7 @@ SCORE_FILE = "score.py"
 
 @dataclass(frozen=True)
 class Score:
-    """The sum of each result over all parts of a score, by the names of the results."""
+    """A student's score in a lab: each result's name, and its sum over all parts of ``score.py``."""
 
     sums: tuple[tuple[str, float], ...]
 
@@ -166,7 +169,7 @@ def score_parts(lab: Lab, folder: Path, *, quiet: bool = False) -> Iterator[Outc
 
 
 def score_of(parts: Sequence[Outcome]) -> Score | None:
-    """Return the sums over all parts, or None if a part has no result."""
+    """Return the score, which has the sum of each result, or None if a part has no result."""
     if not parts or not all(part.passed and part.measured for part in parts):
         return None
     names = tuple(parts[0].measured)

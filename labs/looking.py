@@ -1,6 +1,6 @@
 """Follow one frame through the fabric ``tiny``, switch by switch (lab 1).
 
-``python -m mrclab.labs.looking FILE`` prints the way of the first frame of a capture. It needs no running
+``python -m mrclab.labs.looking FILE`` prints the path of the first frame of a capture. It needs no running
 fabric: it uses the simulator's switches, which the tests compare with the P4 program frame by frame.
 """
 
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Way:
-    """The nodes that a frame passes, and the last one: a host, or a switch that dropped the frame."""
+    """The nodes that a frame passes, and the last node: a host, or a switch that dropped the frame."""
 
     steps: tuple[Step, ...]
     end: str
@@ -50,11 +50,11 @@ class Way:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes on the way, including the last one."""
+        """All nodes on the frame's path, including the last node."""
         return (*(step.node for step in self.steps), self.end)
 
     def text(self) -> str:
-        """Return the way as text, with a line for each node."""
+        """Return the frame's path as text, with a line for each node."""
         lines = [f"{step.node:10} sends it to {step.destination}" for step in self.steps]
         last = f"{self.end:10} drops it: {self.dropped}" if self.dropped else f"{self.end:10} receives it"
         return "\n".join([*lines, last])
@@ -86,7 +86,7 @@ def frames_of(capture: bytes) -> list[bytes]:
 
 
 def way_of(frame: bytes, host: str, plane: int) -> Way:
-    """Return the way of a frame that a host sends into a plane.
+    """Return the path of a frame that a host sends into a plane.
 
     Raise ValueError if the frame has no IPv6 header, because switches forward by that header.
     """
@@ -122,7 +122,7 @@ def sender_of(frame: bytes) -> tuple[str, int]:
 
 
 def main(file: str) -> int:
-    """Print the way of a capture's first frame. Return 2 if there is no frame."""
+    """Print the path of a capture's first frame. Return 2 if the capture has no frame."""
     try:
         frame = frames_of(Path(file).read_bytes())[0]
         print(way_of(frame, *sender_of(frame)).text())

@@ -30,12 +30,12 @@ WITHOUT_P4C = (
 
 
 def program_of(folder: Path) -> Program:
-    """Return a student's program. Raise a hint if it cannot be compiled or read."""
+    """Return a student's program. Raise Hint if it cannot be compiled or read."""
     return _compiled(folder) if has_compiler() else read_compiled(folder / COMPILED)
 
 
 def read_compiled(path: Path) -> Program:
-    """Return a program that p4c compiled. Raise a hint if it cannot be read."""
+    """Return a program that p4c compiled. Raise Hint if it cannot be read."""
     try:
         return read_program(files.read(path))
     except OSError:
@@ -67,7 +67,7 @@ def _compiled(folder: Path) -> Program:
 
 
 def full_name(program: Program, kind: str, last: str) -> str:
-    """Return the full name of a table or an action from its last part. Raise a hint if there is none."""
+    """Return the full name of the table or action whose last part is ``last``. Raise Hint if none exists."""
     names = (
         [t.name for t in program.tables()] if kind == "table" else [a.name for a in program.actions.values()]
     )

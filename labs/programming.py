@@ -352,7 +352,10 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Fail each queue pair that is at its limit: flush its receives, and move its messages to others."""
+        """Fail each queue pair that has completed as many messages as the setting's ``fail`` allows.
+
+        Flush its receives, and move its messages to queue pairs that have not failed.
+        """
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:
                 continue
@@ -366,7 +369,11 @@ class ReceivingNic:
             self._coming[qp].clear()
 
     def ended(self, code: int) -> None:
-        """Raise Wrong if the program's return code does not fit the messages and the failed queue pairs."""
+        """Raise Wrong if the program's return code is not right.
+
+        If all queue pairs fail in this setting, the code must not be 0. Otherwise the code must be 0, and all
+        messages must have arrived.
+        """
         missing = self._setting.messages - len(self._come)
         if len(self._setting.fail) == self._setting.qps:
             if code == 0:

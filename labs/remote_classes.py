@@ -42,7 +42,7 @@ class _RemotePolicy(PathPolicy):
             self._policy.later("update", changed)
 
     def choose(self, now_ns: int, evs: Sequence[Ev]) -> Ev:
-        """Return the EV that the student's policy chose. Raise a hint if that EV was not offered."""
+        """Return the EV that the student's policy chose. Raise Hint if that EV was not offered."""
         self._tell(evs)
         value = self._policy.call("choose", now_ns, [ev.value for ev in evs])
         for ev in evs:
@@ -83,7 +83,7 @@ class RemoteDetector:
         return _packets("on_sack", self._detector.call("on_sack", cumulative, sorted(above), now_ns))
 
     def timer_ns(self) -> int | None:
-        """Return the time at which to call `on_timer`. Raise a hint if it is not a time."""
+        """Return the time at which to call `on_timer`. Raise Hint if it is not a time."""
         found = self._detector.call("timer_ns")
         if found is None:
             return None

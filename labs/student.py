@@ -114,7 +114,7 @@ def followed_route(variant: Variant) -> Route:
 
 
 def packet_route(variant: Variant) -> Route:
-    """Return the path of the packet that the student has to make (lab 1): never the followed path."""
+    """Return the path of the packet that the student has to make (lab 1). It is not `followed_route`."""
     choices = [route for route in _ROUTES if route != followed_route(variant)]
     return variant.choose("packet", Route("h0", "h3", 1, 1), choices)
 
@@ -218,7 +218,8 @@ def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
 def personalise(lab: int, folder: Path, variant: Variant) -> bool:
     """Write a student's variant of a lab into a new folder. Return whether the lab has variants.
 
-    A lab without variants asks for programs. Its checks use values that students do not know.
+    In a lab without variants, students write programs. They cannot copy results, because the checks use
+    values that students do not know.
     """
     made = _MINE.get(lab)
     if made is None or not variant.student:

@@ -2,7 +2,7 @@
 
 Each outcome is a line of JSON on standard output. The output of the student's code goes to standard error.
 The student's code runs in another process, without rights (`mrclab.labs.sandbox`). This process only reads
-the student's files. The files may make this process slow or large, so the caller can end it, too.
+the student's files. The files may make this process slow or large, so the caller can end this process.
 """
 
 from __future__ import annotations

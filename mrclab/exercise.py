@@ -60,7 +60,7 @@ def _tell(up: Exercise) -> None:
 
 
 def exercise_all(course: Path, target: str) -> int:
-    """Bring up each exercise of a course, with the given files and with its solution; print a table.
+    """Bring up each exercise of a course twice: unsolved, and with its solution. Print a table.
 
     Return 0 if every solution came up, otherwise 1. Raise InputError or MachineError as `exercise` does.
     """
@@ -83,7 +83,7 @@ def exercise_all(course: Path, target: str) -> int:
 
 
 def outcome(case: Case, solved: bool, target: str, compiler: bool) -> tuple[bool, str]:
-    """Run an exercise with the given files or its solution. Return (True if it came up, result as text)."""
+    """Run an exercise, unsolved or with its solution. Return (True if it has started, result as text)."""
     with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as scratch:
         try:
             here = staged(case, solved, Path(scratch) / case.name)

@@ -186,7 +186,10 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
 
 
 def _interval(size: int, before: Sequence[int], elapsed_ns: int, completed: int, *, gbits: bool) -> str:
-    """Return a line about the first host's writes since ``before``: (time in ns, writes until this time)."""
+    """Return a line about the first host's writes since ``before``.
+
+    ``before`` is (time in ns, number of writes until this time).
+    """
     since_ns, count = elapsed_ns - before[0], completed - before[1]
     mib_s = count * size * 1e9 / max(1, since_ns) / (1 << 20)
     rate = f"{mib_s * MIB_BITS / 1e9:.2f} Gb/sec" if gbits else f"{mib_s:.2f} MiB/sec"

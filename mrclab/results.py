@@ -7,8 +7,9 @@
 
 ``load_many`` loads several runs. Its frames also have a column ``run``.
 
-All frames have the columns ``transport`` and ``repetition``, so that they can be joined. A column with a name
-in ``_us`` has microseconds. A trial's times begin at its fault, other times at the start of the measurement.
+All frames have the columns ``transport`` and ``repetition``, so that they can be joined. A column whose name
+ends in ``_us`` has microseconds. A trial's times begin at its fault, other times at the start of the
+measurement.
 """
 
 from __future__ import annotations

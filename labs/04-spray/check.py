@@ -120,7 +120,7 @@ def changing_list(student: Student) -> None:
 
 
 def load(evs: Sequence[Any], waiting: Sequence[int]) -> None:
-    """Set each EV's counters so that ``waiting`` packets are on their way. The EVs' other counts differ."""
+    """Set each EV's counters so that ``waiting`` packets are in flight. Give other counters different values."""
     for number, (ev, count) in enumerate(zip(evs, waiting, strict=True)):
         ev.acked, ev.lost, ev.trimmed = 100 * number, 40 * (number % 3), 30 * (number % 2)
         ev.sent = ev.acked + ev.lost + ev.trimmed + count

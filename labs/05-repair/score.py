@@ -1,4 +1,4 @@
-"""The score of lab 5: the time until everything is delivered, and the number of needless repeats."""
+"""The score of lab 5: the time until all packets arrived, and the number of needless retransmissions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECKS = Checks()
 SCHEDULES = 30
 PACKETS = 30
 NEEDLESS_US = 5
-"""The microseconds that each needless repeat adds to the score, because it delays other packets."""
+"""The microseconds that each needless retransmission adds to the score, because it delays other packets."""
 
 
 def result(

@@ -82,7 +82,7 @@ def theory(student: Student) -> None:
 
 
 def right_ms(variant: Variant) -> dict[str, float]:
-    """Return the medians that a run of the variant's scenarios gives."""
+    """Return the median all-reduce times (ms) in a run of the variant's scenarios."""
     if not variant.student:
         return OURS
     plane, port = (

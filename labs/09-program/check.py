@@ -14,7 +14,7 @@ SEEDS = (1, 2, 3)
 
 
 def passes(student: Student, *settings: Setting) -> None:
-    """Run the student's program in each setting. Raise a hint if it makes a mistake."""
+    """Run the student's program in each setting. Raise Hint if the program makes a mistake."""
     sources = sources_of(SKELETON, student.bytes_of("transfer.c"))
     try:
         with Program(sources, LIMIT_S, student.note, len(settings)) as program:

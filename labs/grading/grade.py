@@ -40,7 +40,7 @@ _SKIPPED = {
 
 
 def fingerprint(texts: Iterable[str]) -> frozenset[int]:
-    """Return the runs of consecutive tokens in Python texts, as hashes."""
+    """Return the sequences of twelve consecutive tokens in Python texts, as hashes."""
     runs: set[int] = set()
     for text in texts:
         tokens = _tokens(text)
@@ -66,9 +66,10 @@ def _tokens(text: str) -> list[str]:
 
 
 def closest(prints: Mapping[str, frozenset[int]], skeleton: frozenset[int]) -> dict[str, tuple[str, float]]:
-    """Return for each hand-in the most similar other hand-in, and the share of common runs (0 to 1).
+    """Return for each hand-in the most similar other hand-in, and the share of common sequences (0 to 1).
 
-    Runs of the skeleton do not count. A hand-in that has only the skeleton's runs gets ("", 0.0).
+    See `fingerprint` for the sequences of tokens. Sequences of the skeleton do not count. A hand-in without
+    other sequences gets ("", 0.0).
     """
     own = {name: runs - skeleton for name, runs in prints.items()}
     found = {}

@@ -103,7 +103,8 @@ def read_roster(path: Path) -> list[Person]:
     * number that the platform gives the person: "Identifier", "ID number" or "SID"
     * student's number: "Student", "ID number" or "SID"
 
-    So one column may give both numbers. In a text file, the name is also the student's number.
+    So the columns "ID number" and "SID" can give both numbers. In a text file, the name is also the student's
+    number.
     """
     import csv
 
@@ -132,8 +133,8 @@ def read_roster(path: Path) -> list[Person]:
 def with_students(roster: Sequence[Person], found: Sequence[HandIn]) -> list[HandIn]:
     """Return the hand-ins with the students' numbers from a roster.
 
-    People are found by their name or by the platform's number. Raise InputError if a person is missing from
-    the roster or has no valid student's number there.
+    People are found by their name or by their number on the learning platform. Raise InputError if a person
+    is missing from the roster or has no valid student's number there.
     """
     by_key = {person.name.casefold(): person for person in roster}
     by_key |= {f"#{person.number}": person for person in roster if person.number}
@@ -187,7 +188,7 @@ def _extract(source: Path, target: Path) -> None:
 
 
 def _work(folder: Path, lab: Lab) -> Path:
-    """Return the folder with most of the lab's files: this folder or one below it."""
+    """Return the folder that has the largest number of the lab's files: ``folder`` or a folder below it."""
     wanted = set(lab.spec.files)
     folders = [folder, *sorted(path for path in folder.rglob("*") if path.is_dir())]
     return max(folders, key=lambda here: len(wanted & {path.name for path in here.iterdir()}))

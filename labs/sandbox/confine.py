@@ -56,7 +56,7 @@ def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
 
     ``folder`` is a copy of the student's folder, which the code may change. ``stage`` is an empty folder, on
     which the new file system is mounted. ``package`` is the folder of mrclab. The calling process must have
-    one thread. A child process continues in its place, with ``folder`` as its working directory.
+    one thread. A child process continues the work of the calling process, in the directory ``folder``.
     """
     missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
     if missing:

@@ -33,7 +33,7 @@ class Gone(BaseException):
 
 
 def new_scratch() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
-    """Return a new directory and two paths in it: for the student's files, and for the stage of `confine`."""
+    """Return a new directory and two paths in it: for the student's files, and for `confine`'s ``stage``."""
     scratch = tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True)
     above = Path(scratch.name).resolve()
     above.chmod(0o755)

@@ -114,7 +114,7 @@ def _number(mac: bytes) -> int:
 
 
 def read_entries(values: Mapping[str, Any], switch: Switch) -> Entries:
-    """Return the entries in the content of a file. Raise a hint for an entry that cannot be read."""
+    """Return the entries in the content of a file. Raise Hint for an entry that cannot be read."""
     own = [_network(entry) for entry in values.get("my_sid") or []]
     neighbours = []
     ports = {port.number: port for port in switch.ports}
@@ -135,7 +135,7 @@ def _network(entry: Any) -> IPv6Network:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A frame's way: each node with the destination to which it sent the frame, and the end of the way."""
+    """A frame's path: each node with the frame's destination after it, and where the path ended."""
 
     steps: tuple[tuple[str, IPv6Address], ...]
     end: str
@@ -144,7 +144,7 @@ class Crossing:
     """The host that received the frame, or ""."""
 
     def text(self) -> str:
-        """Return the way as text, with a line for each node."""
+        """Return the frame's path as text, with a line for each node."""
         lines = [f"  {node:10} sends it to {destination}" for node, destination in self.steps]
         return "\n".join([*lines, f"  {self.end}"])
 
@@ -173,7 +173,7 @@ def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Ent
 
 
 def show(program: FilePath) -> str:
-    """Describe the way of a packet from h0 to h2. ``program`` is a student's folder or a compiled file."""
+    """Describe the path of a packet from h0 to h2. ``program`` is a student's folder or a compiled file."""
     fabric = load_fabric("tiny")
     path = next(path for path in fabric.paths("h0", "h2") if "p0-t1-1" in path.nodes)
     loaded = program_of(program) if program.is_dir() else read_compiled(program)

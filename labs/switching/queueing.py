@@ -76,7 +76,10 @@ class Queue:
 
 
 def show(program: Path) -> str:
-    """Draw two bursts through a program as text. ``program`` is a student's folder or a compiled file."""
+    """Send two bursts through a program. Return a drawing of each frame's wait and fate as text.
+
+    ``program`` is a student's folder or a compiled file.
+    """
     loaded = program_of(program) if program.is_dir() else read_compiled(program)
     lines = []
     for title, dscp, ecn, count in (

@@ -65,7 +65,7 @@ class Pieces:
             self.held_bytes -= len(piece)
 
     def between(self, since_ns: int, until_ns: int) -> Iterator[bytes]:
-        """Yield the pieces that were captured between two times, oldest first."""
+        """Yield the pieces of the capture that were recorded between two times, oldest first."""
         return (piece for taken_ns, piece in self._pieces if since_ns <= taken_ns <= until_ns)
 
     def reach(self, since_ns: int) -> bool:
@@ -216,7 +216,10 @@ class Card:
 
 
 def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
-    """Return the known result, with the recovery times of a later evaluation that lacks the fault's start."""
+    """Return the known result, with the recovery times of a later evaluation.
+
+    The captures of the later evaluation lack the start of the fault, so its other values are not used.
+    """
     if known is None or not known["felt"]:
         return later
     if not later["felt"]:

@@ -106,11 +106,11 @@ class Hub:
         self._when_over: Callable[[], object] = lambda: None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Deliver page updates in this loop from now on."""
+        """Deliver page updates in this event loop from now on."""
         self._loop = loop
 
     def when_over(self, call: Callable[[], object]) -> None:
-        """Call ``call`` in the loop after the session has ended."""
+        """Call ``call`` in the server's event loop after the session has ended."""
         self._when_over = call
 
     def put(self, frame: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ class Session(Protocol):
         """Return the paths between two hosts."""
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that a transport uses now."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
 
     def kept_bytes(self) -> dict[str, int]:
         """Return how many bytes of memory the stored records need, by kind of record."""
@@ -355,7 +355,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _caught(handler: Handler) -> Handler:
-    """Return the handler with error handling: the answer to bad input is an error of one line."""
+    """Return a handler that calls ``handler``, and answers bad input with an error of one line."""
 
     async def work(request: Request) -> Response:
         try:
@@ -377,7 +377,7 @@ async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Respons
 
 
 async def _packets_of(session: Session, frames: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the stored packets around the faults in the last of these page updates."""
+    """Return the stored packets around the faults that the last page update in ``frames`` has."""
     found: dict[str, Any] = {}
     for card in frames[-1]["cards"] if frames else ():
         for transport in card["results"]:

@@ -80,7 +80,7 @@ def token_of(
 
 
 def same_origin(origin: str | None, host: str | None) -> bool:
-    """Return True if a request was sent by this server's page, or by a program without a page."""
+    """Return True if a page of this server sent a request, or a program that sends no ``Origin``."""
     if origin is None:
         return True
     return host is not None and urlsplit(origin).netloc == host
@@ -106,9 +106,10 @@ class _UnreadError(Exception):
 
 
 class Guard:
-    """Refuse a request with a wrong ``Host`` or without a token, or for a change from another site's page.
+    """Refuse a request with a wrong ``Host`` or without a token.
 
-    If a client does not read its stream, end the request.
+    Also refuse a request to change something if another site's page sent the request. If a client does not
+    read its stream, end the request.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

@@ -187,7 +187,7 @@ class Session:
         return call(self.network.names, "counters", switch=switch)
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the shown flow of a transport uses now."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
         pair = self.plan.pairs(self.fabric)[self._shown]
         paths = {path.ev: path for path in self.fabric.paths(*pair)}
         for row in self._paths.get(transport, ()):
@@ -411,7 +411,7 @@ class Session:
         self._look = card, look
 
     def _end_look(self) -> None:
-        """If the other thread has computed a card's times, store them."""
+        """If the thread that `_begin_look` uses has computed a card's times, store the times."""
         if self._look is None or not self._look[1].done():
             return
         card, look = self._look
@@ -437,7 +437,10 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows that each transport without a recovery had when the fault of the card began."""
+        """Return the flows at the beginning of the card's fault, for each transport without a recovery time.
+
+        The retired EVs of the flows' hosts are included.
+        """
         found = []
         for name, flows in ((name, card.flows[name]) for name in card.open_transports):
             retired = {}

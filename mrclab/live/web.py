@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no signal handler."""
+        """Do nothing, so that uvicorn installs no signal handler."""
         yield
 
 

@@ -104,7 +104,7 @@ class Paced:
         return self.play.evs(source, target)
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that a transport uses now."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
         return self.play.busiest(transport)
 
     def kept_bytes(self) -> dict[str, int]:
@@ -141,7 +141,7 @@ class Paced:
                     future.set_exception(InputError("the session has ended"))
 
     def _turn(self, begun_s: float) -> None:
-        """Simulate the time of one page update, or less if the machine is too slow, and send the update."""
+        """Simulate until the next page update, or less if the machine is too slow, and send the update."""
         play = self.play
         step_ns = max(1, round(play.pace * FRAME_S))
         end_ns = play.now_ns + step_ns

@@ -143,7 +143,7 @@ class Desk:
         return said.getvalue()
 
     def hand_in(self, number: int, files: str, when: str, version: str) -> bytes:
-        """Return the submission with the outcomes of the last check, packed as by ``mrclab lab submit``."""
+        """Return the submission with the last check's outcomes, in the format of ``mrclab lab submit``."""
         lab, folder = self._written(number, files)
         out = self._root / f"{lab.student_folder}.zip"
         pack(lab, folder, out, self._outcomes.get(number, ()), when, version)

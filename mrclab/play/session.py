@@ -235,7 +235,7 @@ class Play:
         raise InputError(f"no packets are kept of fault {number} and {transport}")
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the shown flow of a transport uses now."""
+        """Return a T0-T1 link that the shown flow of a transport uses now, or None if there is none."""
         if transport not in self.lanes:
             return None
         pair = self.scene.pairs(self.fabric)[self._shown]
@@ -257,7 +257,7 @@ class Play:
         return evs_between(self.fabric, source, target)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Answer a request; ``path`` is as on the live server. Raise InputError on a bad request."""
+        """Answer a request. ``path`` is a path of the live server. Raise InputError on a bad request."""
         what, *rest = path.split("/")
         given = body or {}
         if what == "fault":

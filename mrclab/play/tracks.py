@@ -179,7 +179,7 @@ class Book:
             self.ends.append([track.number, min(now_ns, track.due_ps // PS_PER_NS), LOST, track.place])
 
     def settle(self) -> None:
-        """Mark frames as lost if they are later than the longest possible delay."""
+        """Mark frames as lost if they are late by more than the longest possible wait."""
         limit_ps = self.network.clock.now_ps - self._slack_ps
         for track in [track for track in self._flying.values() if track.due_ps < limit_ps]:
             self._end(track, LOST)

@@ -90,7 +90,10 @@ def points_csv(points: Sequence[Point], metrics: Metrics) -> str:
 
 
 def rendered(sweep: SweepFile, rows: Sequence[Row]) -> RichTable:
-    """Return the first metrics as a terminal table: mean and, for several seeds, minimum and maximum."""
+    """Return a terminal table of at most MOST_COLUMNS metrics, the first metrics of the sweep.
+
+    The table has the mean and, for several seeds, the minimum and maximum.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row.spread))[:MOST_COLUMNS]
     shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in (*sweep.grid, "seeds", *names):

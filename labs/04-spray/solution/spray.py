@@ -23,7 +23,7 @@ class RoundRobin(PathPolicy):
 
 
 class TwoChoices(PathPolicy):
-    """Draw two EVs at random (from self.rng) and take the one with fewer packets on their way."""
+    """Draw two EVs at random (from self.rng) and take the EV with fewer packets in flight."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""
@@ -53,7 +53,7 @@ class Healthy(RoundRobin):
 
 
 class Best(Healthy):
-    """Take, of Healthy's next four EVs, the EV with the fewest packets on their way ("going further")."""
+    """From Healthy's next four EVs, take the EV with the fewest packets in flight."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""

@@ -20,7 +20,7 @@ class RoundRobin(PathPolicy):
 
 
 class TwoChoices(PathPolicy):
-    """Draw two EVs at random (from self.rng) and take the one with fewer packets on their way."""
+    """Draw two EVs at random (from self.rng) and take the EV with fewer packets in flight."""
 
     def choose(self, now_ns, evs):
         """Return one of `evs`."""

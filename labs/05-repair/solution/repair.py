@@ -36,7 +36,7 @@ class LossDetector:
         return [psn for psn, sent_ns in self.sent_ns.items() if self.newest_ns - sent_ns > self.window_ns]
 
     def timer_ns(self):
-        """Return when to call `on_timer`, or None. The caller calls `timer_ns` after every other call."""
+        """Return when to call `on_timer`, or None. The value is read after each call of another method."""
         return min(self.sent_ns.values()) + self.timeout_ns if self.sent_ns else None
 
     def on_timer(self, now_ns):

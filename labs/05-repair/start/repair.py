@@ -23,7 +23,7 @@ class LossDetector:
         return []
 
     def timer_ns(self):
-        """Return when to call `on_timer`, or None. The caller calls `timer_ns` after every other call."""
+        """Return when to call `on_timer`, or None. The value is read after each call of another method."""
         # TODO 3: replace this line.
         return None
 

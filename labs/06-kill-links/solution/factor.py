@@ -1,4 +1,4 @@
-"""Compare the times that two transports need to recover, and divide each time into three parts."""
+"""Compare the times that two transports need to recover. Each time has three parts (see `parts`)."""
 
 import json
 from pathlib import Path
