@@ -5,9 +5,9 @@ as dead. BFD (RFC 5880: hold time = interval times detection multiplier) and BGP
 in each hold time) work in this way. The hold time begins with the last hello before the failure. So the time
 from the failure until the link counts as dead is the hold time, or up to one interval less.
 
-The baseline `ecmp+controller` consists of this schedule and a controller. When a link counts as dead, the
-controller removes the link from the switches' groups. In a real fabric each router must also report the dead
-link to other routers. The schedule omits the time of these reports: a real protocol cannot be faster.
+The baseline `ecmp+controller` consists of these detection times and a controller. When a link counts as dead,
+the controller removes the link from the switches' groups. In a real fabric each router must also report the
+dead link to other routers. The times here do not include these reports: a real protocol cannot be faster.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Reader:
     mask: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """Return these bits as a member of the action profile, as an object of finsy.
+        """Return a member of the action profile that reads these bits of the EV, as an object of finsy.
 
         A switch that uses this member reads the path from the EV.
         """
@@ -188,7 +188,7 @@ def _uplinks(
 def updates(before: Routing, after: Routing) -> list[Any]:
     """Return the updates that change a switch from the state ``before`` to the state ``after``.
 
-    In this order, no entry refers to an entry that does not exist.
+    The order of the updates ensures that no entry ever refers to an entry that does not exist.
     """
     routes = set(after.routes)
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
@@ -260,8 +260,8 @@ class EcmpRoutes:
         """Remove a link between T0 and T1 from all groups, with one write for each switch that used it.
 
         If the link was the last link to a rack, the routes to this rack are removed, too. A second call does
-        nothing. Raise InputError if there is no such link, if it is the link of a NIC, or if EVs name the
-        uplinks.
+        nothing. Raise InputError if there is no such link, or if the link leads to a NIC. Raise InputError,
+        too, if structured EVs choose the uplinks.
         """
         await self._change(self._withdrawn | {self._name(a, b)})
 

@@ -75,7 +75,7 @@ class QueuePolicy:
 
     @classmethod
     def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
-        """Return the depths for a fabric with this round-trip time."""
+        """Return the queue depths for a fabric with this round-trip time."""
         return cls(base_rtt_us=rtt_ns / 1000, whole=True)
 
 
@@ -83,8 +83,8 @@ class QueuePolicy:
 class QueueSetting:
     """The parameters of one port, as in p4src/queue.p4 and p4src/ecn.p4.
 
-    ``mark`` has two numbers of ticks: the wait from which frames may be marked, and the additional wait from
-    which every frame is marked.
+    ``mark`` has two numbers of ticks. If a frame waits longer than the first number, the frame may be marked.
+    If the frame waits longer than the sum of both numbers, the frame is always marked.
     """
 
     byte_time: int
@@ -96,7 +96,7 @@ class QueueSetting:
 
 
 def byte_time(rate_bps: int) -> int:
-    """Return the time that a link takes for a byte, in ticks times 2^16."""
+    """Return the time that a link takes for a byte. The unit is 1/65,536 of a tick."""
     return min(round(8 * 10**6 * TICKS_PER_US * BYTE_TIME_ONE / rate_bps), _TOP)
 
 

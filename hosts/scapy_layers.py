@@ -85,7 +85,10 @@ def _names(enum: Any) -> dict[int, str]:
 
 
 def _head(*low: Any) -> list[Any]:
-    """Return the first 16 bits of SETH, NETH, PETH, ERTH and EETH. `low` has the seven bits after `next`."""
+    """Return the first 16 bits of SETH, NETH, PETH, ERTH and EETH.
+
+    `low` has the fields of the last seven bits.
+    """
     return [BitField("type", 0, 4), BitField("next", 0, 5), *low]
 
 
@@ -261,7 +264,7 @@ class SETH(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Return CC_STATE, which always follows."""
+        """Return CC_STATE, because CC_STATE always follows SETH."""
         return CC_STATE
 
 

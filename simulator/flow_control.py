@@ -143,7 +143,7 @@ class CreditPort(ServedPort):
 
 
 class CreditInlet(Inlet):
-    """The receiving end of a link with credits. When a packet leaves, the sender gets a new limit."""
+    """The receiving end of a link with credits. A packet that leaves the buffer frees its credits."""
 
     def __init__(self, port: CreditPort, node: Node, reverse: CreditPort, capacity_bytes: int) -> None:
         """Create the receiving end of the link that begins at `port`. Credits go back over `reverse`."""

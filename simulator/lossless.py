@@ -30,9 +30,9 @@ LEAST_FRAMES = 4
 class Lossless:
     """How links stop a sender whose frames would not fit into the receiver's buffer.
 
-    With PFC, a pause is sent when the buffer holds `buffer_bytes` (XOFF); headroom is added. With credits,
-    the buffer has `buffer_bytes`. If `buffer_bytes` is 0, `join` chooses: XOFF is `usual_bytes`, and a
-    buffer with credits has `usual_bytes` plus headroom.
+    With PFC, a pause is sent when the buffer holds `buffer_bytes` (XOFF). The buffer is larger than XOFF: it
+    also has headroom. With credits, the size of the buffer is `buffer_bytes`. If `buffer_bytes` is 0, `join`
+    chooses: XOFF is `usual_bytes`, and a buffer with credits has `usual_bytes` plus headroom.
     """
 
     mode: Mode

@@ -42,13 +42,13 @@ class Marking:
 
     marks: Marks = "uec"
     last_hop: bool = False
-    """If True, ports in front of NICs mark, too. Then marks also report an incast at the NIC."""
+    """If True, ports whose links lead to NICs mark, too. Then marks also report an incast at the NIC."""
 
     def applied(self, depths: Depths, before_last: Depths, *, last_hop: bool) -> Depths:
         """Return a port's depths with the thresholds of this marking.
 
-        ``last_hop`` is True for a port in front of a NIC. If such a port marks, it gets the thresholds of
-        ``before_last``: the depths that the port would have in front of a switch.
+        ``last_hop`` is True if the port's link leads to a NIC. If such a port marks, it gets the thresholds
+        of ``before_last``: the depths of a port whose link leads to a switch.
         """
         if last_hop and not self.last_hop:
             return depths
@@ -253,7 +253,10 @@ class Network:
 
 
 def _clock_of(fabric: Fabric) -> Clock:
-    """Return a clock whose slots have a few events each at full load, and whose wheel covers link delays."""
+    """Return a clock (a wheel of time slots) for the fabric.
+
+    At full load, each slot has only a few events. The wheel is longer than the links' delays.
+    """
     packet_ps = _PACKET_BITS * 10**12 // max(link.profile.rate_bps for link in fabric.links)
     ports = 2 * len(fabric.links)
     slot_ps = max(1, packet_ps // max(_LEAST_SLOTS_PER_PACKET, ports // _PORTS_PER_SLOT))
@@ -297,9 +300,9 @@ def routes_of(
 
     To reach another rack, a T0 uses every uplink, unless the uplink, or the T1's link to that rack, is
     withdrawn. With ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding
-    tables. The destination's number, modulo the number of uplinks, selects this uplink. A T1 below T2s uses
-    the quotient of this division, because its T0 has used the remainder. The T0 and the T1 divide a hash in
-    the same way.
+    tables. The destination's number is divided by the number of the T0's uplinks. The remainder selects the
+    T0's uplink. If there are T2s, the quotient selects the T1's uplink. Without ``by_destination``, a hash
+    is divided instead of the destination's number.
     """
     by_rack: dict[int, tuple[int, ...]] = {}
     before = _choices_below(fabric, switch)

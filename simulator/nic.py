@@ -72,7 +72,7 @@ class _Turn(Event):
         """True if this turn is scheduled and has not happened yet."""
 
     def happen(self) -> None:
-        """Let the NIC do its work, unless a turn at an earlier time has replaced this turn."""
+        """Call the NIC's `turn`. Do nothing if an earlier turn was scheduled instead of this event."""
         self.waits = False
         if self._nic.turn_ps == self.at_ps:
             self._nic.turn()
@@ -270,7 +270,10 @@ class ObjectNic(Nic):
         timer_grain_ns: int = 0,
         spare: list[Packet] | None = None,
     ) -> None:
-        """Drive `endpoint` in the same way as `Nic`. NICs of one network share `spare`, packets for reuse."""
+        """Drive `endpoint` in the same way as `Nic`.
+
+        `spare` has packets for reuse. All NICs of a network share this list.
+        """
         super().__init__(clock, name, ports, endpoint, classes, reaction_ns, timer_grain_ns)
         self._objects = endpoint
         self._routes: list[Hop] = []

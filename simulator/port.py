@@ -35,12 +35,12 @@ _PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """The depths of a queue from which frames are marked, trimmed or dropped, as waiting times in ps.
+    """The depths at which a queue begins to mark, trim or drop frames. A depth is a waiting time in ps.
 
     The rules are the same as in `p4src/queue.p4` and `p4src/ecn.p4`. From `mark_from_ps` to `mark_from_ps` +
     `mark_span_ps`, the share of marked frames grows up to `mark_most`. Above this range, all frames are
     marked. Above `trim_from_ps`, frames that may be trimmed are trimmed. Above `drop_ps`, other frames are
-    dropped. Trimmed frames get half of the link. `cut_limit_ps` limits the queue of trimmed frames.
+    dropped. Trimmed frames get half of the link's rate. `cut_limit_ps` limits the queue of trimmed frames.
     """
 
     drop_ps: int = NEVER_PS
@@ -165,7 +165,7 @@ class Packet(Event):
         """On lossless links: the packet's waiting time in its last port while its class was stopped."""
 
     def use_again(self, size_bytes: i64, hop: Hop, priority: i64, trim_bytes: i64, markable: bool) -> None:
-        """Reuse this object for another packet. Its old packet has arrived and is not corrupt."""
+        """Reuse this object for another packet. The old packet must have arrived and must not be corrupt."""
         self.size_bytes = size_bytes
         self.hop = hop
         self.priority = priority
@@ -286,7 +286,7 @@ class Port:
         return gone - packet.duration_ps if self._owes else gone
 
     def load_ps(self) -> i64:
-        """Return the time at which all accepted frames are sent. Switches use this time as the load."""
+        """Return the time at which all accepted frames are sent. For switches, later means more load."""
         return self._idle_ps
 
     def busy_until_ps(self) -> i64:

@@ -72,7 +72,7 @@ class Inlet(Node):
         """Refuse all data, even if there is room, like a faulty NIC; or accept it again."""
 
     def stops_below(self, priority: int) -> int:
-        """Return the length of the longest chain of stopped links in which frames from this link wait."""
+        """Return the length of the longest chain of stopped links that holds back frames from this link."""
         deepest = 0
         for port in self.onward:
             if port.stopped[priority] and port.depth[priority] > deepest and port.holds(priority, self):
@@ -86,7 +86,7 @@ class Signal(Event):
     __slots__ = ("port", "priority", "value")
 
     def __init__(self, port: ServedPort, priority: int, value: int) -> None:
-        """Create a signal to `port`."""
+        """Create a signal to `port` for a class. `value` is a pause, a resume or a new limit of credits."""
         super().__init__()
         self.port = port
         self.priority = priority
@@ -110,7 +110,7 @@ class _Sent(Event):
         self._size_bytes = size_bytes
 
     def happen(self) -> None:
-        """Free the packet's place in the buffer of its last link, and send the next packet."""
+        """Free the packet's place in the buffer that it has left, and send the next packet."""
         inlet = self._inlet
         if inlet is not None:
             inlet.release(self._priority, self._size_bytes)
@@ -126,7 +126,7 @@ class Stops:
         self.bins_ps: list[int] = []
 
     def add(self, begin_ps: int, end_ps: int) -> None:
-        """Add an interval in which a port was stopped to all bins that the interval overlaps."""
+        """Add a port's stopped interval to each bin that the interval overlaps."""
         begin = max(begin_ps - self.begin_ps, 0)
         end = end_ps - self.begin_ps
         bins, width = self.bins_ps, self.bin_ps
@@ -235,7 +235,10 @@ class ServedPort(Port):
             self.on_free(self._busy_ps)
 
     def _next(self, now: int) -> None:
-        """Begin to send: a signal first, then the highest class for which the far end has room."""
+        """Begin to send the next frame.
+
+        Signals (pauses or credits) come first, then the highest class for which the far end has room.
+        """
         if self._signals:
             signal = self._signals.popleft()
             leaves = self._busy_ps = now + (self.signal_bytes * self._byte_time >> BYTE_SHIFT)
@@ -309,7 +312,7 @@ class ServedPort(Port):
         self.deepest = max(self.deepest, below + 1)
 
     def go_on(self, priority: int) -> None:
-        """Send frames of a class again."""
+        """End the stop of a class, so that its frames may be sent."""
         if not self.stopped[priority]:
             return
         self.stopped[priority] = False

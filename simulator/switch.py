@@ -61,7 +61,7 @@ def destination(frame: bytes) -> bytes:
 
 
 def packet_of(frame: bytes, hop: Hop, classes: ClassMap) -> Packet:
-    """Return the packet for a frame that enters the network. `hop` is the sender's own decision."""
+    """Return the packet for a frame that enters the network. `hop` is the hop that the sending NIC chose."""
     dscp = (frame[14] & 0xF) << 2 | frame[15] >> 6
     trim_bytes = 0
     if classes.trimmable[dscp]:
@@ -240,7 +240,7 @@ class Switch(Node):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
 
     def decide(self, packet: Packet) -> Hop:
-        """Return the decision for a packet. The header after the last hop determines the decision."""
+        """Return the decision for a packet. The decision depends on the header that the previous node sent."""
         before = packet.hop
         key = before.dst, before.hop_limit
         known = self._by_dst.get(key)

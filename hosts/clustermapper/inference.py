@@ -62,7 +62,7 @@ class MapperConfig:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The conclusion that a place is bad. It lost ``losses`` probes, a share of ``ratio``."""
+    """The conclusion that a place is bad. The place lost ``losses`` probes, a share of ``ratio``."""
 
     place: str
     cause: Cause
@@ -248,7 +248,7 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Return the lost probes of rounds that can be judged. A round's timeouts pass together."""
+        """Return the lost probes of rounds that can be judged. All probes of a round time out together."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():
@@ -348,7 +348,10 @@ class Mapper:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Return True if a link returned a probe that was sent after the first loss over ``while_silent``."""
+        """Return True if one of ``links`` returned a probe while other links were silent.
+
+        ``while_silent`` are the silent links. The returned probe must be sent after their first loss.
+        """
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 

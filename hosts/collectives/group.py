@@ -149,7 +149,7 @@ class Group:
         """Receive the next array with this tag from a rank, or from any rank if ``peer`` is None.
 
         The future's result is the sender's rank. The future may fail with GroupError, and with ValueError for
-        a message of another length. Raise ValueError as `send` does.
+        a message of another length. Raise ValueError for a rank or an array that `send` does not accept.
         """
         _check(into)
         if peer is not None:

@@ -92,7 +92,7 @@ class Sender:
         return min(self._next_ns, self._stop_ns)
 
     def work(self) -> None:
-        """Post the messages that are due. A flow that is late does not send faster later."""
+        """Post the messages that are due. A late flow does not send faster to make up for the delay."""
         now = self._comm.now()
         flow = self.flow
         while self._next_ns <= now < self._stop_ns and self._posted - self._low < flow.depth:

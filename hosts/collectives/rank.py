@@ -159,7 +159,7 @@ class Seat:
         return went_on
 
     def end(self, failure: str | None) -> None:
-        """End the rank's part, if it is still running."""
+        """End the job on this rank, if the job is still running."""
         if self.running is not None:
             self.running = None
             self.failure = failure

@@ -48,7 +48,7 @@ class _Put:
 
 
 class VerbsChannel:
-    """A channel that puts over the queue pairs of a context, ``qps`` queue pairs to each peer."""
+    """A channel whose puts are writes over a context's queue pairs. Each peer has ``qps`` queue pairs."""
 
     def __init__(self, context: Context, rank: int, qps: int = 1) -> None:
         if not 1 <= qps <= MAX_QPS:
@@ -248,9 +248,8 @@ def open_channels(
     """Open a channel for each rank of a host. Return the channels in order, and one ``turn`` for all of them.
 
     The calling thread must be in the host's network namespace. The NIC delays all received frames by
-    ``propagation_ns``. Raise ValueError for a kind that does not exist, TypeError or ValueError for an
-    unknown option or a bad value, ValueError if there are several ranks and the transport uses the kernel's
-    sockets.
+    ``propagation_ns``. Raise ValueError if the kind does not exist, or if there are several ranks and the
+    transport uses the kernel's sockets. Raise TypeError or ValueError for an unknown option or a bad value.
     """
     core = find_kind(kind)
     if core.config is None:

@@ -369,7 +369,8 @@ class MrcConfig:
     False: deliver a WRITE_IMM when all its packets have arrived, but WRITE_IMMs still in RQMSN order.
     """
 
-    # Loss detection: these times depend on the fabric. The defaults fit software hosts from 100 Mbit/s on.
+    # Loss detection: these times depend on the fabric. The defaults fit hosts whose NIC is a program, and
+    # links of at least 100 Mbit/s.
     initial_rtt_ns: int = 1_000_000
     """Smoothed RTT before the first sample, ns."""
     min_reorder_ns: int = 20_000

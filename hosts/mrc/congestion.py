@@ -112,7 +112,7 @@ class CongestionControl:
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Record a new rcv_cwnd_pen or restore_cwnd, valid from this SACK on."""
+        """Record the rcv_cwnd_pen and restore_cwnd of a SACK. The values hold from this SACK on."""
         self.penalty = penalty
         self.restore = restore
 
@@ -120,7 +120,7 @@ class CongestionControl:
         """Set the measured RTT of the idle network. Congestion controls that use delay need this RTT."""
 
     def set_rate_cap(self, rate_bps: int) -> None:
-        """Set the rate cap, in bit/s. Raise ValueError if there is no rate cap."""
+        """Set the rate cap, in bit/s. Raise ValueError if the option `rate_bps` was not given."""
         raise ValueError("there is no rate cap: the option rate_bps sets one")
 
 
@@ -258,7 +258,7 @@ class RateCap(CongestionControl):
         self._follow()
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
-        """Pass the receiver's request to the window."""
+        """Pass the receiver's rcv_cwnd_pen and restore_cwnd to the window."""
         super().on_receiver(now_ns, penalty, restore)
         self._window.on_receiver(now_ns, penalty, restore)
 

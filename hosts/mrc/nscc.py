@@ -155,7 +155,7 @@ class Nscc:
     def on_trim(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
         """Handle a NACK for a trimmed packet. It does not matter which switch trimmed the packet.
 
-        The delay before the trim is unknown, so the configured base RTT goes into the average delay.
+        The packet's delay is unknown, so the average delay is updated with the configured base RTT instead.
         """
         self._average(now_ns, self.config.base_rtt_ns)
         self._bytes_ignored += lost_bytes
@@ -170,7 +170,7 @@ class Nscc:
         self._set(min(self._cwnd, float(inflight)) - (penalty * acked_bytes >> 7))
 
     def _lower_base_rtt(self, rtt_ns: int) -> None:
-        """Set a smaller base RTT. Of the values that depend on it, only the largest window changes."""
+        """Set a smaller base RTT. Of the values that depend on it, change only the window's upper limit."""
         self.base_rtt_ns = rtt_ns
         if not self._given.max_cwnd_bytes:
             self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
@@ -193,7 +193,10 @@ class Nscc:
         self._fast = False
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
-        """If a whole window had no delay, grow the window by a part of `acked_bytes` and return True."""
+        """If a whole window of packets had almost no delay, grow the congestion window and return True.
+
+        The congestion window grows by a part of `acked_bytes`.
+        """
         if delay_ns >= self.config.fast_delay_ns:
             return False
         self._idle_bytes += acked_bytes

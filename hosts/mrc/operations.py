@@ -250,9 +250,9 @@ class Operations:
         *,
         is_response: bool,
     ) -> None:
-        """Handle a request or a response of a NIC; `peers` are the queue pairs connected to this NIC.
+        """Handle a request or a response of another NIC. `peers` are the queue pairs connected to that NIC.
 
-        A port status of a NIC without queue pairs is answered and has no other effect.
+        If `peers` is empty, a port status is answered and has no other effect.
         """
         try:
             if is_response:

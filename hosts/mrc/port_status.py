@@ -70,7 +70,7 @@ class PortStatus:
             self._tell_when_heard(qp)
 
     def forget(self, qp: MrcQueuePair, others: Iterable[MrcQueuePair]) -> None:
-        """If `qp` was the last QP to its peer, forget the peer's ports, because it sends no more updates."""
+        """If `qp` was the last QP to its peer, forget the peer's ports: the peer sends no more updates."""
         peers = qp.peers
         if peers in self._newest and not any(other.peers == peers for other in others):
             del self._newest[peers]
@@ -166,7 +166,7 @@ class PortStatus:
 
 
 def _first_to(peers: frozenset[bytes], qps: Iterable[MrcQueuePair]) -> MrcQueuePair | None:
-    """Return a connected QP to this peer, if there is one."""
+    """Return a connected QP to the peer with the addresses `peers`, or None if there is no such QP."""
     for qp in qps:
         if qp.connected and qp.peers == peers:
             return qp

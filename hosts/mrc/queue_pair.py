@@ -111,7 +111,7 @@ class MrcQueuePair(QueuePair):
         return self.requester.congestion.budget_bytes(now_ns)
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when more bytes are allowed without an acknowledgement; None: never."""
+        """Return when more bytes may be sent even if no acknowledgement arrives; None: never."""
         return self.requester.congestion.next_send_ns(now_ns)
 
     def next_timer(self, now_ns: int) -> int | None:

@@ -151,7 +151,7 @@ class ReceiveQueue:
         return len(self._posted) <= due_before
 
     def take(self) -> int | None:
-        """Consume the oldest receive and return its number; return None if no receive is needed."""
+        """Consume the oldest receive and return its number. Return None if immediates need no receive."""
         if not self.required:
             return None
         self._taken += 1

@@ -292,7 +292,7 @@ class Responder:
         return len(self._immediates) if self._messages is None else self._messages.stashed()
 
     def set_mpr(self, mpr: int) -> None:
-        """Announce another receive window, at most the configured one. The sender may obey it later."""
+        """Announce a receive window, at most the configured window. SACKs carry the announcement."""
         if not self._window_units:
             raise ValueError("dynamic MPR was not agreed on")
         if mpr % 128 or not 128 <= mpr <= self._config.mpr:

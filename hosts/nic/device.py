@@ -34,7 +34,8 @@ Clock = Callable[[], int]
 RECEIVE_BATCH = 64
 SEND_BATCH = 16
 # Number of frames to send before arrived frames are read again. Sending a frame takes 15 us, because the
-# network runs inside the system call. Reading after each sent frame would lower the rate by a fifth.
+# kernel also forwards the frame in the system call. Reading after each sent frame would lower the rate by a
+# fifth.
 READ_AFTER = 4
 LINGER_NS = 100_000
 """A value of ``linger_ns`` for a process with its own CPU: 2 x (RTT + probe timeout), ns."""
@@ -175,8 +176,8 @@ class Device:
     def flush(self) -> None:
         """Send all frames that the endpoint has ready, if the links can take them.
 
-        The device also reads frames while it sends. So there may be new events, and the next turn does not
-        wait.
+        The device also reads frames while it sends, so there may be new events. Therefore the next call of
+        `turn` does not wait.
         """
         while self._send_batch():
             self._flushed = True

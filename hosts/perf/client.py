@@ -36,7 +36,7 @@ class BandwidthResult:
 
 @dataclass(frozen=True, slots=True)
 class LatencyResult:
-    """The latency at one message size, in the columns of perftest, us."""
+    """The latency for one message size, us. The fields are the columns of perftest's output."""
 
     bytes: int
     iterations: int

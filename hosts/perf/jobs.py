@@ -34,7 +34,7 @@ class _Silent:
     """A job that reports nothing before its end."""
 
     def progress(self) -> dict[str, Any] | None:
-        """Return None."""
+        """Return None, because this job reports nothing before its end."""
         return None
 
 

@@ -1,7 +1,7 @@
 """Events and counters of queue pairs of any transport: one small class per kind of event.
 
-On a path without faults, the only events are completions. `t_ns` is the time at which the event happened, as
-the caller passed it in. Counters give the dropped frames by cause, and the packets of each path by result.
+On a path without faults, the only events are completions. `t_ns` is the time of the event, which the caller
+passed as an argument. Counters give the dropped frames by cause, and the packets of each path by result.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ Note = Callable[[Callable[..., Event], tuple[object, ...]], None]
 
 
 def made_by(emit: Callable[[Event], None]) -> Note:
-    """Return a `Note` that makes each event at once and passes it to `emit`."""
+    """Return a `Note` that makes each event immediately and passes the event to `emit`."""
 
     def note(kind: Callable[..., Event], values: tuple[object, ...]) -> None:
         emit(kind(*values))

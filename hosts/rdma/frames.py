@@ -126,7 +126,10 @@ RESERVED_FIX: Final = _undo_zero_bytes(0xFF, 4)
 
 
 def prefix_crc(ipv6_udp: bytes) -> int:
-    """Return the ICRC start value for the BTH onwards, given the inner IPv6 and UDP headers (48 bytes)."""
+    """Return the ICRC of the headers before the BTH. The ICRC of the frame continues from this value.
+
+    `ipv6_udp` begins with the inner IPv6 and UDP headers (48 bytes).
+    """
     masked = bytearray(b"\xff" * 8 + ipv6_udp[:48])
     masked[8] |= 0x0F
     masked[9:12] = b"\xff\xff\xff"
@@ -179,7 +182,7 @@ def build_prefix(
     hop_limit: int,
     udp_length: int,
 ) -> tuple[bytes, int]:
-    """Return the bytes before the BTH and the start value of the ICRC.
+    """Return two values: the bytes before the BTH, and the start value of the ICRC.
 
     `outer_dst` is the uSID container; None for a frame without an outer header. `source` is the UDP source
     port. `udp_length` is the UDP header's length field, from the UDP header up to and including the ICRC.

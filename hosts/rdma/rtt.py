@@ -28,7 +28,7 @@ class RttEstimator:
 
     @property
     def floor_ns(self) -> int:
-        """The smallest recent sample, ns: of at least the last 8 and at most the last 16 samples."""
+        """The smallest recent sample, ns. Between 8 and 16 samples count as recent."""
         return min(self._last_floor_ns, self._next_floor_ns)
 
     @property

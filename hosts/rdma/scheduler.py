@@ -1,11 +1,11 @@
 """Which queue pair sends next, which timer is due next, and the interface of queue pairs to the scheduler.
 
 A queue pair sends several frames in a turn, because each turn costs time, and the peer answers each burst. A
-queue pair that may have something to send is in the list `_sending`. If a queue pair only lacks room in a
-shared window, it is *parked*: it waits in the list of that window until there is room.
+queue pair that may have something to send is in the list `_sending`. If a queue pair cannot send only because
+its shared window is full, the queue pair is *parked*: it waits in the window's list until there is room.
 
-An event does not compute a timer at once, but marks its queue pair as touched. The timer is computed when the
-driver requests it.
+After an event, the queue pair's timer may have changed. The queue pair is only marked as touched. Its timer
+is computed when the caller asks for the next timer.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _DROPPED_AT_ONCE: Final = 64
 class _Turns:
     """The queue pairs in the order of their turns.
 
-    In compiled code, a list returns its first item faster than a deque.
+    They are in a list and not in a deque, because compiled code reads the first item of a list faster.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class _Turns:
         self.count = 0
 
     def first(self) -> QueuePair:
-        """Return the first queue pair."""
+        """Return the queue pair whose turn is next."""
         return self._items[self._first]
 
     def append(self, qp: QueuePair) -> None:
@@ -129,7 +129,7 @@ class _Turns:
         self.count += 1
 
     def drop_first(self) -> None:
-        """Remove the first queue pair."""
+        """Remove the queue pair whose turn is next."""
         self._first += 1
         self.count -= 1
         if self._first > _DROPPED_AT_ONCE or not self.count:
@@ -256,7 +256,7 @@ class Scheduler:
             self.release(now_ns, sharing)
 
     def _park(self, qp: QueuePair, *, first: bool = False) -> None:
-        """Park a queue pair if it only lacks room in its shared window.
+        """Park a queue pair if its full shared window is the only reason why it cannot send.
 
         `first`: put the queue pair at the head of the list, because it could send nothing in its turn.
         """

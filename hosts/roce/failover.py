@@ -7,10 +7,10 @@ on every port and uses one of them. If this queue pair fails (after its last ret
    messages have arrived (an RDMA READ). From then on the peer ignores the failed queue pair.
 2. The lane moves to its queue pair on this other port, and posts there the messages that have not arrived.
    After `failover_attempts` such moves, the next failure ends the connection.
-3. With `recovery`, alive messages (unreliable SENDs) test the failed port: from `recovery_start_ns` on, a
-   batch every `alive_interval_ns`. After `alive_sequence` answers, the lane waits until it has no open
-   messages, and returns to the port. A recovery attempt ends after `alive_timeout_ns`. After
-   `recovery_attempts` the port is not tested any more.
+3. With `recovery`, alive messages (unreliable SENDs) test the failed port. The first batch is sent after
+   `recovery_start_ns`, and a further batch follows every `alive_interval_ns`. After `alive_sequence` answers,
+   the lane waits until it has no open messages, and returns to the port. A recovery attempt ends after
+   `alive_timeout_ns`. After `recovery_attempts` failed attempts the port is not tested any more.
 
 Source: NCCL 2.30, net_ib and its parameters `NCCL_IB_RESILIENCY_PORT_*`. The default values are NCCL's, but
 NCCL turns both features off by default. `timeout_exponent` and `retry_count` set the time until a queue pair
@@ -99,7 +99,7 @@ class FailoverEndpoint(Endpoint):
         return qpn
 
     def local_attributes(self, qpn: int) -> FailoverAttributes:
-        """Return the attributes that the peer needs to connect to this connection."""
+        """Return the attributes that the peer needs to connect its end of this connection."""
         config = self.config
         return FailoverAttributes(
             qpn, self._psns[qpn], config.qps, config.mtu_bytes, config.udp_port, self.ports
@@ -307,7 +307,7 @@ class FailoverEndpoint(Endpoint):
         lane.answered = set()
 
     def _alive(self, lane: Lane, now_ns: int) -> None:
-        """Send a batch of alive messages; if the attempt is over, start the next one or stop."""
+        """Send a batch of alive messages. If the recovery attempt is over, start the next attempt or stop."""
         assert lane.attempt_until_ns is not None
         if now_ns >= lane.attempt_until_ns:
             if lane.attempt >= self.config.recovery_attempts:

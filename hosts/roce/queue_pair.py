@@ -46,7 +46,7 @@ class Connection:
         self.failed = False
 
     def post(self, wr_id: int, length_bytes: int) -> None:
-        """Record that a message will be posted on every queue pair."""
+        """Record a message. Each queue pair of the connection will post a part of this message."""
         self._posted.append(Posted(wr_id, length_bytes))
 
     def on_sent(self, event: SendCompleted) -> None:

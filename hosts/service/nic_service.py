@@ -109,7 +109,10 @@ class NicService:
         return min(due, default=None)
 
     def _falls_asleep(self) -> bool:
-        """Require programs to ring the doorbell. Return True if posted work already waits."""
+        """Prepare to sleep: from now on, programs must ring the doorbell to wake the service.
+
+        Return True if posted work already waits.
+        """
         for session in self._sessions.values():
             session.set_asleep(1)
         fence()

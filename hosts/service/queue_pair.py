@@ -192,9 +192,10 @@ class ServiceQp:
         self._ev_profile, self._cc_profile = ev_profile, cc_profile or None
 
     def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
-        """Limit the open requests, and set the ACK timer: exponent, linear and exponential retries.
+        """Limit the unacknowledged PSNs and the open writes with immediate, and set the ACK timer.
 
-        0 means the NIC's limit. Raise OSError if the queue pair is not connected or a number is too large.
+        A limit of 0 means the NIC's limit. ``timer`` has the exponent, and the numbers of linear and of
+        exponential retries. Raise OSError if the queue pair is not connected or a number is too large.
         """
         if self.state not in (RTR, RTS):
             raise OSError(errno.EINVAL, "limits belong to a connected queue pair")

@@ -117,7 +117,7 @@ def op(name: str) -> int:
 
 
 def header() -> str:
-    """Return the table as a C header."""
+    """Return the table of records, requests and limits as a C header."""
     lines = [
         "/* Made from hosts/service/shared_memory.py: do not edit. */",
         "#pragma once",
@@ -279,7 +279,7 @@ class CompletionRing:
         return True
 
     def event_due(self) -> bool:
-        """Return True if the program requested an event and the event is due. Call `fence` before."""
+        """Return True if the program requested an event and the event is due. Call `fence` first."""
         armed = self._words[_CQ_ARMED]
         due = armed == 1 or (armed == 2 and self._solicited)
         if due:
@@ -349,10 +349,10 @@ class ProgramMemory:
             raise MemoryFaultError(errno.EFAULT, f"no memory at {address + done:#x}")
 
     def allows(self, address: int, length: int, *, writable: bool) -> bool:
-        """Return whether the program itself may read, or also write, all of these bytes.
+        """Return whether the program may read, or also write, all of these bytes.
 
-        Call this when memory is registered, because the kernel lets this process write even to read-only
-        memory.
+        Call this when memory is registered, because the kernel lets the service write even to memory that is
+        read-only for the program.
         """
         end = address + length
         os.lseek(self._maps, 0, os.SEEK_SET)

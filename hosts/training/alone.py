@@ -1,6 +1,6 @@
 """The training of all ranks in one process, without a network.
 
-The ranks of a distributed run must compute exactly the same parameters.
+The ranks of a distributed run must compute exactly the same parameters as this process.
 
 ``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON. A
 digest is a hash of all parameters.

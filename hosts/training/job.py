@@ -96,7 +96,10 @@ class TransformerJob:
             self._losses.append(round(self._compute.loss * LOSS_SCALE))
 
     def samples(self) -> Samples:
-        """See Job: the times of each step, its loss, and the digests before each step and at the end."""
+        """See Job: the times and the loss of each step, and the digests.
+
+        A digest is a hash of all parameters, before each step and at the end.
+        """
         times = columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
         digests = np.array(self._digests, np.int64).reshape(-1)
         return {**times, "loss_e9": as_int64(self._losses), "digests": digests}

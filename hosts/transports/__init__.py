@@ -54,8 +54,8 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
 def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a transport's endpoint.
 
-    `qps` is left out if it is an option of the kind's channel and not of the endpoint. Raise ValueError for
-    an unknown kind.
+    Leave out `qps` if `qps` is an option of the transport's channel and not of the endpoint. Raise ValueError
+    for an unknown kind.
     """
     stripes = find_kind(kind).stripes
     return {key: value for key, value in options.items() if not stripes or key != "qps"}

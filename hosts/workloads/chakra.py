@@ -344,7 +344,7 @@ def _groups(text: str, where: str) -> dict[str, tuple[int, ...]]:
 def ops_of(trace: RankTrace, size: int, groups: Mapping[str, tuple[int, ...]], where: str) -> Iterator[Op]:
     """Yield a rank's operations. ``groups`` has the ranks of process groups and overrides the trace's groups.
 
-    Raise InputError for a node that cannot be played.
+    Raise InputError for a node of the trace that cannot be replayed.
     """
     known = {**trace.groups, **groups}
     for node in trace.nodes:
@@ -361,7 +361,7 @@ def _op(node: Node, size: int, groups: Mapping[str, tuple[int, ...]]) -> Op:
     if node.kind in NO_TIME:
         return op(kind="compute")
     if node.kind == COMPUTE_NODE or (on_cpu and node.kind in (SEND_NODE, RECEIVE_NODE, COLLECTIVE_NODE)):
-        # A communication node on the CPU is only the function call: play it as a computation. A node on the
+        # A communication node on the CPU is only the function call: replay it as a computation. A node on the
         # GPU sends the data.
         duration_ns = node.duration_us * _US_NS
         return op(kind="compute", duration_ns=duration_ns, stream=CPU if on_cpu else GPU)

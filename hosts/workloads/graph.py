@@ -100,7 +100,7 @@ def matched(graph: Graph) -> Matched:
 
     Collectives of a group match in the order in which each rank lists them, like calls on a communicator.
     Sends and receives match by pair of ranks and tag. Raise InputError if an end has no partner, if sizes
-    differ, or if operations wait for one another in a circle.
+    differ, or if operations wait for one another in a cycle.
     """
     _check_size(graph)
     found: dict[Key, int] = {}
@@ -217,7 +217,10 @@ def chains(
 
 
 def in_order(before: Mapping[Hashable, list[Hashable]]) -> list[Hashable]:
-    """Return the nodes in an order in which they can run. Leave out nodes in a circle or after a circle."""
+    """Return the nodes in an order in which they can run.
+
+    Leave out nodes that are in a cycle, and nodes that wait for a cycle.
+    """
     waits = {item: len(listed) for item, listed in before.items()}
     then: dict[Hashable, list[Hashable]] = defaultdict(list)
     for item, listed in before.items():
@@ -233,7 +236,7 @@ def in_order(before: Mapping[Hashable, list[Hashable]]) -> list[Hashable]:
 
 
 def _check_order(graph: Graph, instance: Mapping[Key, int]) -> None:
-    """Raise InputError if operations wait for one another in a circle."""
+    """Raise InputError if operations wait for one another in a cycle."""
     node, before = chains(graph, instance)
     found = set(in_order(before))
     for rank, listed in enumerate(graph.ranks):

@@ -92,7 +92,7 @@ class Plan:
         return Schedule(found.parts, found.steps, rounds)
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Return all pairs of ranks in which the first sends to the second."""
+        """Return all pairs (sender, receiver) of ranks between which data is sent."""
         found = set()
         for op in self.graph.ops:
             for rank in op.group:
@@ -314,9 +314,9 @@ class GraphJob:
 
 
 def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: int = 1) -> dict[str, Any]:
-    """Return the numbers of operations, bytes and messages of a graph, and its times, in JSON's types.
+    """Return a graph's numbers of operations, bytes and messages, and two durations, in JSON's types.
 
-    The bytes on the wire depend on the algorithms.
+    The durations are the time of computation and `step_ns`. The bytes on the wire depend on the algorithms.
     """
     graph = matched.graph
     plan = Plan(matched, algorithms, ranks_per_host)
@@ -355,9 +355,9 @@ def summary_of(matched: Matched, algorithms: Mapping[str, str], ranks_per_host: 
 
 
 def step_ns(matched: Matched) -> int:
-    """Return the shortest duration of a step in which communication takes no time, ns.
+    """Return the shortest possible duration of a step, ns, if communication took no time.
 
-    It is the time of the longest chain of operations or of the busiest stream, whichever is longer.
+    This is the time of the longest chain of operations or of the busiest stream, whichever is longer.
     """
     graph = matched.graph
     node, before = chains(graph, matched.instance)

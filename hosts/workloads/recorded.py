@@ -1,9 +1,9 @@
 """The requests of a program, recorded by `mrclab exec --record`, as a graph. docs/programs.md has the format.
 
-In a replay, a request waits for the two events for which the program may have waited. The first is the last
-completion on the request's queue pair before the request was posted. The second is the last completion, or
-arrival of an immediate, on the request's host before that time. After both events, the request waits as long
-as in the recording.
+In a replay, a request waits for two events, because the program may have waited for these events. Both
+happened before the program posted the request. One event is the newest completion on the request's queue
+pair. The other event is the newest completion, or arrival of an immediate, on the request's host. After both
+events, the request waits as long as in the recording.
 """
 
 from __future__ import annotations

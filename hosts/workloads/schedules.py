@@ -18,7 +18,10 @@ PIECES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Parts ``first`` to ``last`` (exclusive), sent or received. Both ends use the same ``step``."""
+    """Parts ``first`` to ``last`` (exclusive) of a rank's data, which are sent to or received from ``peer``.
+
+    Both ends use the same ``step``.
+    """
 
     peer: int
     first: int
@@ -164,7 +167,7 @@ def hierarchical_all_reduce(rank: int, n: int, local: int) -> Schedule:
 
 
 def _moved(r: Round, peer: Callable[[int], int], first: Callable[[int], int], width: int) -> Round:
-    """Convert a round of a subgroup: its peers and parts get their numbers in the whole group."""
+    """Convert a round of a subgroup to a round of the whole group, with new numbers of peers and parts."""
 
     def moves(listed: tuple[Move, ...]) -> tuple[Move, ...]:
         return tuple(

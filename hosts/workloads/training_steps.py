@@ -145,7 +145,10 @@ class _Rank:
         return 4 * self.step.hidden**2 + 3 * self.step.hidden * self.step.width
 
     def _pass(self, direction: str, number: int, after: int, *, final: bool) -> tuple[int, list[int]]:
-        """Add a microbatch's operations in this stage. Return its last operation, and its all-reduces."""
+        """Add a microbatch's operations in this stage.
+
+        Return the number of the last added operation, and the numbers of the added all-reduces.
+        """
         s = self.step
         forward = direction == "forward"
         before, behind = (-1, 1) if forward else (1, -1)

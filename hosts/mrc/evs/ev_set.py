@@ -193,7 +193,7 @@ class EvSet:
     def _next(self, plane: Plane) -> Ev | None:
         """Return the next EV in the plane's rotation that need not be skipped.
 
-        If there is no such EV, return the EV that the present packet has restored from SKIP.
+        If there is no such EV, return the EV that was set from SKIP to GOOD for the present packet.
         """
         if not plane.active or not plane.up:
             return None
@@ -236,9 +236,9 @@ class EvSet:
     def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
         """Return the EV for an answer to a packet that arrived on `port` with EV `value`.
 
-        With the option `reverse_evs` = `set`, return the EV of this plane that has lately worked [P1 §2.4].
-        Otherwise return the packet's own EV. If this EV is not usable or not in this set, return another EV
-        of the plane, or any EV.
+        With the option `reverse_evs` = `set`, return the EV of this plane whose packet was last answered, if
+        the answer is recent [P1 §2.4]. Otherwise return the packet's own EV. If the own EV is not usable or
+        not in this set, return another EV of the plane, or any EV.
         """
         proven = self._reverse_of.get(port)
         if proven is not None:

@@ -285,7 +285,7 @@ class EvProfile(Profile):
     def put_online(self, min_active: int = 0, event_mask: EvStates = NO_EVENTS) -> None:
         """Change the state to ONLINE.
 
-        Raise EINVAL if an entry has no EV, or if `min_active` exceeds the number of EVs for each port.
+        Raise EINVAL if an entry has no EV, or if a port has fewer EVs than `min_active`.
         """
         self.require(ProfileState.OFFLINE)
         if not 0 <= min_active <= self.count:

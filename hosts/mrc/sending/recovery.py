@@ -8,8 +8,8 @@ paths. If an acknowledged packet was SENT later by more than the reordering wind
 The rule compares send times. So if a receiver or a machine stalls, and all acknowledgements are late, no
 packet counts as lost. Only a later packet that overtook a packet proves a loss.
 
-If a loss retires an EV, the reordering window is 0 for the packets sent on this EV before. These
-packets all count as lost as soon as any later packet is acknowledged.
+If a loss retires an EV, the reordering window is 0 for packets that were sent on this EV before it was
+retired. These packets all count as lost as soon as any later packet is acknowledged.
 
 The rule needs a later packet, but no packet follows the last packets of a burst. So probes are sent:
 
@@ -103,7 +103,10 @@ class ReorderingWindow:
         return window if window < self._max_ns else self._max_ns
 
     def seen_ns(self, now_ns: int) -> int:
-        """Return the longest recent overtaking of an arrived packet: the difference of send times, ns."""
+        """Return the longest time, ns, by which an arrived packet was recently overtaken.
+
+        This time is the difference of the send times of the two packets.
+        """
         passed = now_ns - self._period_ns
         if passed > self._memory_ns:
             self._before_ns = self._recent_ns if passed <= 2 * self._memory_ns else 0
@@ -137,7 +140,7 @@ class TailTimer:
     def due_ns(self, window_ns: int) -> int:
         """Return when the next probe is due. Each unanswered probe doubles the wait, up to a limit.
 
-        The wait is longer than the reordering window, because an earlier probe could not prove a loss.
+        The wait is longer than the reordering window, because a probe sent sooner could not prove a loss.
         """
         srtt_ns = self._rtt.srtt_ns
         wait = max(srtt_ns + (srtt_ns >> 1), window_ns + 1) << min(self.probes, 10)
@@ -277,8 +280,8 @@ class Recovery:
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
         """Handle packets that a SACK newly acknowledged.
 
-        `known_ns` is the value of `newest_acked_ns` before the SACK. If the SACK answers a probe, its packets
-        arrived before the probe, so the probe did not overtake them.
+        `known_ns` is the value of `newest_acked_ns` before the SACK. If the SACK answers a probe, the packets
+        `acked` arrived before the probe, so the probe did not overtake these packets.
         """
         newest = self.newest_acked_ns
         late = known_ns
@@ -368,9 +371,10 @@ class Recovery:
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
-        """Return the packets that are lost when the ACK timer runs out; none if the peer is silent.
+        """Return the packets that are lost when the ACK timer runs out.
 
-        A packet is lost if it was sent long before the peer's last frame arrived. Silence proves nothing.
+        A packet is lost if it was sent long before the peer's last frame arrived. If the peer is silent, no
+        packet counts as lost.
         """
         known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]

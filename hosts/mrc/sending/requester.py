@@ -226,7 +226,8 @@ class Requester:
             if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
-                # This packet fills a window, and no other packet can follow for some time. So request an ACK.
+                # This packet uses up the MPR or the congestion window. No other packet can follow for some
+                # time, so request an ACK.
                 flags = _ACK_BIT
             self._send(now_ns, packet, flags, self._tc_data, out)
             room -= 1
@@ -460,13 +461,16 @@ class Requester:
     # Errors that end the queue pair
 
     def fail(self, now_ns: int, status: Status, detail: str, psn: int | None) -> None:
-        """Go to the error state: the request that holds `psn` gets `status`, all others are flushed."""
+        """Go to the error state. The request of `psn` gets `status`, all other requests get FLUSHED."""
         if self.error is None:
             self.flush(now_ns, status, psn)
             self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
-        """Complete all requests in order: FLUSHED, but `status` for the request of `psn`. Emit no QpError."""
+        """Complete all requests in order, without a QpError.
+
+        The request of `psn` gets `status`, all other requests get FLUSHED.
+        """
         if self.error is not None:
             return
         self.error = status

@@ -1,8 +1,8 @@
 """EV profiles, which a controller creates and changes. The module `formats` explains drafts.
 
-Profile 0 is the NIC's own. Queue pairs use profile 0 if they name no other profile. The NIC chooses the EVs
-of profile 0 (mode AUTO). They have 32 bits and contain the plane and the T1 of the path. A controller may
-query, deny, allow and watch these EVs.
+Profile 0 belongs to the NIC. Queue pairs use profile 0 if they name no other profile. The NIC chooses the EVs
+of profile 0 (mode AUTO). These EVs have 32 bits and contain the plane and the T1 of the path. A controller
+may query, deny, allow and watch these EVs.
 """
 
 from __future__ import annotations

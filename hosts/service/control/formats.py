@@ -62,7 +62,7 @@ def invalid(detail: str) -> ControlError:
 
 
 def check_step(now: State, new: int) -> State:
-    """Return the state ``new``. Raise EINVAL if it is more than one step away from ``now``."""
+    """Return the state ``new``. Raise EINVAL if no single transition leads from ``now`` to ``new``."""
     if new not in tuple(State) or abs(new - now) > 1:
         raise invalid(f"no step leads from {now.name} to state {new}")
     return State(new)
@@ -75,7 +75,7 @@ def check_current(now: State, claimed: int) -> None:
 
 
 def room(drafts: Mapping[int, object], number: int) -> None:
-    """Raise E2BIG if there are too many profiles. Raise EINVAL for number 0, the NIC's own profile."""
+    """Raise E2BIG if there are too many profiles. Raise EINVAL for number 0, the profile of the NIC."""
     if number == 0:
         raise invalid("profile 0 is the NIC's own")
     if number not in drafts and len(drafts) >= MOST_PROFILES:
@@ -255,7 +255,10 @@ class CcProfiles:
         core.go_online()
 
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> bool:
-        """Write attributes, except the name, into the structure. Return True if the algorithm is NSCC."""
+        """Write a profile's attributes into the program's structure at ``address``, but not the name.
+
+        Return True if the algorithm is NSCC.
+        """
         values = list(abi.CC.unpack(memory.read(address, abi.CC.size)))
         draft = self._drafts.get(number, CcDraft())
         if CcMask(mask) & CcMask.CONFIG and values[3]:
