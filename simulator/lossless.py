@@ -54,7 +54,7 @@ def join(
     usual_bytes: int,
     onward: Iterable[Port] = (),
 ) -> Inlet:
-    """Create the receiving end of a link, in front of `node`, and return it.
+    """Create and return the receiving end of a link that leads to `node`.
 
     `reverse` is the sending end of the other direction. `onward` are the ports of the node. `usual_bytes` is
     XOFF if `buffer_bytes` of `lossless` is 0.

@@ -240,7 +240,7 @@ class Switch(Node):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
 
     def decide(self, packet: Packet) -> Hop:
-        """Return the decision for a packet. The decision depends on the header that the previous node sent."""
+        """Return the decision for a packet, by the header that the previous switch or NIC sent."""
         before = packet.hop
         key = before.dst, before.hop_limit
         known = self._by_dst.get(key)

@@ -170,7 +170,7 @@ class Nscc:
         self._set(min(self._cwnd, float(inflight)) - (penalty * acked_bytes >> 7))
 
     def _lower_base_rtt(self, rtt_ns: int) -> None:
-        """Set a smaller base RTT. Of the values that depend on it, change only the window's upper limit."""
+        """Set a smaller base RTT. Of its dependent values, change only the largest allowed window."""
         self.base_rtt_ns = rtt_ns
         if not self._given.max_cwnd_bytes:
             self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
