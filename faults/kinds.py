@@ -78,9 +78,9 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a fault that consists of other faults: such a fault, from ``start_ns`` for ``length_ns``.
+    """One phase of a fault that consists of other faults.
 
-    ``kind`` is the kind of this other fault.
+    In this phase, a fault of the kind ``kind`` begins at ``start_ns`` and lasts for ``length_ns``.
     """
 
     kind: str

@@ -37,7 +37,10 @@ class Claim:
 
 
 def claims(parts: Parts) -> tuple[Claim, ...]:
-    """Return every claim with its outcome for a table of parts. Raise InputError for bad parts."""
+    """Check every claim with a table of parts, and return the claims with their outcomes.
+
+    Raise InputError for bad parts.
+    """
     old, four, eight = (Design(tiers, planes, parts).built() for tiers, planes in (CONVENTIONAL, FOUR, EIGHT))
     return (*_sizes(old, four, eight), *_blasts(old, four, eight), *_figures(four, eight))
 

@@ -99,7 +99,7 @@ def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
 
 
 def losses_of_qps(number: int, rng: np.random.Generator) -> Floats:
-    """Return the packets that each of ``number`` queue pairs loses until all its EVs work.
+    """Return the number of packets that each of ``number`` queue pairs loses until all its EVs work.
 
     Each EV on a dead path costs one packet, and a new EV replaces it. So the number of lost packets is the
     number of failures before ``EVS`` successes. The mean is EVs * dead / (1 - dead).
@@ -128,7 +128,7 @@ def _fig4(rng: np.random.Generator, t1s: int) -> Curve:
 def _flap_losses(t1s: int) -> float:
     """Return the packets lost per second by flaps.
 
-    In a flap, each EV over the link loses a packet, in both directions.
+    In a flap, each EV over the link loses one packet. EVs of both directions use the link.
     """
     evs_on_link = 2 * t1s * FIG4_QPS * EVS / (PLANES * t1s)  # in a plane, a T0 has as many NICs as uplinks
     return FLAPS_PER_MINUTE / 60 * evs_on_link / NICS_PER_NODE

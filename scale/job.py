@@ -46,8 +46,8 @@ FLAP_KINDS = ("host_link_flap", "fabric_link_flap")
 class Life:
     """One simulated run of a job: the number of restarts, and shares of the run's time.
 
-    At each sampled instant, ``capacity`` is the slowest NIC's share of its bandwidth, and ``speed`` is the
-    resulting share of the job's speed.
+    At each sampled instant, ``capacity`` is the share of its bandwidth that the slowest NIC can use.
+    ``speed`` is the resulting share of the job's full speed.
     """
 
     restarts: int
@@ -193,7 +193,8 @@ DAYS = 90
 class Count:
     """The failures of one kind: number of failures, and number of parts that are down at the same time.
 
-    The values are means and a percentile over simulated runs. ``*_expected`` are means by formulae.
+    The values are means over simulated runs; only ``out_p99`` is a 99th percentile. The fields ``*_expected``
+    are means by formulae.
     """
 
     kind: Kind
@@ -227,7 +228,7 @@ class Study:
 
     @property
     def goodput(self) -> Floats:
-        """Goodput of each simulated run, with failures of the network only."""
+        """Goodput of each simulated run, if only parts of the network fail."""
         return np.array([life.goodput for life in self.lives])
 
     @property
@@ -247,7 +248,7 @@ class Study:
 
     @property
     def capacity(self) -> Floats:
-        """The slowest NIC's share of its bandwidth, at all sampled instants of all simulated runs."""
+        """The share of its bandwidth that the slowest NIC can use, at all sampled instants of all runs."""
         return np.concatenate([life.capacity for life in self.lives])
 
 

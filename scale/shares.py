@@ -8,10 +8,10 @@ further (progressive filling). The result is max-min shares.
 
 Two assumptions about the paths in a plane are a lower and an upper bound for MRC:
 
-* ``even``: the rate is divided evenly over all working paths, whatever their load (EVs in rotation,
-  no reaction to ECN marks);
-* ``adaptive``: the rate is divided so that only the T0s' total capacity counts (ECN steers every packet
-  perfectly).
+* ``even``: the rate is divided evenly over all working paths, also if some paths have a high load (EVs in
+  rotation, no reaction to ECN marks);
+* ``adaptive``: the rate is divided so that the only limit is the total capacity of each T0's uplinks (ECN
+  steers every packet perfectly).
 
 The loads of the flows between the same two T0s are added. The loads of one plane are matrices of T0s by T1s,
 so a step of the filling is a few matrix products. Rates are in units of a NIC's rate. A link counts as full
@@ -57,8 +57,8 @@ class Fabric:
         if built.design.tiers != 2:
             raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
         t0s, half = built.tier_sizes[0], built.nics_per_t0
-        # With few NICs, a fabric has fewer T1s, and several parallel links between a T0 and a T1. In this
-        # model, path i uses uplink i of each T0.
+        # A fabric with few NICs has fewer T1s than a T0 has uplinks. Then several parallel links join a T0
+        # and a T1. In this model, path i uses uplink i of each T0.
         planes = built.design.planes
         return cls(np.ones((planes, t0s, half), bool), np.ones((planes, built.nics), bool), half)
 
@@ -73,7 +73,10 @@ class Fabric:
         return int(self.ports.shape[1])
 
     def with_dead_links(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random T0-T1 links. Raise InputError if it has fewer."""
+        """Return the fabric without ``number`` random T0-T1 links.
+
+        Raise InputError if the fabric has fewer than ``number`` such links.
+        """
         if not 0 <= number <= self.up.size:
             raise InputError(f"the fabric has {self.up.size:,} T0-T1 links, not {number:,}")
         up = self.up.copy()
@@ -81,7 +84,10 @@ class Fabric:
         return Fabric(up, self.ports, self.nics_per_t0)
 
     def with_dead_ports(self, number: int, rng: np.random.Generator) -> Fabric:
-        """Return the fabric without ``number`` random NIC-T0 links. Raise InputError if it has fewer."""
+        """Return the fabric without ``number`` random NIC-T0 links.
+
+        Raise InputError if the fabric has fewer than ``number`` such links.
+        """
         if not 0 <= number <= self.ports.size:
             raise InputError(f"the fabric has {self.ports.size:,} NIC-T0 links, not {number:,}")
         ports = self.ports.copy()
@@ -278,7 +284,10 @@ class _Plane:
         level: float,
         tolerance: float,
     ) -> Bools:
-        """Return True for each flow that uses a full link, if the open flows have the rate ``level``."""
+        """Return True for each flow that uses a full link.
+
+        All flows whose rate is not final have the rate ``level``.
+        """
         full_up, full_down = (
             (grows > 0) & (grows * level * (1 + tolerance) + stays >= self._capacity)
             for grows, stays in zip(growing, fixed, strict=True)

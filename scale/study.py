@@ -355,9 +355,9 @@ def cost_curves(parts: Parts, sizes: Sequence[int]) -> dict[str, list[tuple[int,
 
 
 def _side_by_side(question: Question, chosen: Built, conventional: Built) -> list[Built]:
-    """Return the fabrics to compare.
+    """Return the chosen and the conventional fabric, to compare both.
 
-    If every fabric of one plane and three tiers is too small, also return the largest fabric of this kind.
+    If no fabric of one plane and three tiers has room for all NICs, also return the largest such fabric.
     """
     fabrics = [chosen, conventional]
     largest = Design(3, 1, question.parts).built()

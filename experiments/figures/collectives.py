@@ -84,9 +84,9 @@ SMALL_SOURCE = "paper: 124 against 18 at 8 MB, where a message has as many packe
 
 
 def judge_fig17(result: Result) -> Verdict:
-    """Check the share of its bandwidth that MRC keeps under loss, and its bandwidth relative to RoCEv2's.
+    """Check the share of bandwidth that MRC keeps under loss, and the ratio of MRC's bandwidth to RoCEv2's.
 
-    At the smallest size, the ratio of the bandwidths must be at least as large as in the paper, too.
+    At the smallest size, this ratio must also be at least as large as in the paper.
     """
     sizes = sizes_of(result, "mrc", "time_us")
     checks = judge_losses(result, FIG17_LARGEST)

@@ -1,4 +1,4 @@
-"""Judges of entropy values (EVs): how they are retired and skipped, how many are needed, and EV modes.
+"""Judges of figures about entropy values (EVs): retired and skipped EVs, the number of EVs, and EV modes.
 
 Figure 4: losses at the start of a job on a fabric with dead links. Figures 12 and 13: an EV is replaced if
 its path drops 20 % of the packets. Figure 14: ECN marks alone move a flow to another EV of the plane.
@@ -211,7 +211,10 @@ def judge_fig14(result: Result) -> Verdict:
 
 
 def must_move(result: Result) -> float:
-    """Return the factor by which the rate must grow on links that only the first of two flows can use."""
+    """Return the factor by which the first flow's rate must grow on links that the second flow cannot use.
+
+    The first flow moves traffic to these links, because the second flow fills the shared links.
+    """
     workload = result["parameters"]["workload"]
     fabric = fabric_of(result, "mrc")
     payload = payload_mbps(result, "mrc") / nic_mbps(fabric)

@@ -76,8 +76,8 @@ VICTIMS = {"rocev2-1qp": 97.0, "rocev2-8qp": 25.0}
 def judge_fig21(result: Result) -> Verdict:
     """Check MRC with 8 queue pairs: the victim's rate, the fairness, and the ratio to RoCEv2 under PFC.
 
-    The victim is the flow that is not part of the incast. The ratio is of the two victims' rates. Only the
-    simulator has PFC. On other targets, the ratio is "not shown".
+    The victim is the flow that is not part of the incast. The ratio is the rate of MRC's victim divided by
+    the rate of RoCEv2's victim. Only the simulator has PFC. On other targets, the ratio is "not shown".
     """
     paused = {
         name: gbps for name, gbps in VICTIMS.items() if transport_of(result, name).get("lossless") == "pfc"

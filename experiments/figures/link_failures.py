@@ -40,7 +40,10 @@ FIG09C_SOURCE = "paper: 1520 of 1534 in its lowest 200 ms"
 
 
 def judge_fig09c(result: Result) -> Verdict:
-    """Check the lowest rate of all time bins, divided by the rate before the faults, against the paper's."""
+    """Check the lowest rate of all time bins, divided by the rate before the faults.
+
+    This ratio must be at least the paper's ratio.
+    """
     return all_hold(
         [judge_full(result, "mrc", 1534, 1600), judge_lowest(result, "mrc", FIG09C_LEAST, FIG09C_SOURCE)]
     )
@@ -52,7 +55,10 @@ FIG09D_SOURCE = "paper: 1471 of 1532 in its lowest 200 ms"
 
 
 def judge_fig09d(result: Result) -> Verdict:
-    """Check the lowest rate of all time bins, divided by the rate before the faults, against the paper's."""
+    """Check the lowest rate of all time bins, divided by the rate before the faults.
+
+    This ratio must be at least the paper's ratio.
+    """
     return all_hold(
         [judge_full(result, "mrc", 1532, 1600), judge_lowest(result, "mrc", FIG09D_LEAST, FIG09D_SOURCE)]
     )
@@ -88,5 +94,5 @@ PAPER_FIG19C = "two of four 100G links taken at once and returned: 383, 191, 381
 
 
 def judge_fig19c(result: Result) -> Verdict:
-    """Check that the rate falls to a half and then returns, and that dips are as short as in figure 9a."""
+    """Check that the rate halves and later grows back, and that dips are as short as in figure 9a."""
     return all_hold([judge_full(result, "mrc", 383, 400), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

@@ -83,8 +83,8 @@ METRIC = "recovered_since_loss_us"
 def judge_headline(result: Result) -> Verdict:
     """Check that MRC bypasses faults within its limit, and that routing with hold timers takes seconds.
 
-    Medians are over the faults that lost packets. The limits for routing follow from the paper's times, not
-    from the timers that the scenario sets.
+    Medians are over the felt faults. The limits for routing follow from the paper's times, not from the
+    timers that the scenario sets.
     """
     checks = judge_bypass(result, "mrc")
     limit_us = bypass_limit_us(rtt_us(result, "mrc"))
@@ -164,8 +164,8 @@ def _number(words: Sequence[str], option: str) -> int:
 def program_limit_us(trial: Mapping[str, Any], rates_mbps: Sequence[float]) -> float | None:
     """Return the limit for recovery, us.
 
-    The limit is the time to send one packet onto each path, one after another, and four round trips. Return
-    None if the trial lacks one of these values.
+    The limit is the sum of four round trips and the time in which a packet is sent onto each path, one after
+    another. Return None if the trial lacks the rate, the round trip or the number of paths.
     """
     rate, round_trip = rates_mbps[trial["repetition"] :][:1], trial.get("rtt_p99_us")
     if not rate or not round_trip or not trial.get("paths_used"):

@@ -102,7 +102,7 @@ FIG10_SOURCE = "paper: one sample of 200 ms at 0"
 def judge_fig10(result: Result) -> Verdict:
     """Check that the rate falls to the rate of the working planes.
 
-    The rate may be lower for at most one time bin.
+    For at most one time bin, the rate may be lower than the rate of the working planes.
     """
     low: list[float | None] = []
     width = sample_us(result)
@@ -124,7 +124,10 @@ FIG11_SOURCE = "paper: 1508 of 1533 in its lowest 200 ms"
 
 
 def judge_fig11(result: Result) -> Verdict:
-    """Check the lowest rate of all time bins, divided by the rate before the fault, against the paper's."""
+    """Check the lowest rate of all time bins, divided by the rate before the fault.
+
+    This ratio must be at least the paper's ratio.
+    """
     return all_hold(
         [judge_full(result, "mrc", 1533, 1600), judge_lowest(result, "mrc", FIG11_LEAST, FIG11_SOURCE)]
     )

@@ -57,8 +57,8 @@ FIG05_SOURCE = (
 def judge_fig05(result: Result) -> Verdict:
     """Compare the times of steps with a control without flaps: mean, 99th percentile and longest step.
 
-    The mean must not be longer by a measurable amount. A single step may be longer by the time in which a
-    sender stops using one failed path.
+    The mean must not be longer by a measurable amount. A single step may be longer by the time that a
+    sender needs to stop using one failed path.
     """
     control = by_repetition(result, "control", "step_us")
     usual = mean_interval(control)
@@ -177,9 +177,9 @@ FAILOVER_SOURCE = (
 def judge_training_124m(result: Result) -> Verdict:
     """Check the steps after a plane failed: their wait for the network with MRC, and stalls of RoCEv2.
 
-    With MRC, ranks may wait at most 1 / 0.73 times as long as before. In the paper, the job kept 73 % of its
-    throughput. A job over RoCEv2 must stall for at least a second or fail. A job over RoCEv2 with failover
-    must stall until all retries are used.
+    With MRC, ranks may wait at most 1 / 0.73 times as long as before the failure, because the paper's job
+    kept 73 % of its throughput. A job over RoCEv2 must stall for at least a second or fail. A job over RoCEv2
+    with failover must stall until all retries are used.
     """
     before, after = _exposed_us(result, "mrc")
     noticed = sum(trial.get("detected_us") is not None for trial in trials_of(result, "mrc"))
@@ -253,7 +253,7 @@ FELT_SOURCE = "without a fault that took packets there is nothing to show"
 def judge_t1_reboot(result: Result) -> Verdict:
     """Check that MRC's longest step is not much longer than the control's longest step.
 
-    The difference may be the time in which senders stop using one failed path.
+    The difference must not exceed the time that senders need to stop using one failed path.
     On conventional fabrics (ECMP or routers), every run must either stall for at least a second, or fail.
     """
     control = mean_interval(by_repetition(result, "control", "step_us"))

@@ -117,7 +117,8 @@ def _check(
 ) -> Check:
     """Return the check of an interval.
 
-    If the interval includes a limit, the check has the factor that `_decided_by` returns.
+    If the interval includes a limit, the check also has the factor by which the number of values must grow
+    (`_decided_by`).
     """
     if holds is not None:
         return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)

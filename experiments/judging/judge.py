@@ -59,7 +59,7 @@ BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "fl
 
 
 def broken_evidence(result: Result) -> list[Check]:
-    """Return a failed or "not shown" check for each general rule that the results of a transport break."""
+    """Return a failed or "not shown" check for each general rule that the results do not satisfy."""
     return [check for name in result["transports"] for rule in _RULES for check in rule(result, name)]
 
 
@@ -221,9 +221,9 @@ UNKNOWN = "the result does not say whether the run is valid, so it shows nothing
 def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
     """Return the verdict of a figure's judge on a result, with ``more`` checks after the judge's checks.
 
-    Before these checks, the verdict has checks that report contradictions in the result and too few
-    repetitions. If ``figure`` is empty, the verdict has only the contradictions and ``more``. Raise
-    InputError if the figure has no judge.
+    The first checks of the verdict report contradictions in the result, and too few repetitions. If
+    ``figure`` is empty, the verdict has only the contradictions and ``more``. Raise InputError if the figure
+    has no judge.
     """
     valid = result.get("valid")
     invalid = UNKNOWN if valid is None else "" if valid else INVALID

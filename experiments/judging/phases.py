@@ -121,7 +121,7 @@ def judge_levels(
 
 
 def sample_us(result: Result) -> float:
-    """Return the width of bins, us: 200 ms as in the paper, or less in a short run."""
+    """Return the width of a time bin, us: 200 ms as in the paper, or less in a short run."""
     return min(SAMPLE_US, duration_us(result) / FEWEST_SAMPLES)
 
 

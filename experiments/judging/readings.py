@@ -23,7 +23,7 @@ def transport_of(result: Result, name: str) -> Mapping[str, Any]:
 
 
 def samples(result: Result, transport: str) -> list[Mapping[str, Any]]:
-    """Return the repetitions of a transport that did not fail and whose data arrived unchanged."""
+    """Return a transport's repetitions that did not fail and in which all data arrived unchanged."""
     found = transport_of(result, transport).get("samples", ())
     return [s for s in found if s.get("failure") is None and s.get("integrity", "ok") == "ok"]
 

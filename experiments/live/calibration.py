@@ -89,7 +89,7 @@ def _slower(scenario: Scenario, times: float) -> Scenario:
 
 
 def _busiest(scenario: Scenario) -> dict[str, TransportEntry]:
-    """Return the transports that use mrclab's NICs. If some differ only in loss, return only one."""
+    """Return the transports that use mrclab's NICs. If some differ only in the loss rate, return one."""
     found: dict[str, tuple[str, TransportEntry]] = {}
     for transport in scenario.transports:
         if transport.core.has_nic:

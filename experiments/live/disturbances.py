@@ -51,11 +51,11 @@ class Strangers:
         self._closing.close()
 
     def changes(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return one line about the changes that the experiment did not make, as a tuple.
+        """Return a tuple with one line about changes that other programs made to the fabric.
 
         The tuple is empty if there are no such changes. ``kinds`` are the kinds of all faults so far. A fault
-        whose kind is not in TABLE_KINDS changes queues, links or routes. Changes by others then look the
-        same, so the tuple is empty.
+        whose kind is not in TABLE_KINDS itself changes queues, links or routes. Then changes by other
+        programs cannot be recognized, so the tuple is empty.
         """
         if self._lab is None or not set(kinds) <= set(TABLE_KINDS):
             return ()
@@ -73,7 +73,7 @@ DEATH_TIMEOUT_S = 5.0
 
 
 def by_switch(running: RunningFabric) -> dict[str, int]:
-    """Return the switches' process ids by name. On ebpf this is one process, which programs all switches."""
+    """Return the switches' process ids by name. On ebpf, one process writes the tables of all switches."""
     if not isinstance(running, Lab):
         return {}
     return {SWITCH_PREFIX + name: pid for name, pid in running.target.processes().items()}

@@ -92,7 +92,7 @@ def _session(
 ) -> Iterator[Iterator[tuple[str, Any]]]:
     """Start a transport's process, and yield its messages. At the end of the ``with``, end the process.
 
-    The process first computes the values measured so far, and removes its fabric.
+    Before its end, the process computes the measured values and removes its fabric.
     """
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)

@@ -2,8 +2,8 @@
 
 The fabric consists of P4 switches, or of routers with FRRouting. Switches with ECMP do not react to a dead
 link. If the transport has a ``detection_ns`` (`ecmp+controller`), the controller removes a dead link from the
-routes after that time. A routing protocol would also remove the link after it received no hellos for that
-time.
+routes ``detection_ns`` after the link died. In this time a routing protocol would notice that hellos are
+missing.
 """
 
 from __future__ import annotations

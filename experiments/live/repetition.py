@@ -57,8 +57,8 @@ class Attempts:
     """Make repetitions. If a repetition does not start or is disturbed, make a second attempt.
 
     ``make`` runs and measures the repetition with the given number. For all repetitions together, at most
-    ``left`` second attempts are made. ``spent`` is called before each second attempt. ``say`` gets a message
-    if a first attempt did not start.
+    ``left`` second attempts are made. The function ``spent`` is called before each second attempt. ``say``
+    gets a message if a first attempt did not start.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class RepetitionRunner:
         pids = dict(driver.pids)
         forwards = not capabilities_of(self._running.target_name).forwards_in_kernel
         if self._scenario.workload.kind in AGENT_KINDS and forwards:
-            # BMv2's processes forward frames, so their waiting counts.
+            # BMv2's processes forward frames, so it matters how long these processes wait for a CPU.
             pids |= by_switch(self._running)
         return pids
 
@@ -296,8 +296,8 @@ class RepetitionRunner:
         """Return the processes that must be watched from outside for stops.
 
         Endpoints that send beats (regular reports) are left out, because beats report stops. If the kernel
-        forwards frames, the target's process is left out, too. It only programs switches, and the times of
-        each write are recorded.
+        forwards frames, the target's process is left out, too. This process only writes table entries, and
+        the times of each write are recorded.
         """
         pids = {} if driver.rehearses else dict(driver.pids)
         if capabilities_of(self._running.target_name).forwards_in_kernel:
@@ -321,7 +321,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults. Return all parts, and when the measurement began and ended."""
+        """Run the workload with its faults. Return its parts, and when the measurement began and ended."""
         fabric = self._running.fabric
         course = Course(self._scenario, self._transport, fabric, setting.placement, setting.seed)
         reaction = Reaction(self._running, self._transport, setting.seed)

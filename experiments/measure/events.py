@@ -232,8 +232,8 @@ def detected(
 ) -> Measured:
     """Return when a fault was detected.
 
-    ``ways`` are the paths between the hosts that send. ``retired`` has the retirements of the senders (MRC),
-    ``changes`` the changes of routes (routed fabrics). The times were read by endpoints or switches.
+    ``ways`` are the paths between the hosts that send. ``retired`` has the retirements of the senders (MRC).
+    ``changes`` has the changes of routes (routed fabrics). The times were read by endpoints or switches.
     """
     if transport.core.sprays:
         return (

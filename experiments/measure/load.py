@@ -44,8 +44,9 @@ class Gap:
 class Beats:
     """Reports of the endpoints about themselves.
 
-    ``packets`` is the number of data packets sent so far. ``gaps`` has the gaps since the last report, and
-    ``retired_ns`` the times since then at which EVs were retired. ``first`` is true if the endpoints have
+    ``packets`` is the number of data packets sent so far. ``gaps`` has the times since the
+    last report in which an endpoint did not run. ``retired_ns`` has the times since the last report at which
+    EVs were retired. ``first`` is true if the endpoints have
     priority over all ordinary processes, so that other programs cannot take a CPU from them. If processes
     share CPUs, ``cpus`` has the CPU of each process. Then a CPU's load is the work of all its processes.
     """
@@ -62,10 +63,10 @@ class Snapshot:
     """The machine's counters at monotonic ``t_ns``.
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together. ``threads`` has the times by (process
-    name, thread id). ``throttled_us`` is how long the cgroup was throttled, and ``pressure_us`` how long some
-    task waited for a CPU (PSI). Both are None if the kernel does not report them. ``beats`` has the reports
-    of the endpoints, or is None if no process reports. ``stopped_ns`` is how long each process that sends no
-    reports was stopped so far.
+    name, thread id). ``throttled_us`` is the time for which the cgroup was throttled. ``pressure_us`` is the
+    time for which some task waited for a CPU (PSI). Both are None if the kernel does not report these times.
+    ``beats`` has the reports of the endpoints, or is None if no process reports. ``stopped_ns`` has, for each
+    process that sends no reports, the time for which the process was stopped so far.
     """
 
     t_ns: int
@@ -150,11 +151,11 @@ MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
 MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
 SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this share
 KEPT_GAPS = 16  # the number of gaps of a trial that are kept; shorter gaps are dropped
-# In an undisturbed trial, endpoints have only a few gaps of up to this length (docs/measuring.md, "Errors").
+# An undisturbed trial has few gaps, and no gap is longer than this time (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
 GAP_SHARE = 0.1  # a gap longer than this share of the recovery time disturbs the measured time
-# If the end of a recovery is unknown, it is assumed to be this time after the last retirement of an EV or,
-# without a retirement, after the fault.
+# If the end of a recovery is unknown, we assume AFTER_RETIREMENT_NS after the last retirement of an EV. If no
+# EV was retired, we assume AFTER_FAULT_NS after the fault.
 AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
 # A gap has effects after its end, because packets that waited during the gap are sent or read late. We assume
@@ -310,7 +311,10 @@ _Spent = tuple[str, int, int]
 
 
 def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, str | None]:
-    """Return the largest share of the time in which a thread ran or waited for a CPU, and its process."""
+    """Return the busiest thread's share of the duration, and the name of this thread's process.
+
+    The share is the time in which the thread ran or waited for a CPU, divided by the duration.
+    """
     most: float | None = None
     busiest: str | None = None
     for name, ran, waited in spent:
@@ -350,9 +354,9 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 
 
 def unnoticed_ns(load: Load, recovered_ns: int | None) -> int | None:
-    """Return the longest gap that an endpoint may have in a valid trial; None if no endpoint sends beats.
+    """Return the longest gap between beats that a valid trial may have; None if no endpoint sends beats.
 
-    Such a gap may make the trial's times longer.
+    A gap of up to this length may make the trial's times longer.
     """
     if not load.packets:
         return None

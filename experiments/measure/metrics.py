@@ -171,7 +171,7 @@ def flow_metrics(
 ) -> Metrics:
     """Return ``goodput_mbps`` of all flows together, ``flow_mbps`` of each, ``latency_us``, and ``gap_us``.
 
-    ``gap_us`` has a value for every fault: the longest time between two arrivals of a flow, over all flows.
+    ``gap_us`` has a value for every fault: of all flows, the longest time between two consecutive arrivals.
     Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
     """
     seconds = (end_ns - measure_ns) / 1e9
@@ -331,9 +331,9 @@ def course_under(
 ) -> Course:
     """Return the course of the job with a collective timeout of ``timeout_us``.
 
-    The job restarts ``restart_us`` later and repeats the steps since the checkpoint. Each repeated step takes
-    the median time, as without faults. ``failed`` is True if the job's transport failed after the last step,
-    which is also a crash.
+    If a collective takes longer than ``timeout_us``, the job crashes. The job restarts ``restart_us`` after
+    the crash and repeats the steps since the checkpoint. Each repeated step takes the median time. ``failed``
+    is True if the job's transport failed after the last step. This failure is a crash, too.
     """
     usual_us = float(np.median(steps.end_us - steps.start_us)) if len(steps.end_us) else 0.0
     course = Course([], [], [])

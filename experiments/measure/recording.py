@@ -101,9 +101,9 @@ class ClockMap:
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """Return the largest error of a time from `to_monotonic` near this time.
+        """Return the largest error of the times near ``monotonic_ns`` that `to_monotonic` returns.
 
-        The error includes any change of the offset.
+        The error includes any change of the offset between the two clocks.
         """
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1

@@ -1,6 +1,7 @@
 """The times of a fault, computed by the same rule for all transports from traces, faults and detections.
 
-All times are counted from the fault: the middle between the time before and the time after it was made.
+All times are counted from the fault. The clock is read before and after the fault is made. The time of the
+fault is the middle between these two readings.
 
 * first loss: when the first packet that was lost because of the fault was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
@@ -86,8 +87,9 @@ class Retirements(NamedTuple):
 class Span:
     """The time span of a fault (monotonic ns).
 
-    The baseline begins at ``start``. ``repair_before`` and ``repair_after`` are the times around the repair,
-    or ``end`` without a repair. ``in_flight_ns`` is the longest time of a packet in the network.
+    The baseline begins at ``start``. ``repair_before`` and ``repair_after`` are the times around the repair.
+    If there is no repair, both are ``end``. ``in_flight_ns`` is the longest time that a packet spends in the
+    network.
     """
 
     start: int

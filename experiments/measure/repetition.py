@@ -370,7 +370,7 @@ def _metrics(
 
 
 def _training(e: Evidence) -> tuple[Steps, Course] | None:
-    """Return a training's steps, and its course with the workload's collective timeout."""
+    """Return a training's steps, and the course of the training with the workload's collective timeout."""
     if e.workload.get("kind") != "transformer" or not e.samples:
         return None
     steps = steps_of(e.samples, e.measure_ns)
@@ -387,7 +387,7 @@ def _training(e: Evidence) -> tuple[Steps, Course] | None:
 def _details(
     e: Evidence, training: tuple[Steps, Course] | None, rehearsals: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the driver's details, a training's steps, and the trials that only adapted the rate."""
+    """Return the driver's details with a training's steps or the rehearsals (trials that do not count)."""
     if training is None:
         return {**e.details, "rehearsals": list(rehearsals)} if rehearsals else e.details
     alone = e.details.get("digests_alone", ())

@@ -157,8 +157,8 @@ def build_trace(
     """Combine the captures at the two ends of ``paths`` (MRC and RoCEv2).
 
     The trace has the data packets from the paths' sender to their receiver. The outer destination of a packet
-    shows its path. Packets without segment lists do not show their paths. These packets are recognized by the
-    addresses of the two NICs' ports in ``fabric``. With ``by_ev``, the EV of a packet shows its path. The
+    shows its path. With ``by_ev``, the EV of a packet shows its path instead. Then, or if packets have no
+    segment lists, data packets are recognized by the addresses of the two NICs' ports in ``fabric``. The
     trace also has the SACKs that the sender received.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
@@ -244,11 +244,11 @@ def match(
 ) -> tuple[Transmissions, Arrivals]:
     """Match each arrival with its transmission. A transmission without an arrival was lost.
 
-    An arrival belongs to the latest earlier transmission with the same key and without an arrival. If all
-    such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the latest
-    transmission. If no earlier transmission has the key, the packet was damaged on the way. ``trimmed`` has a
-    row for each arrival. An argument that is a pair has an array for transmissions and an array for arrivals.
-    All other arrays are for transmissions.
+    An arrival belongs to the latest earlier transmission with the same `Rows.key` and without an arrival. If
+    all such transmissions have an arrival, this arrival is a copy made by the network, and belongs to the
+    latest transmission. If no earlier transmission has this key, the packet was damaged on the way.
+    ``trimmed`` has a row for each arrival. An argument that is a pair has an array for transmissions and an
+    array for arrivals. All other arrays are for transmissions.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)

@@ -100,7 +100,7 @@ def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
 
 
 def times_dict(times: Times, rtt_us: float | None = None) -> dict[str, Any]:
-    """Return a fault's times as in a trial: in us, with errors, in RTTs, and with reasons."""
+    """Return a fault's times as in a trial: in us with errors, in RTTs, and why a time is missing."""
     found: dict[str, Any] = {"felt": times.felt, "rule": times.rule}
     for name in TIMES:
         measured: Measured = getattr(times, name)

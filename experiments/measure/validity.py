@@ -4,10 +4,10 @@ The rules apply to the processes on which a figure depends: their share of a CPU
 stopped, and their CPU time per packet. CPU use by other programs matters only if these can take a CPU from
 the endpoints (`mrclab.experiments.measure.load.Beats.first`); otherwise the result only has a note about it.
 
-A standstill is a time in which no data frame was sent or received. It lasts at least five normal gaps, and at
-least a millisecond. The normal gap is a weighted median: gaps of this length or longer make up half of the
-total time. A stopped machine stops sender, receiver and switches. In captures, a sender that waits for an
-acknowledgement could look like a stopped machine, so recoveries are judged separately.
+A standstill is a time in which no data frame was sent or received. A standstill lasts at least five normal
+gaps, and at least a millisecond. The normal gap is a weighted median: gaps of this length or longer make up
+half of the total time. A stopped machine stops sender, receiver and switches. In captures, a sender that
+waits for an acknowledgement could look like a stopped machine, so recoveries are judged separately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Standstills:
     limit_ns: int
 
     def longest_between_ns(self, begin_ns: int, end_ns: int) -> int:
-        """Return the longest standstill that overlaps the time from ``begin_ns`` to ``end_ns``, or 0."""
+        """Return the length of the longest standstill that overlaps ``begin_ns`` to ``end_ns``, or 0."""
         touching = (self.t_ns < end_ns) & (self.t_ns + self.length_ns > begin_ns)
         return int(self.length_ns[touching].max(initial=0))
 
@@ -63,9 +63,9 @@ class Standstills:
 
 
 def chosen_aside(found: Mapping[int, int], trials: int) -> list[int]:
-    """Return the trials with a standstill between the fault and the recovery, to set these trials aside.
+    """Return the trials to set aside, because data stood still between the fault and the recovery.
 
-    If several trials, and more than a tenth of all trials, have such a standstill, return none. The transport
+    Return no trials if this happened in several trials and in more than a tenth of all trials. The transport
     may then be the cause.
     """
     return sorted(found) if len(found) <= max(1.0, MOST_SHARE * trials) else []
@@ -92,8 +92,8 @@ def _usual_ns(gaps: IntArray) -> int:
 
 # If a trial exceeds one of these limits, waiting for a CPU is part of the trial's times, so these times are
 # not valid.
-# MAX_SHARE: the time in which an endpoint runs or waits for a CPU, divided by the trial's length. Near 1,
-# the kernel stops the endpoint for 50 ms in each second.
+# MAX_SHARE: the time in which an endpoint runs or waits for a CPU, divided by the trial's length. If this
+# share is near 1, the kernel's limit for real-time threads stops the endpoint for 50 ms in each second.
 MAX_SHARE = 0.92
 # MAX_WAIT: the time in which a thread of an agent waits for a CPU, divided by the time in which the thread
 # runs or waits.

@@ -142,7 +142,7 @@ def build(
 
 
 def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the validities of a run's ``parts``. If there are several, reasons begin with the part's name."""
+    """Join the validities of a run's ``parts``. If there are several, each line begins with a part's name."""
 
     def lines(key: str) -> list[str]:
         if len(parts) == 1:
@@ -240,7 +240,10 @@ def _sample(repetition: Repetition) -> dict[str, Any]:
 
 
 def thinned(values: Sequence[float]) -> list[float]:
-    """Return the values with six digits. If there are too many, keep some, evenly spaced in sorted order."""
+    """Return the values with six significant digits.
+
+    If there are more than MOST_VALUES values, keep MOST_VALUES of these, evenly spaced in sorted order.
+    """
     if len(values) <= MOST_VALUES:
         return [float(f"{v:.6g}") for v in values]
     ordered = sorted(values)

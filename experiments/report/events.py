@@ -142,7 +142,7 @@ class EventRow:
 
 
 def event_rows(result: Mapping[str, Any]) -> tuple[list[EventRow], int]:
-    """Return at most ``MOST_ROWS`` rows in order of repetition and time, and the number of the other rows."""
+    """Return the first ``MOST_ROWS`` rows, by repetition and time, and the number of omitted rows."""
     found = [
         row
         for name, part in result["transports"].items()

@@ -1,4 +1,4 @@
-"""The statistics of lossless links as a table and as sentences. Both are empty if links drop packets."""
+"""The statistics of lossless links as a table and as sentences. Without lossless links, both are empty."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _sentence(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return table rows for the links that were stopped longest in each transport."""
+    """Return, for each transport, table rows for the links that pauses or missing credits stopped longest."""
     rows = []
     for name, found in result["transports"].items():
         parts = found.get("flow_control") or ()

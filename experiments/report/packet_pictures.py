@@ -246,7 +246,7 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
 
 
 def _label_planes(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
-    """Label each row with its EV's path if there is room. Otherwise label only the planes."""
+    """Label each row with its EV's path. If there are too many rows, label only the planes."""
     planes: dict[int, list[int]] = {}
     for row, path in enumerate(rows):
         planes.setdefault(path["plane"], []).append(row)

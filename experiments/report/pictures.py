@@ -162,7 +162,7 @@ def _run(result: Mapping[str, Any]) -> str:
 
 
 def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the standstills, in which no data moved, of each repetition with standstills."""
+    """Return an entry for each repetition with standstills. In a standstill no data moved."""
     rows = found.get("details", ())
     return [
         {"repetition": row["repetition"], **row["standstills"]}
@@ -172,7 +172,7 @@ def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shown_bins(series: Mapping[str, Any]) -> int:
-    """Return how many bins of a series are drawn as one bin of about 20 ms (less in a short run)."""
+    """Return how many bins are drawn as one. A drawn bin covers about 20 ms, or less time in a short run."""
     bin_us = float(series["bin_us"])
     length_us = bin_us * len(series["bytes"])
     return max(1, round(min(SHOWN_BIN_US, length_us / FEWEST_BINS) / bin_us))

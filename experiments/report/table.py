@@ -71,7 +71,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return the number of counted faults as text. If the number differs from the requested one, say so."""
+    """Return a text with the number of counted faults and, if it differs, the requested number of faults."""
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:
@@ -205,7 +205,10 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times are not from captures: the rule that gives the times."""
+    """Return a line for each transport whose times are not from captures.
+
+    The line says how the times were measured.
+    """
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):
@@ -236,7 +239,7 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def verdict(result: Mapping[str, Any]) -> Text:
-    """Return the last part of the text: recovery, claim, validity of the figures, and all failures."""
+    """Return the last part of the text: recovery, claim, validity of the run, and all failures."""
     text = Text()
     if line := sentence(result) or headline(result):
         text.append(f"{line}\n", style="bold" if result["valid"] else "dim")
@@ -347,7 +350,7 @@ def expected(result: Mapping[str, Any]) -> list[str]:
 
 
 def why_valid(result: Mapping[str, Any]) -> str:
-    """Return the reason why a run is valid. On live targets, the machine must also have been fast enough."""
+    """Return why a run is valid: no evidence is missing and, on live targets, the machine was fast enough."""
     if result["target"] == SIMULATED:
         return "all evidence is there; virtual time does not depend on the machine"
     return "the machine kept up, and all evidence is there"

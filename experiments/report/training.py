@@ -134,7 +134,10 @@ def speed_cells(row: Row) -> list[str]:
 
 
 def watchdog_cells(row: Row) -> list[str]:
-    """Return the cells about the collective timeout: ended jobs, lost steps, goodput, equal parameters."""
+    """Return the cells about the collective timeout: ended jobs, lost steps and goodput.
+
+    The last cell says whether the parameters are the same as in a training by a single process.
+    """
     return [
         figure(row.crashes),
         figure(row.lost_steps),

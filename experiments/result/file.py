@@ -89,7 +89,7 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
 @contextmanager
 def refused_if_damaged(path: Path) -> Iterator[None]:
-    """Raise InputError in place of any error in the ``with`` body that a damaged result causes."""
+    """Raise InputError if the ``with`` body raises an error that a damaged result can cause."""
     try:
         yield
     except InputError as error:

@@ -49,7 +49,7 @@ def unit_of(metric: str) -> str:
 
 
 def words_of(metric: str) -> str:
-    """Return a metric's name in words: ``recovered``, ``busbw, 1MiB``."""
+    """Return a metric's name in words, for example ``recovered`` or ``busbw, 1MiB``."""
     name, _, size = metric.partition("@")
     base, _, unit = name.rpartition("_")
     words = (base if unit in UNITS and base else name).replace("_", " ")

@@ -132,7 +132,10 @@ class Course:
 
     @property
     def only_sequences(self) -> bool:
-        """Return True if all faults are in sequences. Then the load is judged for each trial."""
+        """Return True if all faults are sequential faults.
+
+        Then the machine's load is judged separately for each trial.
+        """
         return bool(self.specs) and all(isinstance(spec, SequentialFaults) for spec in self.specs)
 
     def planned(self) -> tuple[PlannedFault, ...]:

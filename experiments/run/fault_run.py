@@ -64,7 +64,7 @@ class Marks(Protocol):
         """Return the load between the last two calls of `mark`."""
 
     def amend(self, load: Load) -> None:
-        """Replace the load between the last two calls of `mark` by ``load``."""
+        """Replace the load that was recorded between the last two calls of `mark` by ``load``."""
 
     def take_as_usual(self) -> None:
         """From now on, the load between the last two calls of `mark` is the normal load for comparisons."""
@@ -78,20 +78,21 @@ class Deaths(Protocol):
         """Return True while a switch is being started again."""
 
     def require_death(self) -> None:
-        """Wait until a switch ends. Raise an error if no switch ends."""
+        """Wait until a switch ends. Raise an error if no switch ends within a time limit."""
 
 
 class SequenceSource:
-    """Make faults one after another: make a fault, hold it, undo it, wait for all paths, wait for ``settle``.
+    """Make faults one after another: make a fault, hold it, undo it, and wait before the next fault.
 
-    If the machine was too slow in a trial, the trial is made again after all others, because the machine may
-    be slow for some time. There are at most as many second attempts as trials. ``say`` gets a message when
-    the first trial is made again. ``marks`` is the number of boundaries between trials so far.
+    The wait lasts until all paths are used again, and then for ``settle``. If the machine was too slow in a
+    trial, the trial is made again after all others, because the machine may be slow for some time. There are
+    at most as many second attempts as trials. ``say`` gets a message when the first trial is made again.
+    ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 
     ``pace`` adapts the rate after each trial. If ``pace`` needs rehearsals, the first trials do not count.
-    Rehearsals end when the rate of a trial was right, at the latest after three.
+    Rehearsals end when the rate of a rehearsal was right, and at the latest after three rehearsals.
     """
 
     def __init__(

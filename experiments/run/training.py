@@ -27,7 +27,10 @@ STEPS, COURSE = "steps.jsonl", "course.jsonl"
 
 
 class CourseLog:
-    """Write the course of a repetition to a file. If the file is None, write nothing."""
+    """Write the time at which a measurement begins, and its faults, to a file.
+
+    If the file is None, write nothing.
+    """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -87,7 +90,7 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
 
     ``directories`` has each repetition's directory by name, in the order of the run. ``elapsed_s`` is the
     time since the first repetition began. The time left is computed from the mean time of a step and the
-    mean time to start.
+    mean time from the beginning of a repetition to its first step.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)
@@ -116,7 +119,10 @@ TIMEOUT_S = 600.0
 
 
 def training_alone(placement: Placement, seed: int, directory: Path) -> dict[str, list[str]]:
-    """Return the expected digests of a training as ``digests_alone``; empty for other workloads."""
+    """Return a dict whose key ``digests_alone`` has the expected digests of a training.
+
+    For other workloads, return an empty dict.
+    """
     if placement.job != TRANSFORMER:
         return {}
     return {"digests_alone": digests_alone(placement.params, len(placement.hosts), seed, directory)}

@@ -5,9 +5,11 @@ A judge is a function that returns a verdict on a result. Its name is a shipped 
 and in the current directory. An example of an expectation is ``recovered_us.p50[mine] < 0.8 * [mrc]``:
 
     EXPECTATION = QUANTITY RELATION (NUMBER | [NUMBER *] QUANTITY)
-    QUANTITY    = METRIC.STATISTIC[TRANSPORT], or on the right [TRANSPORT] for the left METRIC.STATISTIC
+    QUANTITY    = METRIC.STATISTIC[TRANSPORT] (on the right side also [TRANSPORT] alone)
     RELATION    = < | <= | > | >=
     STATISTIC   = p50 | p90 | p99 | mean
+
+[TRANSPORT] alone takes METRIC.STATISTIC from the left side.
 """
 
 from __future__ import annotations

@@ -65,11 +65,13 @@ def places_of(fabric: Fabric, kind: str) -> list[str]:
 
 
 def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
-    """Return the places that an entry's ``where`` names. ``used`` are the links that the traffic can take.
+    """Return the places that the key ``where`` of an entry names.
+
+    ``used`` are the links that the traffic can take.
 
     For a kind of fault that breaks links, ``random`` names all T0-T1 links in ``used``. If ``used`` is empty,
     ``random`` names all T0-T1 links of the fabric. For a kind that breaks switches, ``random`` names the T1s
-    of these links.
+    at the ends of the same links.
     """
     found: list[str] = []
     place, candidates = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)

@@ -106,7 +106,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
 
 
 def _programs(params: Mapping[str, Any], fabric: Fabric) -> Placement:
-    """Place programs on their hosts. Raise InputError if the fabric has no host of this name."""
+    """Place programs on their hosts. Raise InputError if a program names a host that the fabric lacks."""
     hosts, pairs = program_hosts(params)
     known = [host.name for host in fabric.hosts]
     for name in hosts:

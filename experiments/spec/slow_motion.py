@@ -33,7 +33,7 @@ BY_TOPOLOGY = ("line_rate_bps",)
 
 
 def slowed(scenario: Scenario, times: float) -> Scenario:
-    """Return the scenario ``times`` times slower. Only detection times of routing protocols stay the same."""
+    """Return the scenario, slower by the factor ``times``. Only detection times of routing protocols stay."""
     if times == 1:
         return scenario
     changes: dict[str, Any] = _scaled(scenario, times) | {
@@ -70,7 +70,7 @@ def _copy(model: Model, times: float) -> Model:
 
 
 def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
-    """Return a transport's entry with slowed times and rates of its endpoints, including default values."""
+    """Return a transport's entry with longer times and lower rates of endpoints, including default values."""
     entry = scenario.entries[name]
     transport = entry.transport(name)
     usual = _defaults(scenario, transport)
@@ -83,7 +83,7 @@ def _entry(scenario: Scenario, name: str, times: float) -> TransportEntry:
 
 
 def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
-    """Return the default times and rates of endpoints. Return {} if the scenario has a propagation delay."""
+    """Return the default times and rates of endpoints, or {} if the scenario has a propagation delay."""
     if transport.core.config is None or scenario.propagation_ns:
         return {}
     fabric = scenario.fabric()
@@ -97,7 +97,7 @@ def _defaults(scenario: Scenario, transport: Transport) -> dict[str, Any]:
 
 
 def _set_ones(config: Any) -> dict[str, Any]:
-    """Return the times, rates and exponents of a configuration. Skip 0 and None, which mean a default."""
+    """Return the times, rates and exponents of a configuration. Skip 0 and None, which stand for defaults."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     numbers = {k: v for k, v in values.items() if isinstance(v, int | float) and v}
     return {k: v for k, v in numbers.items() if k in DOUBLING or k.endswith(("_ns", "_bps"))}

@@ -61,17 +61,17 @@ class NoLoad:
     """Replaces the recorder of the machine's load: in virtual time no machine is too slow."""
 
     def mark(self) -> None:
-        """Do nothing, because there are no loads in virtual time."""
+        """Do nothing, because in virtual time no CPU load is recorded."""
 
     def last_load(self) -> Load:
         """Return the load of an idle machine."""
         return UNLOADED
 
     def amend(self, load: Load) -> None:
-        """Do nothing, because there are no loads to replace in virtual time."""
+        """Do nothing, because in virtual time no CPU load is recorded."""
 
     def take_as_usual(self) -> None:
-        """Do nothing, because there are no loads in virtual time."""
+        """Do nothing, because in virtual time no CPU load is recorded."""
 
 
 class Reconvergence(LateDetection):
@@ -158,7 +158,10 @@ class VirtualRepetition:
             setting.fabric.network.nics[host].recorder = recorder
 
     def _in_flight_ns(self, fabric: VirtualFabric, faults: Sequence[FaultRecord]) -> int:
-        """Return the longest time of a packet in the network, if a fault delays it on all links of a path."""
+        """Return the longest time that a packet can spend in the network.
+
+        A fault that delays packets is assumed to be on all links of a path.
+        """
         longest_ns = max((fault.params.get("delay_ns", 0) for fault in faults), default=0)
         return int(fabric.in_flight_ns + LINKS_OF_A_PATH * longest_ns)
 
@@ -285,7 +288,7 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport in virtual time. Raise InputError.
+    """Run every transport in virtual time. Raise InputError if the simulator cannot run a transport.
 
     ``say`` gets progress messages. ``step`` gets the number of finished trials or, if there are no trials, of
     finished repetitions.

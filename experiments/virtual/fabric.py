@@ -36,7 +36,7 @@ CHOICES: Mapping[str, Choice] = {
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
-    """Return the longest time in ns of a packet that is not dropped, on a path through full queues.
+    """Return the longest time, ns, that a packet needs on a path through full queues if it is not dropped.
 
     A queue accepts data up to its drop threshold. In a queue that trims, trimmed frames may use half of the
     link's rate, so data may wait twice as long as the link needs to send the trim threshold.
@@ -69,7 +69,7 @@ class VirtualFabric:
         *,
         captured: bool = True,
     ) -> None:
-        """Build the fabric. Every frame to a NIC arrives ``propagation_ns`` later.
+        """Build the fabric. ``propagation_ns`` is added to the delay of every link from a T0 to a NIC.
 
         ``virtual`` describes hosts and links. If ``captured`` is False, packets are sent as Python objects
         instead of bytes, if the transport and the links allow this. The results are the same, and the run

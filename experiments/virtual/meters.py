@@ -2,7 +2,8 @@
 
 Captures have the format of a live run's captures. Their times are virtual, in ns from 0. The link type
 LINUX_SLL2 marks sent packets. The queues of all ports are recorded over time, for a heat map. The flow meter
-reports, for the time of the measurement, when lossless links were stopped, and their longest queues (bytes).
+reports when lossless links were stopped during the measurement. The flow meter also reports the longest queue
+of each of these links, bytes.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class QueueMeter:
         self.next_ns = self._begin_ns + len(self._rows) * self._period_ns
 
     def found(self, measure_ns: int) -> dict[str, Any]:
-        """Return the readings in JSON types: ``start_us`` since ``measure_ns``, ``bin_us`` and ``wait_ns``.
+        """Return the readings in JSON types: ``start_us``, ``bin_us`` and ``wait_ns``.
+
+        ``start_us`` is the time from ``measure_ns`` to the first reading.
 
         ``wait_ns`` has a list for each port, by the port's name. Ports with empty queues are left out.
         """

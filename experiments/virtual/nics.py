@@ -48,9 +48,9 @@ def attach_nic(
 ) -> Nic:
     """Attach a NIC with an endpoint to a host. ``options`` replace the default options.
 
-    Every frame to the NIC arrives ``propagation_ns`` later. With ``objects``, all NICs send packets as Python
-    objects instead of bytes. Raise ValueError for a bad value, or if the endpoint needs the Linux kernel.
-    Raise TypeError for a bad option.
+    ``propagation_ns`` is added to the delay of every link from a T0 to the NIC. With ``objects``, all NICs
+    send packets as Python objects instead of bytes. Raise ValueError for a bad value, or if the endpoint
+    needs the Linux kernel. Raise TypeError for a bad option.
     """
     if core.config is None:
         raise ValueError(f"{core.name} uses the kernel's sockets: it has no endpoint")

@@ -118,7 +118,7 @@ class VirtualSpray:
         self._asked_until_ns: int | None = None
 
     def start(self) -> int:
-        """Start the stream; return when the warm-up ends and the measurement begins."""
+        """Start the stream; return the time (ns) at which the warm-up ends and the measurement begins."""
         sender = self._sender.sender
         assert sender is not None
         sender.start()

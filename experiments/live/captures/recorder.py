@@ -152,9 +152,9 @@ class Capture:
     def _drain(self) -> None:
         """Wait until tcpdump has read all packets that were in the ring buffer at the time of the call.
 
-        After SIGINT tcpdump would drop the packets that it has not read. The kernel may hold packets back for
-        a second, until a block of the ring buffer is full. So this method sends SIGUSR1: tcpdump then reports
-        how many packets the kernel received, and how many tcpdump has read.
+        After SIGINT tcpdump would drop the packets that it has not read. The kernel may hold packets back
+        until a block of the ring buffer is full, for at most a second. So this method waits until tcpdump has
+        read as many packets as the kernel had received. After SIGUSR1, tcpdump reports both numbers.
         """
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         wanted: int | None = None
@@ -259,7 +259,10 @@ class RunningCapture(Protocol):
 
     @property
     def offset_ns(self) -> int | None:
-        """Return the recorded times' difference from CLOCK_MONOTONIC; None for times of CLOCK_REALTIME."""
+        """Return the recorded time minus the time of CLOCK_MONOTONIC.
+
+        Return None if recorded times are of CLOCK_REALTIME.
+        """
 
     def stop(self) -> CaptureCounts:
         """End the capture when all packets seen so far are in the file; return its counts."""

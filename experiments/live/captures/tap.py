@@ -169,7 +169,7 @@ class Tap:
 
     @property
     def offset_ns(self) -> int | None:
-        """The difference between times in the file and CLOCK_MONOTONIC."""
+        """The time in the file minus the time of CLOCK_MONOTONIC."""
         return self._offset_ns
 
     def _attach(self, interfaces: Sequence[str], fds: Sequence[int]) -> None:

@@ -54,7 +54,7 @@ class Steady:
         return None
 
     def adapt(self, load: Load) -> bool:
-        """Return True (the rate was not too high), because the rate is fixed."""
+        """Return True (the rate needs no change), because the rate is fixed."""
         return True
 
 
@@ -109,7 +109,7 @@ class Driver(Protocol):
         """Adapt the rate after a trial with this load; return True if that trial's rate was not too high."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when the senders have no path marked as broken."""
 
     @property
     def restored(self) -> bool | None:

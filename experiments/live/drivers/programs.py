@@ -147,14 +147,17 @@ class ProgramDriver(Steady):
         return Beats(0, first=self._first)
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority for the engine.
+        """Return a context in which this process, which makes the faults, has a higher priority.
 
-        Programs that poll use whole CPUs, and the engine must not wait until a CPU is free.
+        Programs that poll use whole CPUs. This process must not wait until a CPU is free.
         """
         return before_others()
 
     def start(self) -> int:
-        """Start the programs in order; return when the warm-up after the first traffic ends, ns."""
+        """Start the programs in order; return the time (ns) at which the warm-up ends.
+
+        The warm-up begins with the first traffic.
+        """
         network = self._setting.running.network
         before = sum(bytes_sent(network).values())
         limit_ns = time.monotonic_ns() + round(START_S * 1e9)
@@ -254,7 +257,7 @@ class ProgramDriver(Steady):
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because programs do not report paths. So a trial does not wait for them."""
+        """Return True, because programs do not report paths. So a trial does not wait until paths return."""
         return True
 
     def stop(self) -> None:
@@ -270,7 +273,7 @@ class ProgramDriver(Steady):
         self._stack.close()
 
     def collect(self) -> Collected:
-        """Return exit codes, metrics and the bytes of all completed writes."""
+        """Return the exit codes, the metrics, and the number of bytes of all completed writes."""
         failures = self._failures() or ([self._late] if self._late is not None else [])
         events = {host: self._setting.directory / "events" / f"{host}.jsonl" for host in self._services}
         requests = self._requested()

@@ -75,7 +75,10 @@ class RankDriver(Steady):
         return kernel and all(comes_first(pid) for pid in self.pids.values())
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with a higher priority for the engine. Otherwise busy ranks would delay faults."""
+        """Return a context in which this process, which makes the faults, has a higher priority.
+
+        Otherwise busy ranks would delay the faults.
+        """
         return before_others()
 
     def _open(self) -> None:
@@ -208,8 +211,9 @@ class RankDriver(Steady):
 def start_timeout_s(placement: Placement) -> float:
     """Return how long the processes of ranks may take to open (s).
 
-    The ranks of a host start their accelerators one after another. Each start has a separate time limit, and
-    its error describes the problem better. So the returned limit is longer than all these limits together.
+    The ranks of a host start their accelerators one after another. Each start has a separate time limit. The
+    error of this limit describes the problem better than the error of the returned limit. So the returned
+    limit is longer than the limits of all starts together.
     """
     most = max(len(ranks) for ranks in placement.ranks_by_host().values())
     return OPEN_TIMEOUT_S + (most * LONGEST_START_S if placement.job == TRANSFORMER else 0.0)
@@ -218,7 +222,8 @@ def start_timeout_s(placement: Placement) -> float:
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
     """Receive the connection attributes of each rank, and send each attribute to the rank that needs it.
 
-    Return the attributes, by rank and peer (as text). Raise AgentError if a process does not answer.
+    Return the attributes, by rank and then by peer (both as text). Raise AgentError if a process does not
+    answer.
     """
     opened = [process.receive(timeout_s)["attributes"] for process in processes]
     known: dict[str, Mapping[str, Any]] = {rank: peers for each in opened for rank, peers in each.items()}

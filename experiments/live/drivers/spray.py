@@ -36,10 +36,10 @@ REFUSED = 0.9
 
 @dataclass(slots=True)
 class Pace:
-    """The highest rate of payload at which no endpoint uses more than ``share`` of a CPU.
+    """A search for the highest rate of payload at which no endpoint uses more than ``share`` of a CPU.
 
-    ``share`` is from 0 to 1 and includes the time of waiting for a CPU. ``most_bps`` is the highest rate, and
-    ``bps`` the rate from now on, in bit/s.
+    ``share`` is from 0 to 1 and includes the time of waiting for a CPU. ``most_bps`` is the upper limit of
+    the rate. ``bps`` is the rate from now on. Both rates are in bit/s.
     """
 
     most_bps: int
@@ -186,7 +186,7 @@ class SprayDriver:
 
     @property
     def rehearses(self) -> bool:
-        """Return True if trials that do not count are needed first: if the rate is adapted."""
+        """Return True if the rate is adapted. Then trials that do not count precede the other trials."""
         return bool(self._workload.busy)
 
     def beats(self) -> Beats | None:
@@ -233,7 +233,7 @@ class SprayDriver:
         return answer
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender has no path marked as broken, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when the sender has no path marked as broken."""
         self._agents.ask_restored(timeout_s)
 
     @property
@@ -276,7 +276,7 @@ class SprayDriver:
 
 
 def nic_options(workload: Spray) -> dict[str, Any]:
-    """Return the options of both NICs that the workload sets."""
+    """Return the options that the workload sets for both NICs."""
     options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
     if workload.burst:
         burst_bytes = workload.burst * workload.payload_bytes

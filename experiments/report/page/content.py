@@ -374,7 +374,10 @@ def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str
 def _replay(
     result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return an animation of the median recovery and its slowdown factor; None if paths are unknown."""
+    """Return an animation of the median recovery, and how many times slower the animation is.
+
+    Return None if paths are unknown.
+    """
     if fabric is None or main is None or result["transports"][main["transport"]]["one_plane"]:
         return None
     data = result["transports"][main["transport"]]["pictures"][0].get("replay")

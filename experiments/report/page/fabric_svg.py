@@ -175,10 +175,10 @@ _LEAST_SHARE = 0.004
 
 
 def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[str, float] | None:
-    """Return the replay as a drawing, and the factor by which it is slower than the recovery was.
+    """Return a drawing that replays a recovery, and how many times slower than the recovery it is.
 
-    ``data`` comes from `mrclab.experiments.measure.pictures`, ``broken`` is the broken link or switch. Return
-    None if the fabric lacks the recovery's hosts.
+    ``data`` comes from `mrclab.experiments.measure.pictures`. ``broken`` is the broken link or switch. Return
+    None if the fabric lacks a host of the recovery.
     """
     source, target = data["ends"]
     names = {host.name for host in fabric.hosts}
