@@ -1,9 +1,9 @@
 """The claims of the paper and OpenAI about size, cost and blast radius, recomputed from formulae.
 
 Each claim is compared with a derived value. The claim is *reproduced* if this value rounds to the quoted
-value or is within the stated tolerance, otherwise *contradicted*. It is *on a condition* if it holds only
-under the derivation's assumption. The claims are for chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so another
-table of parts changes the outcomes.
+value or is within the stated tolerance, otherwise *contradicted*. A claim is *on a condition* if it holds
+only under the derivation's assumption. The claims are for chips of 51.2 Tbit/s and NICs of 800 Gbit/s, so
+another table of parts changes the outcomes.
 """
 
 from __future__ import annotations

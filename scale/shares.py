@@ -1,15 +1,15 @@
 """Max-min fair shares of flows on a fabric with dead links: flows that spray, and flows with one path.
 
 The fabric has two tiers and up to 131,072 NICs. A flow that sprays puts the same rate into each plane in
-which its ends still have a path. In a plane it divides the rate evenly over the paths whose links are up.
-Like MRC's queue pairs, a flow does not use a plane without a path for it. Nothing is simulated. All rates
-rise together until a link is full. Then the flows over this link keep their rates, and the other rates rise
-further (progressive filling). The result is max-min shares.
+which its ends still have a path. In a plane such a flow divides its rate evenly over the paths whose links
+are up. Like MRC's queue pairs, a flow does not use a plane in which the flow has no path. Nothing is
+simulated. All rates rise together until a link is full. Then the flows over this link keep their rates, and
+the other rates rise further (progressive filling). The result is max-min shares.
 
 Two assumptions about the paths in a plane are a lower and an upper bound for MRC:
 
-* ``even``: the rate is divided evenly over all working paths, also if some paths have a high load (EVs in
-  rotation, no reaction to ECN marks);
+* ``even``: the rate is divided evenly over all working paths, at any load (EVs in rotation, no reaction to
+  ECN marks);
 * ``adaptive``: the rate is divided so that the only limit is the total capacity of each T0's uplinks (ECN
   steers every packet perfectly).
 
@@ -53,7 +53,7 @@ class Fabric:
 
     @classmethod
     def of(cls, built: Built) -> Fabric:
-        """Return the fabric with all links working. Raise InputError if it does not have two tiers."""
+        """Return the fabric with all links working. Raise InputError if there are not two tiers."""
         if built.design.tiers != 2:
             raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
         t0s, half = built.tier_sizes[0], built.nics_per_t0

@@ -164,8 +164,8 @@ def _number(words: Sequence[str], option: str) -> int:
 def program_limit_us(trial: Mapping[str, Any], rates_mbps: Sequence[float]) -> float | None:
     """Return the limit for recovery, us.
 
-    The limit is the sum of four round trips and the time in which a packet is sent onto each path, one after
-    another. Return None if the trial lacks the rate, the round trip or the number of paths.
+    The limit is the sum of two times: four round trips, and the time to send one packet onto each path.
+    Return None if the trial lacks the rate, the round trip or the number of paths.
     """
     rate, round_trip = rates_mbps[trial["repetition"] :][:1], trial.get("rtt_p99_us")
     if not rate or not round_trip or not trial.get("paths_used"):

@@ -177,8 +177,8 @@ FAILOVER_SOURCE = (
 def judge_training_124m(result: Result) -> Verdict:
     """Check the steps after a plane failed: their wait for the network with MRC, and stalls of RoCEv2.
 
-    With MRC, ranks may wait at most 1 / 0.73 times as long as before the failure, because the paper's job
-    kept 73 % of its throughput. A job over RoCEv2 must stall for at least a second or fail. A job over RoCEv2
+    With MRC, ranks may wait at most 1 / 0.73 times as long as before the failure. In the paper, the job kept
+    73 % of its throughput. A job over RoCEv2 must stall for at least a second or fail. A job over RoCEv2
     with failover must stall until all retries are used.
     """
     before, after = _exposed_us(result, "mrc")

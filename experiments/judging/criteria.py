@@ -1,9 +1,9 @@
 """Criteria: compare a measured interval with a limit that was set before the run.
 
-A criterion holds if the whole 95 % interval fulfils it. It does not hold if no part of the interval fulfils
-it. If the limit lies inside the interval, the criterion is "undecided". The check then gives the factor by
-which the number of values must grow for a decision. If there are too few values for an interval, the
-criterion is "not shown".
+A criterion holds if the whole 95 % interval fulfils it. The criterion does not hold if no part of the
+interval fulfils it. If the limit lies inside the interval, the criterion is "undecided". The check then gives
+the factor by which the number of values must grow for a decision. If there are too few values for an
+interval, the criterion is "not shown".
 """
 
 from __future__ import annotations

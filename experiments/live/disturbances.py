@@ -124,7 +124,7 @@ class SwitchDeaths:
         return death.name.removeprefix(SWITCH_PREFIX)
 
     def words(self, death: Death) -> str:
-        """Return a message that says how a switch ended. Raise SwitchError if it cannot be started again."""
+        """Return a message about how a switch ended. Raise SwitchError if no restart is possible."""
         if self._lab is None or not self._lab.capabilities.process_per_switch:
             why = self._lab.target.ended() if self._lab is not None else None
             raise SwitchError(f"{why or death.name + ' ended'} in the middle of the run")

@@ -27,10 +27,10 @@ class Toll:
 
 
 def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: float) -> float:
-    """Return the share of a job's life in which it does work that is not lost in a random crash.
+    """Return the share of a job's life in which the job does work that no random crash loses.
 
-    If crashes have the rate r and each crash is followed by a pause R, the work of a period tau between two
-    checkpoints takes (e^(r tau) - 1) e^(r R) / r on average. A crash in a pause starts the pause again.
+    Crashes have the rate r, and a pause R follows each crash. The work of a period tau between two
+    checkpoints then takes (e^(r tau) - 1) e^(r R) / r on average. A crash in a pause starts the pause again.
     [Daly, 2006, without costs of checkpoints]
     """
     rate, tau = crashes_per_hour, checkpoint_hours
@@ -44,7 +44,7 @@ def useful_share(crashes_per_hour: float, checkpoint_hours: float, pause_hours: 
 def goodput(toll: Toll, mttf_hours: float) -> float:
     """Return the share of useful steps in a long training with a fault every ``mttf_hours`` on average.
 
-    The result is the share of time without stalls, times the share of work that is not lost in crashes.
+    The result is the share of time without stalls, multiplied by the share of work that no crash loses.
     """
     stalled = min(toll.stall_s / 3600 / mttf_hours, 1.0)
     return (1 - stalled) * useful_share(toll.crashes / mttf_hours, CHECKPOINT_HOURS, RESTART_HOURS)

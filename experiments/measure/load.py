@@ -44,11 +44,11 @@ class Gap:
 class Beats:
     """Reports of the endpoints about themselves.
 
-    ``packets`` is the number of data packets sent so far. ``gaps`` has the times since the
-    last report in which an endpoint did not run. ``retired_ns`` has the times since the last report at which
-    EVs were retired. ``first`` is true if the endpoints have
-    priority over all ordinary processes, so that other programs cannot take a CPU from them. If processes
-    share CPUs, ``cpus`` has the CPU of each process. Then a CPU's load is the work of all its processes.
+    ``packets`` is the number of data packets sent so far. ``gaps`` has the gaps in which an endpoint did not
+    run since the last report. ``retired_ns`` has the times at which EVs were retired since the last report.
+    ``first`` is true if the endpoints have priority over all ordinary processes, so that other programs
+    cannot take a CPU from them. If processes share CPUs, ``cpus`` has the CPU of each process. Then a CPU's
+    load is the work of all its processes.
     """
 
     packets: int
@@ -151,7 +151,7 @@ MIN_TICKS = 10  # with fewer scheduler ticks a share is unknown
 MIN_PACKETS = 100  # with fewer packets the CPU time per packet is unknown
 SIMILAR_RATE = 0.1  # loads are compared if their rates differ by at most this share
 KEPT_GAPS = 16  # the number of gaps of a trial that are kept; shorter gaps are dropped
-# An undisturbed trial has few gaps, and no gap is longer than this time (docs/measuring.md, "Errors").
+# In an undisturbed trial, most gaps are shorter than this time (docs/measuring.md, "Errors").
 LEAST_GAP_NS = 750_000
 GAP_SHARE = 0.1  # a gap longer than this share of the recovery time disturbs the measured time
 # If the end of a recovery is unknown, we assume AFTER_RETIREMENT_NS after the last retirement of an EV. If no

@@ -71,7 +71,10 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def faults_text(result: Mapping[str, Any]) -> str:
-    """Return a text with the number of counted faults and, if it differs, the requested number of faults."""
+    """Return the number of counted faults as text.
+
+    The text also has the requested number of faults if the two numbers differ.
+    """
     counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
     asked = asked_for(result)
     if not asked or asked == counted + aside:

@@ -36,7 +36,7 @@ class Paths(Protocol):
     """The interface to the paths of the senders."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when the senders have no path marked as broken."""
 
     @property
     def restored(self) -> bool | None:
@@ -85,9 +85,9 @@ class SequenceSource:
     """Make faults one after another: make a fault, hold it, undo it, and wait before the next fault.
 
     The wait lasts until all paths are used again, and then for ``settle``. If the machine was too slow in a
-    trial, the trial is made again after all others, because the machine may be slow for some time. There are
-    at most as many second attempts as trials. ``say`` gets a message when the first trial is made again.
-    ``marks`` is the number of boundaries between trials so far.
+    trial, the trial is made again. This second attempt comes after all other trials, because the machine may
+    be slow for some time. There are at most as many second attempts as trials. ``say`` gets a message when
+    the first trial is made again. ``marks`` is the number of boundaries between trials so far.
 
     If a path is retired during ``settle``, the wait for paths is repeated once before the next fault.
 

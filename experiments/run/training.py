@@ -89,8 +89,8 @@ def words_of(directories: Mapping[str, Path], steps: int, elapsed_s: float) -> s
     """Return a text like ``mrc 1/3: step 41 of 90, loss 2.71, about 6 min left``; empty before step 1.
 
     ``directories`` has each repetition's directory by name, in the order of the run. ``elapsed_s`` is the
-    time since the first repetition began. The time left is computed from the mean time of a step and the
-    mean time from the beginning of a repetition to its first step.
+    time since the first repetition began. The time left is computed from two means: the time of a step, and
+    the time from the beginning of a repetition to its first step.
     """
     for number, (name, directory) in reversed(list(enumerate(directories.items()))):
         found = progress_of(directory)

@@ -36,7 +36,7 @@ CHOICES: Mapping[str, Choice] = {
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
-    """Return the longest time, ns, that a packet needs on a path through full queues if it is not dropped.
+    """Return the longest time, ns, that a packet needs on a path through full queues without being dropped.
 
     A queue accepts data up to its drop threshold. In a queue that trims, trimmed frames may use half of the
     link's rate, so data may wait twice as long as the link needs to send the trim threshold.
@@ -140,7 +140,7 @@ class VirtualWorkload(Protocol):
         """Start the workload; return the time at which the measurement begins, ns."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the senders have no path marked as broken, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when the senders have no path marked as broken."""
 
     @property
     def restored(self) -> bool | None:

@@ -148,7 +148,7 @@ class VirtualRanks:
             self._network.clock.stop()
 
     def start(self) -> int:
-        """Start all ranks at the same time; return when their measurement begins."""
+        """Start all ranks at the same time; return the time (ns) at which the measurement begins."""
         start_ns = self._network.clock.now_ns + LEAD_NS
         measure_ns = start_ns + self._setting.scenario.warmup_ns
         for program in self._programs:

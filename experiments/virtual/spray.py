@@ -134,7 +134,7 @@ class VirtualSpray:
         return self._clock.now_ns
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender has no EV marked as bad, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when the sender has no EV marked as bad."""
         self._asked_until_ns = self._clock.now_ns + round(timeout_s * 1e9)
         self._clock.call_at(self._asked_until_ns * 1000, self._clock.stop)
 

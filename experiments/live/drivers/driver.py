@@ -84,7 +84,7 @@ class Driver(Protocol):
         """End the processes."""
 
     def priority(self) -> AbstractContextManager[None]:
-        """Return a context in which the engine's thread gets a CPU without a long wait."""
+        """Return a context in which the thread that makes the faults gets a CPU without a long wait."""
 
     def start(self) -> int:
         """Start the workload; return the time (now or later) at which the measurement begins, ns."""

@@ -249,7 +249,7 @@ class MeshDriver(Steady):
                     raise MeshFailedError(f"{watched.stream.name}: {problem}")
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no agent has a path marked as broken, at most ``timeout_s``."""
+        """Start a wait that ends after ``timeout_s``, or when no agent has a path marked as broken."""
         self._agents.ask_restored(timeout_s)
 
     @property

@@ -257,7 +257,7 @@ class ProgramDriver(Steady):
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because programs do not report paths. So a trial does not wait until paths return."""
+        """Return True, because programs do not report paths. So a trial does not wait for restored paths."""
         return True
 
     def stop(self) -> None:

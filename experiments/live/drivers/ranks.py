@@ -144,7 +144,7 @@ class RankDriver(Steady):
 
     @property
     def restored(self) -> bool | None:
-        """Return True, because ranks do not report paths. So a trial does not wait for them."""
+        """Return True, because ranks do not report paths. So a trial does not wait for restored paths."""
         return True
 
     def stop(self) -> None:

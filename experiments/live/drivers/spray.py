@@ -126,7 +126,7 @@ class SprayDriver:
         return self._agents.by_host[self._setting.placement.hosts[1]]
 
     def priority(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context without effect: the engine needs no priority, because CPUs are partly idle."""
+        """Return a context without effect: no priority is needed, because CPUs are partly idle."""
         return contextlib.nullcontext()
 
     def _connect(self) -> None:

@@ -175,7 +175,7 @@ _LEAST_SHARE = 0.004
 
 
 def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[str, float] | None:
-    """Return a drawing that replays a recovery, and how many times slower than the recovery it is.
+    """Return a drawing that replays a recovery, and how many times slower the drawing is than the recovery.
 
     ``data`` comes from `mrclab.experiments.measure.pictures`. ``broken`` is the broken link or switch. Return
     None if the fabric lacks a host of the recovery.

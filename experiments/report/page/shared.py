@@ -60,7 +60,7 @@ def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
 
 
 def command_of(result: Mapping[str, Any]) -> str:
-    """Return the command line that repeats a run. Make it from the result if none is recorded."""
+    """Return the command line that repeats a run. If none is recorded, make one from the result."""
     recorded = result.get("command")
     if isinstance(recorded, list) and recorded:
         return shlex.join(str(word) for word in recorded)
