@@ -132,7 +132,7 @@ def _table_entry(entry: dict[str, Any], info: p4i.P4Info) -> p4r.Update:
 
 
 def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
-    """Add a field's match to an entry. If all values of the field match, add nothing (P4Runtime's rule)."""
+    """Add a field's match to an entry. If the match accepts all values, add nothing (P4Runtime's rule)."""
     bits, kinds = field.bitwidth, p4i.MatchField
     pair = value if isinstance(value, list) else [value]
     needs = {kinds.LPM: 2, kinds.TERNARY: 2, kinds.RANGE: 2}.get(field.match_type, 1)

@@ -65,7 +65,8 @@ class Outcome:
     """The outcome of one check.
 
     ``hint`` is empty if the check passed. ``tried`` is false if the check did not run, because an earlier
-    check failed. ``measured`` has the results of a part of a score (`mrclab.labs.judge`), by their names.
+    check failed. ``measured`` has the results, by name, of a check that is a part of a score
+    (`mrclab.labs.judge`).
     """
 
     check: str

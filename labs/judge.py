@@ -1,8 +1,8 @@
 """Run a lab's checks, or the parts of its score, in a process that can be ended after a time limit.
 
 A lab with a score has a ``score.py``, written like ``check.py`` (`mrclab.labs.checks`). Each part returns its
-results by name, such as ``{"us": 585.2, "lost": 0}``. A lower result is better. A class is ranked by the sum
-of the first result over all parts. If two sums are equal, the sums of the next result decide.
+results by name, such as ``{"us": 585.2, "lost": 0}``. A lower result is better. Students are ranked by the
+sum of the first result over all parts. If two sums are equal, the sums of the next result decide.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def score_parts(lab: Lab, folder: Path, *, quiet: bool = False) -> Iterator[Outc
 
 
 def score_of(parts: Sequence[Outcome]) -> Score | None:
-    """Return the score, which has the sum of each result, or None if a part has no result."""
+    """Return the score: the sum of each result over all parts. Return None if a part has no result."""
     if not parts or not all(part.passed and part.measured for part in parts):
         return None
     names = tuple(parts[0].measured)

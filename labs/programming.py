@@ -352,9 +352,9 @@ class ReceivingNic:
         return Completion(wr_id, SUCCESS, qp, IMMEDIATE, number, size)
 
     def _fail(self) -> None:
-        """Fail each queue pair that has completed as many messages as the setting's ``fail`` allows.
+        """Fail each queue pair that has completed as many messages as ``fail`` in the setting allows.
 
-        Flush its receives, and move its messages to queue pairs that have not failed.
+        Flush the queue pair's receives, and move its messages to queue pairs that have not failed.
         """
         for qp, limit in self._setting.fail.items():
             if qp in self._failed or self._delivered[qp] < limit:

@@ -13,7 +13,7 @@ from mrclab.labs.sandbox.child import FIELDS
 
 
 def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
-    """Return a path policy class that calls a class of a student's file for each choice."""
+    """Return a path policy class. For each choice, a policy calls an object of a student's class ``name``."""
 
     class Remote(_RemotePolicy):
         def __init__(self, rng: random.Random) -> None:

@@ -97,7 +97,7 @@ class Story:
     """Descriptions of events, each with the packet that it concerns, or None if it concerns all packets."""
 
     def text(self, most: int = 24, about: int | None = None) -> str:
-        """Return the events, one a line. With ``about``, leave out the events of other packets."""
+        """Return one line for each event. With ``about``, omit the events that concern only other packets."""
         shown = [line for psn, line in self.lines if about is None or psn in (None, about)]
         return "\n".join(shown if len(shown) <= most else [*shown[:most], "..."])
 

@@ -114,7 +114,7 @@ def followed_route(variant: Variant) -> Route:
 
 
 def packet_route(variant: Variant) -> Route:
-    """Return the path of the packet that the student has to make (lab 1). It is not `followed_route`."""
+    """Return the path of the packet that the student has to make (lab 1): never `followed_route`."""
     choices = [route for route in _ROUTES if route != followed_route(variant)]
     return variant.choose("packet", Route("h0", "h3", 1, 1), choices)
 
@@ -218,8 +218,8 @@ def _changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
 def personalise(lab: int, folder: Path, variant: Variant) -> bool:
     """Write a student's variant of a lab into a new folder. Return whether the lab has variants.
 
-    In a lab without variants, students write programs. They cannot copy results, because the checks use
-    values that students do not know.
+    In a lab without variants, students write programs. The checks run these programs with values that
+    students do not know, so a copied result does not pass.
     """
     made = _MINE.get(lab)
     if made is None or not variant.student:
@@ -332,7 +332,7 @@ def pack(
 def _hand_over(made: Path) -> None:
     """If root made files in another user's folder, make that user their owner.
 
-    Students are root by sudo or in a container.
+    A student may run mrclab as root, with sudo or in a container.
     """
     owner = made.absolute().parent.stat()
     if not is_root() or owner.st_uid == 0:

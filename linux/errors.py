@@ -57,8 +57,8 @@ class SwitchError(MrclabError):
 class BadInputError(SwitchError):
     """The input of a switch cannot be used: a file that is not BMv2 JSON, or a missing interface.
 
-    The code that reads P4 programs turns each ValueError into this error. So, unlike InputError, this class
-    is not a ValueError.
+    The code that reads P4 programs turns each ValueError into this error. Unlike InputError, this class
+    is no ValueError, because otherwise that code would turn this error into a new error.
     """
 
     exit_code = 2

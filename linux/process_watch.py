@@ -174,7 +174,7 @@ class StallWatch:
             return dict(self._stopped_ns)
 
     def look(self) -> None:
-        """Look at each process once. If it is stopped now, count the whole time since the last look."""
+        """Look at each process once. If it is stopped, add the time since the last look to its total."""
         now = self._clock()
         passed, self._last_ns = now - self._last_ns, now
         if passed > GAP_NS:

@@ -177,15 +177,16 @@ def htb_class(
 
 
 def bfifo(index: int, *, limit_bytes: int, parent: int) -> Request:
-    """Return the request for a queue in a leaf class: handle 10:, 11:, ... below 1:``parent``."""
+    """Return the request for a queue in the leaf class 1:``parent``. The queue's handle is ``parent``:."""
     handles = {"handle": parent << 16, "parent": 1 << 16 | parent}
     return _qdisc(tcmsg(), index, "bfifo", struct.pack("=I", limit_bytes), **handles)
 
 
 def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> Request:
-    """Return the request for a delay line in a leaf class: handle 10:, 11:, ... below 1:``parent``.
+    """Return the request for a delay line in the leaf class 1:``parent``.
 
-    The delay is rounded down to the scheduler's tick of 64 ns.
+    The delay line's handle is ``parent``:, but at least 10: (hexadecimal). The delay is rounded down to the
+    scheduler's tick of 64 ns.
     """
     options = {"delay": _ticks(delay_ns), "limit": limit_packets}
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
@@ -239,7 +240,10 @@ def opened_ethtool() -> AbstractContextManager[IoctlEthtool]:
 
 
 def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
-    """Switch off all possible offloads. All interfaces must have the same features as the first."""
+    """Switch off all possible offloads.
+
+    Only the first interface's features are read, so all interfaces must have the same features.
+    """
     features = None
     for ifname in ifnames:
         ethtool.change_ifname(ifname)
@@ -254,8 +258,8 @@ def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
 def settle(ethtool: IoctlEthtool, ifname: str) -> bool:
     """Make the kernel handle a change of carrier now. Return True if there is carrier.
 
-    An interface that has just got its carrier drops frames until a kernel worker has switched its queue on. A
-    request for the link state does the same work at once.
+    An interface that has just got its carrier drops frames until a kernel worker has switched on the
+    interface's queue. A request for the link state does the same work at once.
     """
     ethtool.change_ifname(ifname)
     link = EthtoolValue(cmd=ETHTOOL_GLINK)

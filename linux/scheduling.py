@@ -154,11 +154,11 @@ def beside_agents() -> int | None:
 
 
 def chosen_wait_ns(rng: random.Random, since_last_ns: int | None = None) -> int:
-    """Draw how long `at_its_moment` is to wait, in nanoseconds.
+    """Return a random wait for `at_its_moment`, in nanoseconds.
 
-    ``since_last_ns`` is the time since the last change, or None for the first. If several changes belong to
-    one moment, only the first has a random wait. Otherwise the waits would add up, and the last of eight
-    links would fail 50 ms late.
+    ``since_last_ns`` is the time since the last change, or None for the first change. If several changes
+    belong to one moment, only the first change has a random wait. Otherwise the waits would add up, and the
+    last of eight links would fail 50 ms late.
 
     An ordinary thread gets a CPU only when the NIC's process is idle. So the wait begins between two bursts
     of packets. But changes should fall into all parts of a burst equally often. The sum of two random waits

@@ -28,7 +28,10 @@ MOST_PATHS = 32
 
 
 def probe(args: argparse.Namespace) -> int:
-    """Probe and print. Return 1 if a path lost all probes. Raise InputError for unknown hosts or paths."""
+    """Probe paths and print the results. Return 1 if a path lost all probes.
+
+    Raise InputError for unknown hosts or paths.
+    """
     names = Names.from_environment()
     record = state.require(names)
     fabric = record.fabric()

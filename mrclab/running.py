@@ -146,9 +146,9 @@ def down_after(names: Names, run_id: str) -> None:
 
 
 def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
-    """Let the daemon take its testbed down, and remove all remains. If the daemon is dead, remove all parts.
+    """Let the daemon take its testbed down, then remove everything that is left of the testbed.
 
-    Return the outcome in a few words, and the removed parts.
+    If the daemon is dead, remove the whole testbed. Return the outcome in a few words, and the removed parts.
     """
     asked = ""
     try:

@@ -112,9 +112,10 @@ def _broken(answer: dict[str, Any]) -> list[str]:
 
 
 def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | None = None) -> Group:
-    """Return the counts since ``before``, in at most ``rows`` lines. Without ``before``, omit the rates.
+    """Return the faults, and the ports' rates since the answer ``before``, in at most ``rows`` lines.
 
-    Ports that marked, trimmed or dropped frames come first, then the busiest ports.
+    If ``before`` is None, omit the rates. Ports that marked, trimmed or dropped frames come first, then the
+    busiest ports.
     """
     broken = _broken(answer)
     switches = answer["switches"].values()

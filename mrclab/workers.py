@@ -96,7 +96,7 @@ def run_or_end(run: Callable[Asked, Found], *args: Asked.args, **named: Asked.kw
 
 
 def _end_at_once() -> None:
-    """Let SIGTERM end the process immediately. A SIGTERM before this call still raises its exception."""
+    """Let SIGTERM end the process immediately. Until this call, SIGTERM raises an exception."""
     if not is_linux():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return

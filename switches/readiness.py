@@ -41,7 +41,7 @@ def wait_ready(addresses: Sequence[str], timeout: float) -> None:
 
 
 def main() -> int:
-    """Wait for the addresses of the command line. Return the exit code."""
+    """Wait until the servers at the addresses of the command line answer. Return the exit code."""
     try:
         wait_ready(sys.argv[2:], float(sys.argv[1]))
     except SwitchError as exc:

@@ -1,4 +1,4 @@
-"""The description of a switch: before it is started, and while it runs."""
+"""Two descriptions of a switch: one to start it, and one while it runs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _INGRESS = "ffff:fff2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The check of a requirement or a useful extra: whether it is there, what was found, how to get it."""
+    """The check of a requirement or an extra: the result, what was found, and how to add what is missing."""
 
     name: str
     ok: bool

@@ -1,9 +1,8 @@
 """Make each kind of fault on a running fabric of mrclab's switches. `mrclab.faults` defines the kinds.
 
 Most faults of links are entries in a switch's fault table. Others take an interface down or delay a link.
-Faults of switches stop and start the switch. A ``Cycle`` is a fault that begins and ends again by itself: a
-thread makes its phases, which are faults of other kinds. Routers have separate mechanisms
-(`mrclab.testbed.frr.faults`).
+Faults of switches stop and start the switch. A ``Cycle`` is a fault with phases, which are faults of other
+kinds. A thread begins and ends the phases. Routers have separate mechanisms (`mrclab.testbed.frr.faults`).
 """
 
 from __future__ import annotations
@@ -222,7 +221,7 @@ class Cycle(SimpleMechanism):
     """
 
     def __init__(self, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock) -> None:
-        """Store the function that makes the mechanism of each kind, and the lock of the fault registry."""
+        """Store a function for each kind of fault that makes its mechanism, and the fault registry's lock."""
         self._mechanisms = mechanisms
         self._lock = lock
         self._steps: tuple[_Step, ...] = ()

@@ -73,8 +73,8 @@ class Lab:
         ``say`` is called with a line for each step. ``command`` is recorded as the owner of the testbed.
         ``pipeline`` replaces the shipped switch program. Raise the errors of FabricNetwork.up and
         select_target, SwitchError if a switch's process ends, and ProgrammingError if a switch rejects its
-        entries. After an error, everything is taken down. Call ``down`` in the same thread, which then leaves
-        the switches' namespace.
+        entries. After an error, everything is taken down. Call ``down`` in the thread that called ``up``:
+        ``down`` makes this thread leave the switches' namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()

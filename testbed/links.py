@@ -300,7 +300,10 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
 
 @cache
 def has_netem() -> bool:
-    """Return True if the kernel has netem. Try it on the loopback of a new namespace. Raise OSError."""
+    """Return True if the kernel has netem. Try netem on the loopback interface of a new namespace.
+
+    Raise OSError if the kernel refuses the namespace.
+    """
 
     def work() -> bool:
         namespaces.unshare()

@@ -93,7 +93,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
                 self._starting = False
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Do nothing during the constructor; later, start the shell."""
+        """Start the shell. Do nothing if the constructor calls this method."""
         if self._built:
             self._need_shell()
 
@@ -279,7 +279,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
             return False
 
     def do_help(self, line: str) -> None:
-        """List the commands, or explain one."""
+        """List the commands, or explain a command."""
         super().do_help(line)
         if not line:
             output(_HELP)
@@ -297,7 +297,7 @@ class FabricCLI(CLI):  # type: ignore[misc]
         self._mrclab("perf", line)
 
     def do_fault(self, line: str) -> None:
-        """Break something: fault blackhole p0-t0-0:p0-t1-0; without arguments, list the kinds."""
+        """Make a fault: fault blackhole p0-t0-0:p0-t1-0. Without arguments, list the kinds of faults."""
         self._mrclab("fault", line)
 
     def do_restore(self, line: str) -> None:
@@ -367,7 +367,10 @@ class FabricCLI(CLI):  # type: ignore[misc]
             super().do_iperfudp(line)
 
     def _probe_all(self, *, times: bool = False) -> None:
-        """From each host, send a path probe to the T0 of each other host and back, over the first path."""
+        """From each host, send a path probe to the T0 of each other host and back.
+
+        The probe uses the first path between the two hosts.
+        """
         fabric, names = self.mn.fabric, self.mn.names
         hosts = [host.name for host in fabric.hosts]
         output("*** mrclab: path probes to the T0 of each other host and back\n")
@@ -407,8 +410,8 @@ class FabricCLI(CLI):  # type: ignore[misc]
     def waitForNode(self, node: Node) -> None:  # noqa: N802
         """Print a command's output until it ends.
 
-        At a terminal, the user's input goes to the command during this time. Lines of a script do not go to
-        the command.
+        At a terminal, the user's input goes to the command during this time. If the commands come from a
+        script, the script's next lines do not go to the running command.
         """
         if self.isatty():
             super().waitForNode(node)

@@ -222,7 +222,7 @@ class FabricNetwork:
         return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
 
     def spawn_in_fabric(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a process inside the namespace of all switches, like ``spawn``."""
+        """Start a process in the namespace of all switches. For ``options`` and errors see ``spawn``."""
         return self.spawn_in(self.names.fabric, argv, **options)
 
     def spawn_in(

@@ -40,7 +40,7 @@ class RunningFabric(Protocol):
         """The switches' target: ``ebpf``, ``bmv2``, or empty for routers."""
 
     def ended(self) -> str | None:
-        """Return how a process has ended that no fault has ended, in one line. Otherwise return None."""
+        """Return one line about a process that ended, but not because of a fault. Otherwise return None."""
 
     def down(self) -> None:
         """Take everything down. A second call has no effect."""

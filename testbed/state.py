@@ -140,7 +140,7 @@ def control_socket(names: Names) -> Path:
 
 
 def write(names: Names, state: State) -> None:
-    """Replace the record atomically, so that a reader sees either the old record or the new one."""
+    """Replace the record atomically, so that a reader sees either the old or the new record."""
     names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     target = state_file(names)
     draft = target.with_suffix(f".{os.getpid()}.new")

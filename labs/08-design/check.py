@@ -1,4 +1,4 @@
-"""Checks of lab 8: the student's formulas agree with mrclab's model, and the choice meets the requirements."""
+"""Checks of lab 8: the formulas agree with mrclab's model, and the student's design meets the requirements."""
 
 from __future__ import annotations
 

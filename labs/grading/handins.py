@@ -97,14 +97,14 @@ def _gradescope_names(path: Path) -> dict[str, str]:
 def read_roster(path: Path) -> list[Person]:
     """Return the people in a list: a text file with a name in each line, or a platform's CSV file.
 
-    The CSV file is one of Moodle or Gradescope. Each value is in the first of these columns that exists:
+    The CSV file comes from Moodle or Gradescope. Each value is in the first of these columns that exists:
 
     * name: "Full name" or "Name"
     * number that the platform gives the person: "Identifier", "ID number" or "SID"
     * student's number: "Student", "ID number" or "SID"
 
-    So the columns "ID number" and "SID" can give both numbers. In a text file, the name is also the student's
-    number.
+    So both numbers may come from one column, "ID number" or "SID". In a text file, the name is also the
+    student's number.
     """
     import csv
 

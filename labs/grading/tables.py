@@ -1,4 +1,4 @@
-"""Grades as tables: plain, for Moodle, for Gradescope, and a table to give points for answers."""
+"""Grades as a plain table, for Moodle and for Gradescope, and a table in which answers get points."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def gradescope(one: Graded) -> dict[str, Any]:
 def answers(graded: Sequence[Graded], rubric: Mapping[str, Sequence[str]]) -> str:
     """Return a CSV table with the answers of all hand-ins, sorted by question.
 
-    The reader fills in the column of points. The next two columns, from `rubric`, have the largest number of
-    points and the criteria.
+    The column of points is empty: the teacher fills it in. The next two columns, from `rubric`, have the
+    largest number of points and the criteria.
     """
     rows: list[list[object]] = [["question", "name", "answer", "points", "of", "a point each for"]]
     questions = sorted({number for one in graded for number in one.answers}, key=lambda n: (len(n), n))

@@ -1,9 +1,9 @@
 """``python -m mrclab.labs.sandbox.c_child FOLDER STAGE CPU_S RUNS``: compile C files and run the program.
 
-The compiler also runs without rights, because it reads every file that a source includes. The first line of
-output has the rights that could not be removed, and the second line has the compiler's messages, both in
-JSON. Then the program runs ``RUNS`` times with standard input and output. A line ``X CODE`` after each run
-has the exit code of the run, negative for a signal.
+The program runs without rights. The compiler runs without rights too, because it reads every file that a
+source includes. The first line of output has the rights that could not be removed. The second line has the
+compiler's messages. Both lines are JSON. Then the program runs ``RUNS`` times with standard input and output.
+A line ``X CODE`` after each run has the exit code of the run, negative for a signal.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Policy:
 
 
 class Detector:
-    """Calls a student's loss detector. A request has lists of packets; the detector gets sets."""
+    """Calls a student's loss detector. JSON has no sets, so `on_sack` turns a list into a set."""
 
     def __init__(self, made: Callable[[int, int], Any], window_ns: int, timeout_ns: int) -> None:
         self._detector = made(window_ns, timeout_ns)

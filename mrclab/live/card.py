@@ -246,7 +246,7 @@ class Watched:
 def traces_of(
     watched: Watched, captures: Mapping[str, RecentCapture], fabric: Fabric, since_ns: int, until_ns: int
 ) -> list[Trace]:
-    """Return the packets that the flows of a transport sent between two moments (monotonic)."""
+    """Return the packets that the flows of a transport sent between two times (CLOCK_MONOTONIC)."""
     packets: dict[str, Packets] = {}
     segments: dict[str, Segments] = {}
     found = []

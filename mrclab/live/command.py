@@ -65,7 +65,7 @@ def live(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ignore the signals that end the page during the ``with`` block."""
+    """During the ``with`` block, ignore the signals that normally end the page."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield

@@ -119,7 +119,7 @@ def judged(fabric: Fabric, denylist: Denylist, faults: Mapping[str, Mapping[str,
 def _missing(
     broken: Mapping[str, frozenset[str]], denied: Iterable[str], faults: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """Return the places of faults that lose packets and are not covered by any verdict."""
+    """Return the places of faults that lose packets and for which Clustermapper has no verdict."""
     found = frozenset(denied)
     return sorted(p for p, links in broken.items() if faults[p]["kind"] not in HEALTHY and not links & found)
 

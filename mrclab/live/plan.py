@@ -1,4 +1,4 @@
-"""Check the requests of the page's viewers for traffic and faults. This module does no input or output."""
+"""Check what viewers of the page request: traffic and faults. This module does no input or output."""
 
 from __future__ import annotations
 

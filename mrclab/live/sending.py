@@ -116,7 +116,7 @@ def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
 
 
 def goes_first(plan: TrafficPlan, flows: int) -> bool:
-    """Return True if agents have the highest priority. A real NIC also does not wait for a CPU.
+    """Return True if agents get the highest priority. Like a real NIC, they then do not wait for a CPU.
 
     With this priority, a browser on the same machine does not make recoveries longer. Traffic that could use
     all CPUs has normal priority, because otherwise the page would not be updated.

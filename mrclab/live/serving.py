@@ -80,7 +80,7 @@ def token_of(
 
 
 def same_origin(origin: str | None, host: str | None) -> bool:
-    """Return True if a page of this server sent a request, or a program that sends no ``Origin``."""
+    """Return True if a request is from a page of this server, or from a program that sends no ``Origin``."""
     if origin is None:
         return True
     return host is not None and urlsplit(origin).netloc == host

@@ -437,7 +437,7 @@ class Session:
         }
 
     def _watched(self, card: Card) -> list[Watched]:
-        """Return the flows at the beginning of the card's fault, for each transport without a recovery time.
+        """Return each transport without a recovery time, with its flows when the card's fault began.
 
         The retired EVs of the flows' hosts are included.
         """

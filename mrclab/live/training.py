@@ -28,7 +28,7 @@ Marks = tuple[int, ...]
 
 
 class Follower:
-    """A reader of new data in a training run's directory. Raise InputError if the run is no training."""
+    """A reader of new data in a training run's directory. Raise InputError if the run trains nothing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

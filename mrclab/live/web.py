@@ -79,7 +79,7 @@ def listener_on(host: str, port: int) -> socket.socket:
 
 
 def access_for(*, everybody: bool) -> Access:
-    """Return new tokens. If ``everybody``, requests may use any host name, otherwise only local names."""
+    """Return new tokens. If ``everybody``, a ``Host`` header may have any name, else a local name."""
     names = frozenset({LOOPBACK, "localhost", "::1"})
     return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
 

@@ -38,7 +38,7 @@ USUAL_TOPOLOGY: Final = "lab"
 
 
 class Paced:
-    """A simulation whose virtual time follows the viewers' time, in steps of one page update."""
+    """A simulation in steps of one page update. The viewers choose how fast its virtual time passes."""
 
     def __init__(self, play: Play, listener: Callable[[dict[str, Any]], None]) -> None:
         self.play = play
@@ -141,7 +141,7 @@ class Paced:
                     future.set_exception(InputError("the session has ended"))
 
     def _turn(self, begun_s: float) -> None:
-        """Simulate until the next page update, or less if the machine is too slow, and send the update."""
+        """Simulate until the next page update, and send the update. On a slow machine, simulate less time."""
         play = self.play
         step_ns = max(1, round(play.pace * FRAME_S))
         end_ns = play.now_ns + step_ns

@@ -38,7 +38,7 @@ class CodeInside(RemoteCode):
         self._own = folder
 
     def begin(self, limit_s: float) -> None:
-        """Begin a check. There is no time limit here."""
+        """Begin a check. Ignore ``limit_s``, because checks on the page have no time limit."""
         self.end_check()
 
     def _ask(self, step: dict[str, Any]) -> Any:
@@ -120,7 +120,7 @@ class Desk:
         return json.dumps([asdict(outcome) for outcome in outcomes])
 
     def run(self, number: int, files: str, name: str) -> str:
-        """Run a file like ``python FILE``, or show the path of a captured packet. Return the printed text."""
+        """Run a file as ``python FILE`` does, or show the path of a captured packet. Return the output."""
         _, folder = self._written(number, files)
         said = io.StringIO()
         os.chdir(folder)

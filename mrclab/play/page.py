@@ -16,7 +16,7 @@ PARTS = 8
 
 
 class Page:
-    """One simulation. A new scene replaces it. ``fabrics`` maps names to texts (see `fabric_text`)."""
+    """The page's simulation, which `open` replaces. ``fabrics`` maps names to texts (see `fabric_text`)."""
 
     def __init__(self, fabrics: Mapping[str, str], version: str) -> None:
         self._fabrics = fabrics

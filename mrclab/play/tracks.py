@@ -70,7 +70,7 @@ class Track:
 
 
 class Book:
-    """The tracks of one network, and the rows for the page since the last call of `take`."""
+    """The frames of one network as tracks, and the rows for the page since the last call of `take`."""
 
     def __init__(
         self, network: Network, nics: Mapping[str, Nic], paths: Mapping[tuple[str, bytes], int]

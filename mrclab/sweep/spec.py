@@ -71,7 +71,7 @@ def parse_sweep(text: str, where: str) -> SweepFile:
 
 
 def points_of(sweep: SweepFile) -> tuple[Point, ...]:
-    """Return all points: the seed changes fastest, then the last key.
+    """Return all points, in the order of nested loops: the first key outside, the seed inside.
 
     Raise InputError if there are too many points.
     """

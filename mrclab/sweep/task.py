@@ -44,7 +44,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A point of a model or a scenario to compute. ``text`` is None if mrclab ships the scenario."""
+    """One point to compute with a model or a scenario. ``text`` is None if mrclab ships the scenario."""
 
     place: int
     model: str | None

@@ -285,7 +285,7 @@ class Interpreter(Controls):
     """Run frames through a program with given entries. Counters and registers keep their values.
 
     `rules` maps table names to entries. `defaults` maps table names to default actions (action, arguments)
-    that the control plane has set. `random` returns a number from low to high, `clock` the time in us.
+    that the control plane has set. `random` returns a number from low to high. `clock` returns the time, us.
     """
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:

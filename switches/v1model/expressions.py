@@ -78,7 +78,7 @@ class UnionStackHeader:
 
 @dataclass(frozen=True)
 class UnionStackField:
-    """A field of a header in a stack of unions. The parser extracted this element of the stack last."""
+    """A field of a header in a stack of unions, in the element that the parser extracted last."""
 
     stack: str
     header: str

@@ -90,9 +90,9 @@ class LongWires:
             self._ready = True
 
     def begin(self) -> tuple[int, int]:
-        """Begin the delay. Return CLOCK_MONOTONIC (ns) before and after the begin.
+        """Begin the delay. Return CLOCK_MONOTONIC (ns) before and after its start.
 
-        Raise what ``wait_ready`` raises.
+        Raise the errors of ``wait_ready``.
         """
         self.wait_ready()
         self._send("begin")

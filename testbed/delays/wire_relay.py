@@ -2,10 +2,10 @@
 
 For each end of a link, this process makes a veth pair. One half of the pair is in the namespace of the end,
 the other half in the namespace of this process. The process has a packet socket on its half. At the end of
-the link, a BPF program redirects arriving frames into the pair, so that they reach the socket. On the half in
-the same namespace, a second BPF program sets skb->mark of the returned frames and puts the frames back at the
-end. The first program does not redirect a frame with this skb->mark again. With ``egress``, the programs
-delay frames that leave at the end instead. The order of frames is kept.
+the link, a BPF program redirects arriving frames into the pair, so that they reach the socket. The second
+BPF program is on the half in the namespace of the end. It sets skb->mark of the returned frames and redirects
+them to the end. The first program does not redirect a frame with this skb->mark again. With ``egress``, the
+programs delay frames that leave at the end instead. The order of frames is kept.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_back(ifindex: int, *, egress: bool) -> bytes:
-    """Return the program for a veth pair: it sets skb->mark and puts each frame back at ``ifindex``."""
+    """Return the program for a veth pair's half: it sets skb->mark and redirects frames to ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 
 class Relay:
-    """Delays frames at the ends of links until ``close``. Raise OSError or MachineError on failure."""
+    """A relay that delays frames at the ends of links until `close`. Raise OSError or MachineError."""
 
     def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
         self._egress = egress
@@ -164,7 +164,7 @@ class Relay:
             return pool.map(work, on)
 
     def close(self) -> None:
-        """Remove everything. Delayed frames are lost."""
+        """End the delay, and remove the sockets, programs and veth pairs. Delayed frames are lost."""
         self.detach()
         self._closing.close()
 

@@ -113,7 +113,7 @@ class FrrFabric:
         return NO_TARGET
 
     def ended(self) -> str | None:
-        """Return how a daemon has ended that no fault has ended, in one line. Otherwise return None."""
+        """Return one line about a process that ended, but not because of a fault. Otherwise return None."""
         try:
             self._daemons.check()
         except DaemonError as error:
@@ -244,7 +244,7 @@ class RouteWatch:
         return [s.fileno() for s in self._sockets]
 
     def note(self) -> None:
-        """Read all notifications. For each router with notifications, record a change of routes now."""
+        """Read all notifications. For each router with notifications, record the time of a route change."""
         for watcher in self._sockets:
             came = False
             try:

@@ -1,1 +1,1 @@
-"""Programs of users on hosts of a running fabric: NIC service, management network, view of the system."""
+"""What users' programs on hosts need: the NIC service, a management network, files such as /etc/hosts."""

@@ -5,7 +5,10 @@ class LossDetector:
     """Receive each transmission and each SACK, and return the lost packets."""
 
     def __init__(self, window_ns, timeout_ns):
-        """Assume: packets sent up to `window_ns` later may overtake a packet. Any RTT is below `timeout_ns`."""
+        """Store two assumptions.
+
+        Packets that are sent up to `window_ns` later may overtake a packet. Every RTT is below `timeout_ns`.
+        """
         self.window_ns = window_ns
         self.timeout_ns = timeout_ns
         # TODO 1: what do you have to remember about each packet?

@@ -38,7 +38,7 @@ def parts(trial):
 
 
 def main():
-    """Print a table of cuts.json."""
+    """Read cuts.json and print a table with a row for each transport."""
     trials = json.loads(Path("cuts.json").read_text()).get("trials", [])
     print(
         f"{'us, medians':12} {'recovered':>10} {'x MRC':>8}   {'to loss':>10} {'noticing':>10} {'repairing':>10}"

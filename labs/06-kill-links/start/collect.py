@@ -1,4 +1,4 @@
-"""`python collect.py run`: write a run's times of all trials into cuts.json. Do not change this file."""
+"""`python collect.py run`: write the times of all trials of a run into cuts.json. Do not change this file."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The size, the parts and the losses of a folded Clos of any size.
+"""The size and parts of any folded Clos, and the bandwidth that NICs lose through failures.
 
 Each plane is a folded Clos of `tiers` tiers of switches with `radix` ports each. In the top tier all ports
 lead down. In every other tier, half of the ports lead down and half lead up. A NIC has a port in every plane.

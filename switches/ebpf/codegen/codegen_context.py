@@ -27,7 +27,7 @@ STANDARD = "standard_metadata"
 
 @dataclass(frozen=True)
 class Recirculation:
-    """Values by which the code recognises a frame that enters again (see the module `recirculation`).
+    """Values by which the code recognises a frame that enters the pipeline again (see `recirculation`).
 
     `identity` is the index of a map with the mark of such frames and the program's number. `mark` and
     `ifindex` belong to the current frame.

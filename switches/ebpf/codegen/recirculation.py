@@ -271,8 +271,8 @@ def resubmit_if_requested(gen: CodegenContext) -> None:
 def recirculate_if_requested(gen: CodegenContext, length: Value, after: Any) -> None:
     """Write code for the end of the deparser: recirculate the frame (`length` bytes) if requested.
 
-    If `after` is a block, a clone of the frame is sent, and the code continues in `after`. If `after` is
-    None, the frame itself is sent.
+    If `after` is a block, a clone of the frame is recirculated, and the code continues in `after`. If `after`
+    is None, the frame itself is recirculated.
     """
     asm, b = gen.asm, gen.asm.b
     fields = _request(gen, gen.layout.recirculate)
@@ -294,10 +294,10 @@ def reinject(
     keep: Value,
     after: Any,
 ) -> None:
-    """Write code that sends a frame of `length` bytes to its ingress port, so that it enters again.
+    """Write code that sends a frame of `length` bytes to its ingress port, so that the frame enters again.
 
-    If `after` is a block, a clone is sent. If `after` is None, the frame itself is sent, and the current
-    block ends. A frame that has entered ROUNDS times is not sent again.
+    If `after` is a block, a clone of the frame is sent. If `after` is None, the frame itself is sent, and
+    the current block ends. A frame that has entered ROUNDS times is not sent again.
     """
     entry = gen.recirculation
     assert entry is not None

@@ -309,7 +309,7 @@ def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) ->
 
 
 def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
-    """Write code after the parser that handles clones. Later code is for all other frames."""
+    """Write the code that handles clones after the parser. The next code is for all other frames."""
     asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
     is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))

@@ -107,7 +107,7 @@ def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManag
     """
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
-    # More than FEW_CHANGES updates are the programming of a whole switch, whose time is not measured.
+    # More than FEW_CHANGES updates program a whole switch. Their time is not measured, so it may be longer.
     return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 

@@ -204,7 +204,7 @@ class Schema:
         return next((t for t in self.tables.values() if t.profile is profile), None)
 
     def tables_of(self, table_id: int) -> list[TableSchema]:
-        """Return a table by id, or all tables if the id is 0. Raise P4RuntimeError NOT_FOUND."""
+        """Return the table with an id, or all tables for id 0. Raise the errors of `table`."""
         return [self.table(table_id)] if table_id else list(self.tables.values())
 
     @staticmethod
@@ -220,7 +220,7 @@ class Schema:
         return range(at, at + 1)
 
     def table(self, table_id: int) -> TableSchema:
-        """Return a table by id. Raise P4RuntimeError NOT_FOUND."""
+        """Return the table with an id. Raise P4RuntimeError NOT_FOUND if there is no such table."""
         if table_id not in self.tables:
             raise P4RuntimeError(Code.NOT_FOUND, f"no table {table_id}")
         return self.tables[table_id]

@@ -205,7 +205,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         await self.stop()
 
     async def load_json(self, device_id: int, data: bytes) -> None:
-        """Run a program until a client sets a pipeline, as simple_switch_grpc runs its JSON argument."""
+        """Run a program until a client sets a pipeline. simple_switch_grpc does so with its JSON argument."""
         compiled = await self._programs.get(data)
         self._switches.devices[device_id].load(compiled, self._switches.tc)
 
@@ -349,8 +349,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
         """Return entries, defaults and counters, in the order of the request's entities.
 
-        The server computes the whole answer for an entity before it sends the answer, so no write comes in
-        between. Between two answers it handles other requests. Only one answer is in memory at a time.
+        The server computes the whole answer for an entity without a break, so no write changes the entries in
+        this time. After each answer, the server handles other requests. Only one answer is in memory at once.
         """
         try:
             device = self._switches.device(request.device_id)

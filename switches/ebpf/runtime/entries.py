@@ -23,8 +23,8 @@ class Action:
 class Reference:
     """A member or a group of an action profile, to which an entry refers in place of an action.
 
-    `kind` is TO_MEMBER or TO_GROUP, `place` an index in the map. If the group is a one-shot, it has
-    no id, and `one_shot` is the client's message.
+    `kind` is TO_MEMBER or TO_GROUP. `place` is an index in the map of members or of groups. If the group is a
+    one-shot, it has no id, and `one_shot` is the client's message.
     """
 
     kind: int

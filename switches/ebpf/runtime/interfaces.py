@@ -188,7 +188,8 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
     if len(parms) < 32:
         return None
     rate, overhead, least = _rate(parms, found, _HTB_RATE64)
-    # A top class cannot borrow, so a frame needs tokens of both buckets (rate, ceil): take the smaller burst.
+    # A top class cannot borrow, so each frame needs tokens of both buckets, rate and ceil. The smaller burst
+    # is the limit.
     ticks = min(struct.unpack_from("=II", parms, 24))
     leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)
     frames, room = _room(leaf, rate) if leaf is not None else (_LEAF_FRAMES, None)

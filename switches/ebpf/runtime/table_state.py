@@ -77,12 +77,13 @@ class _Tuple:
 
 @dataclass
 class TupleSpace:
-    """The server's copy of the two maps: entries by their keys, and tuples by their masks."""
+    """The server's copy of a table's two maps. One map has the entries by key, one the tuples by masks."""
 
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)
     holders: dict[Key, dict[TupleIdent, None]] = field(default_factory=dict)
-    # A tuple always keeps its number, even if it is removed and added again: an undo needs the same keys.
+    # A tuple keeps its number even if it is removed and added again. The number is a part of the keys in the
+    # map of entries, and an undo needs the same keys.
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def shortage(self, match: tuple[MaskedValue, ...]) -> str:

@@ -36,7 +36,7 @@ class ParserPosition:
     def extract(self, program: Program, target: Expr) -> tuple[str, ParserPosition] | None:
         """Return the header that an `extract` fills, and the new position, or None if the stack is full.
 
-        Only the next free element of a stack changes, not the offset.
+        The new position has the same offset. Only the next free element of a stack may differ.
         """
         match target:
             case Name("header_stack", stack):

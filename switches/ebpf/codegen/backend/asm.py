@@ -187,7 +187,7 @@ class Asm:
             self.b.branch(block)
 
     def fit(self, value: Value, width: int) -> Value:
-        """Zero-extend or truncate a value to iN."""
+        """Zero-extend or truncate a value to `width` bits."""
         have = value.type.width
         if have == width:
             return value
@@ -196,7 +196,7 @@ class Asm:
         )
 
     def sext(self, value: Value, width: int) -> Value:
-        """Sign-extend or truncate a value to iN."""
+        """Sign-extend or truncate a value to `width` bits."""
         have = value.type.width
         if have == width:
             return value

@@ -127,7 +127,7 @@ class _WordSink:
         return total, shift
 
     def take_varbit(self, state: State, header: str) -> State:
-        """Add a variable-length field with its unused bytes in memory, which are zero and change nothing."""
+        """Add a variable-length field. Its unused bytes are zero, so they do not change the hash."""
         asm, b, slot = self.gen.asm, self.gen.asm.b, self.gen.layout.varbits[header]
         memory, (total, shift) = self.gen.machine.scratch, state
         words = const(64, 0)

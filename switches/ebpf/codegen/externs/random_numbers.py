@@ -21,7 +21,10 @@ class RandomStatements:
         self._drawn.clear()
 
     def draw(self, p: Primitive) -> None:
-        """Draw 64 random bits for a statement before the lock is taken: later, helpers cannot be called."""
+        """Draw 64 random bits for a statement, before the spin lock is taken.
+
+        While the lock is held, the kernel allows no call of a helper.
+        """
         asm, b = self.asm, self.asm.b
         low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
         self._drawn[id(p)] = b.or_(b.shl(high, const(64, 32)), low)

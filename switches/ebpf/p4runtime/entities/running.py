@@ -210,7 +210,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Undo a transaction whose first `done` map updates were made; None means all of its updates."""
+        """Undo a transaction of which only the first `done` map updates were made (None: all updates)."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
@@ -231,7 +231,7 @@ class Running:
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """Yield for each kind of entity: the type of update that writes a copy, and the request that reads all.
+    """Yield, for each kind of entity, the type of update that writes copies, and a request for all entities.
 
     If entities of one kind refer to another kind, the other kind comes first: members before table entries.
     """
