@@ -163,7 +163,7 @@ def broken(name, tests, **change):
 @pytest.mark.slow
 def test_what_comes_of_a_break(project):
     made = [
-        broken("TWO", ["test_double", "test_half", "test_unpacking"], value="TWO + 1"),
+        broken("double", ["test_double", "test_half", "test_unpacking"], make="TWO", into="3"),
         broken("double", ["test_double"], make="TWO * x", into="x[2]"),
         broken("TWO", ["test_half"], value="2 / 0"),
         broken("half", ["test_half"], make="x // TWO", into="x / TWO"),

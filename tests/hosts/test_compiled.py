@@ -113,7 +113,7 @@ def test_without_a_compiler_one_line_says_so_and_nothing_is_left(apart, monkeypa
 def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apart, capsys):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")
-    (apart / "rdma" / "psn.py").write_text("this is no Python\n")
+    (apart / "rdma" / "frames.py").write_text("this is no Python\n")
     assert compiled.main() == 3
     log = Path(compiled.sys.prefix) / "mrclab-core" / "build.log"
     assert str(log) in capsys.readouterr().err

@@ -25,7 +25,7 @@ HEAVY = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    ["cli", "run", "run_figures", "soak", "fault", "status", "running", "control", "probe"],
+    ["cli", "dispatch", "run", "fault", "status", "running", "control", "probe"],
 )
 def test_reading_the_input_takes_nothing_heavy(module: str) -> None:
     code = f"import mrclab.{module}, sys; print(*(name for name in {HEAVY} if name in sys.modules))"

@@ -223,12 +223,15 @@ def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
 
 
 def run(schedule: Schedule) -> Sim:
-    """Run a schedule, check it, and return the simulation."""
+    """Run a schedule, check it, and return the simulation.
+
+    Retries never end: a receiver may refuse packets for 200 ms, and each refusal counts as a retry.
+    """
     sim = Sim(
         seed=schedule.seed,
         planes=schedule.planes,
         paths=schedule.paths,
-        config=MrcConfig(max_active_evs=schedule.active_evs, **schedule.config),
+        config=MrcConfig(max_active_evs=schedule.active_evs, ack_ladder="endless", **schedule.config),
         network=Network(**schedule.network),
         rng_class=NearWrap if schedule.wrap else random.Random,
         qps=schedule.connections,

@@ -155,14 +155,14 @@ def shorter(packet: Packet, length: int) -> bytes:
 
 
 def test_packets_that_end_in_a_header_are_shown_and_break_nothing(tmp_path: Path) -> None:
-    frames = [
+    cut = [
         shorter(packet, length)
         for packet in every_packet()
         if not packet.fields["mrc.trimmed"]
         for length in range(frames.BTH_LEN, frames.BTH_LEN + len(packet.extension))
     ]
     capture = tmp_path / "short.pcap"
-    write_pcap(capture, frames)
+    write_pcap(capture, cut)
     assert all("mrc.expert.short" in found for found in fields_of(capture, ["mrc.expert.short"]))
 
 
