@@ -135,7 +135,7 @@ def test_commands_run_as_they_stand_without_a_fabric(block: Block, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with results of a small experiment in virtual time, as the pages mention them."""
+    """Return a folder with results of a small experiment. The names in the folder are those in the pages."""
     out = tmp_path_factory.mktemp("made") / "results"
     words = ("run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "2")
     made = out / "link-kill" / "A"
@@ -146,7 +146,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write_files(directory: Path) -> None:
-    """Write the files that pages show, and an environment that can be activated."""
+    """Write the files that pages show, and an empty script to activate a Python environment."""
     directory.mkdir(exist_ok=True)
     for block in BLOCKS:
         if block.mark.startswith(FILE):

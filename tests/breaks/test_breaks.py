@@ -1,6 +1,7 @@
-"""The breaks fit the sources and the conformance table, and the program that makes them reports correctly.
+"""Breaks fit the sources and the conformance table. The program that makes breaks prints correct reports.
 
-`python -m tests.breaks` makes all breaks. These tests make a few breaks, or all if MRC_BREAKS=all is set.
+A break is a deliberate error in the sources. `python -m tests.breaks` makes all breaks. These tests make a
+few breaks, or all breaks if MRC_BREAKS=all is set.
 """
 
 import os
@@ -21,7 +22,7 @@ EVERY = os.environ.get("MRC_BREAKS") == "all"
 
 
 def test_every_break_fits_the_sources():
-    """This quick test shows which breaks a change of the sources affects."""
+    """Check quickly that every break can still be made after a change of the sources."""
     unfit = []
     for broken in ALL:
         try:

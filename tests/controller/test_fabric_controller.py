@@ -1,4 +1,4 @@
-"""The controller with our own target: it programs, detects drift, and programs again after a restart."""
+"""The controller with our own target: it writes entries, finds drift, and writes again after a restart."""
 
 import asyncio
 import os

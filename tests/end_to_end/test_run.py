@@ -247,7 +247,7 @@ def test_a_fault_is_refused_where_there_is_no_such_link(tiny: Up) -> None:
 
 
 def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab, machine: None) -> None:
-    """A reader of a pipe from `mrclab up` must see the end of the pipe."""
+    """A reader of the output of `mrclab up` must see the end. So no process may keep the write end."""
     read_fd, write_fd = os.pipe()
     subprocess.run(
         mrclab.command("up", "--topology", "tiny", "--target", "ebpf"),

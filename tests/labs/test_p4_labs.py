@@ -1,4 +1,4 @@
-"""The labs on P4: without a compiler, they report this at once. Compiled files match their sources."""
+"""Without a compiler, the labs on P4 print a notice. Their compiled files match the sources."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_variant_is_one_of_the_programs(lab: Path) -> None:
 
 
 def require_the_same(compiled: Path, folder: Path) -> None:
-    """Compile the source in a folder and compare, except for the compiler's name and its call."""
+    """Compile the source in a folder. Check that the result equals ``compiled``, except for the beginning."""
     done = run_p4c(Path(SOURCE), folder / "made.json", folder / "p4info.txtpb", cwd=folder)
     assert done.returncode == 0, done.stderr
     said, made = (path.read_text().partition('"version"')[2] for path in (compiled, folder / "made.json"))

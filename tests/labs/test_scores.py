@@ -1,4 +1,4 @@
-"""Scores have sums and an order in a class. Answers must be numbers of the student's own run."""
+"""Scores are summed, and a class is ordered by score. Answers must be numbers from the student's own run."""
 
 from __future__ import annotations
 

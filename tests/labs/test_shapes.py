@@ -1,4 +1,4 @@
-"""Correct solutions that differ from the lab's own pass the checks. Plausible wrong solutions do not."""
+"""Correct solutions of other shapes pass the checks. Plausible wrong solutions do not pass."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.root
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
 def test_one_recorded_in_a_pid_namespace_below_is_found_and_ended() -> None:
-    """`mrclab clean` must find the processes of a testbed that a container with the same /run has up."""
+    """`mrclab clean` must find the processes of a testbed in a container that has the same /run."""
     code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     shell = f"{sys.executable} -S -c '{code}' & wait"
     argv = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", shell]

@@ -18,7 +18,8 @@ from mrclab.linux import scheduling as schedule
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """Imitate a kernel that refuses real-time priority, as in a container's cgroup. Return the calls.
 
-    The imitation also refuses to keep CPUs awake. Otherwise pytest's process would do so in all later tests.
+    The imitation also refuses to keep CPUs awake. Otherwise pytest's process would keep CPUs awake in
+    all later tests.
     """
     monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", tmp_path / "none")
     calls: list[object] = []

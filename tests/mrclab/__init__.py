@@ -1,4 +1,4 @@
 """Tests of the command line.
 
-More than 16 modules: each command has a separate module.
+More than 16 modules: 16 is the usual limit, but each command has a separate module.
 """

@@ -1,4 +1,4 @@
-"""A signal during the imports at the start of mrclab ends it with one line, as later signals do."""
+"""If a signal arrives during the imports, mrclab prints one line and ends, as at later times."""
 
 from __future__ import annotations
 

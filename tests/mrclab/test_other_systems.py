@@ -51,7 +51,7 @@ OF_THE_MACHINE = ("run.json", "result.json", "report.html")
 
 
 def run_and_report(machine: Machine) -> Path:
-    """Simulate on a machine, write the report again, and compare. Return the run's directory."""
+    """Simulate, write the report again, and compare the run with itself. Return the run's directory."""
     machine.mrclab("run", "link-kill", "--target", "sim", "--trials", "2", "--out", "run")
     run = machine.home / "run"
     page = (run / "report.html").read_bytes()

@@ -78,7 +78,7 @@ STRANGE = "[bold red]x[/red] [/x] :cat: ☃"
 
 
 def strange_run(folder: Path) -> list[str]:
-    """Write a scenario with brackets in its description. Return the words that run it."""
+    """Write a scenario with brackets in its description. Return the arguments of mrclab that run it."""
     workload = "{kind: stream, duration: 2 ms, rate: 10 Mbit/s}"
     scenario = f"name: mine\ndescription: '{STRANGE}'\ntopology: tiny\nrepetitions: 1\nworkload: {workload}\n"
     (folder / "mine.yaml").write_text(scenario, encoding="utf-8")

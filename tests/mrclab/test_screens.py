@@ -1,4 +1,4 @@
-"""The status of a fabric in the terminal fits on one screen, with problems first and times of day."""
+"""The status of a fabric in the terminal fits on one screen. Problems come first. Times are clock times."""
 
 from __future__ import annotations
 

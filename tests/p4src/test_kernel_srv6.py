@@ -247,7 +247,7 @@ def test_a_container_visits_kernels_and_ours_in_turn(chain: Chain, mode: str) ->
 
 
 def test_a_list_of_containers_goes_on_where_one_is_used_up(chain: Chain) -> None:
-    """The first container is used up at one of our switches, or at a kernel."""
+    """The first container is used up at one of our switches, or at a router that is a Linux kernel."""
     for mode in ("encap", "encap.red"):
         chain.send("a", ["fcbb:bb00:11:1::", "fcbb:bb00:12:2:b::"], mode)
         chain.send("b", ["fcbb:bb00:2::", "fcbb:bb00:12::", "fcbb:bb00:1:11:a::"], mode)

@@ -100,7 +100,7 @@ def expect(packet: bytes) -> Expected:
 
 
 def end(packet: bytes, psp: bool, usd: bool, port: int) -> Expected:
-    """Return the result of RFC 8986, section 4.1, with the flavours of section 4.16."""
+    """Process a packet by the behaviour End (RFC 8986, section 4.1), with the flavours of section 4.16."""
     header, carried, next_hdr = b"", packet[40:], packet[6]
     if next_hdr == 43:
         size = 8 + 8 * packet[41]

@@ -1,4 +1,4 @@
-"""Max-min shares, compared with an independent program (small fabrics) and closed forms (large ones)."""
+"""Max-min shares: small fabrics are compared with an independent program, large fabrics with formulas."""
 
 from fractions import Fraction
 

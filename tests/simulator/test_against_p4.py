@@ -56,7 +56,7 @@ TABLES = {
 
 
 class FixedDraw(random.Random):
-    """Gives program and simulator the same draw: 16 bits for the program, a fraction for the simulator."""
+    """A generator with one draw: 16 bits for the program, a number from 0 to 1 for the simulator."""
 
     draw = 0
 
@@ -65,7 +65,7 @@ class FixedDraw(random.Random):
 
 
 class Sink(Node):
-    """Records the packets that leave a switch."""
+    """A node that records the packets that leave a switch."""
 
     def __init__(self) -> None:
         self.packets: list[Packet] = []

@@ -70,14 +70,14 @@ class Wire:
 
 
 def test_headroom_is_what_the_standard_adds_up() -> None:
-    """At 100 Gbit/s, 18,750 bytes arrive in 1.5 us: twice the delay of 500 ns, and 500 ns to respond."""
+    """At 100 Gbit/s, 18,750 bytes arrive in 1.5 us: two delays and the sender's response, 500 ns each."""
     assert headroom_bytes(10**11, 500 * NS, 4200, 500 * NS) == 18_750 + PAUSE_BYTES + 3 * 4200
     assert headroom_bytes(10**11, 0, 4200, 0) == PAUSE_BYTES + 3 * 4200
 
 
 @pytest.mark.parametrize("delay_ns", [0, 100, 1500, 20_000])
 def test_headroom_is_enough_and_hardly_more(delay_ns: int) -> None:
-    """In the worst case, the pause must wait for a frame that has just begun in the same direction."""
+    """In the worst case, the sender of the pause has just begun to send a frame, so the pause must wait."""
     lossless = Lossless("pfc", 10 * FRAME)
     wire = Wire(lossless, delay_ns)
     in_the_way = Packet(b"", FRAME, Hop(b"", 0, None, 0, True), DATA, 0, False)
@@ -184,7 +184,7 @@ class Flows:
             self.delivered[event.qpn] = self.delivered.get(event.qpn, 0) + event.length_bytes
 
     def add(self, src: str, dst: str, messages: int, size: int = 16_384) -> int:
-        """Post all messages of a flow and return its number at the receiver."""
+        """Post all messages of a flow. Return the number of the receiver's queue pair."""
         near: Any = self.network.nics[src].endpoint
         far: Any = self.network.nics[dst].endpoint
         a, b = near.create_qp(), far.create_qp()
@@ -246,10 +246,11 @@ def test_an_incast_runs_at_line_rate_without_drops(mode: Mode, senders: int) -> 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("locals_", [1, 2, 3])
 def test_a_victim_gets_what_the_hot_flow_gets_that_it_shares_a_link_with(mode: Mode, locals_: int) -> None:
-    """Each of n flows into one port gets 1/n. One of these flows shares a link with a flow to an idle port.
+    """Each of n flows into a hot port gets 1/n of the port's rate.
 
-    The shared link is stopped while the hot port is full, and its queue alternates between the two flows.
-    So the flow to the idle port also gets only 1/n, although it could have 1 - 1/n of the link.
+    One of these flows shares a link with a flow to an idle port. The shared link is stopped while the hot
+    port is full, and the link's queue alternates between the two flows. So the flow to the idle port also
+    gets only 1/n, although it could have 1 - 1/n of the link.
     """
     flows = Flows(fabric_of(hosts=12), mode)
     hot = flows.add("h0", "h6", 400)

@@ -231,7 +231,10 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
 def test_a_port_with_a_bucket_is_one_that_counts_tokens(
     arrivals: list[tuple[int, int, bool]], burst: int, owes: bool
 ) -> None:
-    """The model acts as a bucket of the kernel: sch_htb with two strict classes (`owes`), or sch_tbf."""
+    """The model acts as a token bucket of the kernel.
+
+    The bucket is sch_htb with two strict classes if `owes` is true, and sch_tbf if not.
+    """
     arrivals = sorted(arrivals, key=lambda a: a[0])
     line = Line(bucket=Bucket(burst, owes=owes, classes=owes))
     sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]

@@ -1,4 +1,4 @@
-"""Three tiers in virtual time, compared with closed forms: a packet, full links, a cut, hashes."""
+"""Three tiers in virtual time, compared with formulas: delays, rates on full links, cuts, and hashes."""
 
 from __future__ import annotations
 

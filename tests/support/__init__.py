@@ -1,4 +1,4 @@
 """Helpers that tests and benchmarks share.
 
-More than 16 modules: each module has one idea and serves different tests.
+More than 16 modules: 16 is the usual limit, but each module has one idea and serves different tests.
 """

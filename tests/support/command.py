@@ -76,7 +76,10 @@ def up(topology: str, target: str) -> Iterator[Up]:
 
 
 def snapshot(names: Names) -> dict[str, object]:
-    """Return what this testbed has on the machine. Other testbeds may run at the same time."""
+    """Return this testbed's namespaces and processes, and all links and queues of this namespace.
+
+    Other testbeds may run at the same time.
+    """
 
     def lines(*command: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,9 +1,10 @@
 """End commands at a random moment, and list leftovers (namespaces, links, BPF programs, files ...).
 
 ``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends COUNT commands and prints a line for each.
-HOW is ``signals`` (send a signal), ``ends`` (send SIGINT, SIGTERM or SIGKILL to the command itself) or
-``kills`` (kill -9 one of its processes). The commands have the numbers FIRST, FIRST + 1, and so on. The
-number of a command is the seed for the moment of its end. REPORT is a file for the results as JSON lines.
+HOW is ``signals`` (send SIGINT, SIGTERM or SIGHUP to the command, one to three times), ``ends`` (send
+SIGINT, SIGTERM or SIGKILL to the command once) or ``kills`` (kill -9 one of the command's processes). The
+commands have the numbers FIRST, FIRST + 1, and so on. The number of a command is the seed for the moment of
+its end. REPORT is a file for the results as JSON lines.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _lines(*command: str) -> list[str]:
 
 
 def machine(environment: Mapping[str, str]) -> set[str]:
-    """Return everything on the machine that a command could leave, one line for each thing."""
+    """Return everything on the machine that a command could leave behind, one line for each thing."""
     names = Names.from_environment(environment)
     found = {f"process {pid} {words}" for pid, words in processes_of(environment).items()}
     found |= {f"netns {line}" for line in _lines("ip", "netns") if line.startswith(names.prefix)}
@@ -232,7 +233,7 @@ def end_one(how: str, number: int) -> Ending:
 def _end(
     how: str, process: subprocess.Popen[bytes], environment: Mapping[str, str], drawn: random.Random
 ) -> str:
-    """End the command by a signal, or kill one of its processes. Return a description."""
+    """End the command by a signal, or kill one of its processes. Return the signal or the process."""
     running = processes_of(environment)
     if how in SIGNALS:
         number = drawn.choice(SIGNALS[how])

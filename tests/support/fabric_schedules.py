@@ -38,7 +38,10 @@ STEP_NS: Final = 10**6
 
 @dataclass(frozen=True)
 class Burst:
-    """Messages that a host posts to another at once: their lengths, and which have immediate data."""
+    """Messages that one host posts to another host at the same time.
+
+    Each message has a length, and True if it has immediate data.
+    """
 
     at_ns: int
     src: int

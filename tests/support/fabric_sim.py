@@ -1,4 +1,4 @@
-"""A simulated fabric of Clustermapper's probes: links lose probes, CPUs stall, and Clustermapper decides."""
+"""A simulated fabric for Clustermapper's probes: links lose probes, CPUs stall, and bad links are named."""
 
 from __future__ import annotations
 

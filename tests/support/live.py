@@ -51,7 +51,7 @@ class LivePage:
         raise AssertionError(f"{path} was not refused")
 
     def frame_with(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Wait until a frame fulfils a condition, and return the frame."""
+        """Wait until a page update fulfils a condition, and return the page update."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             frame: dict[str, Any] | None = self.ask("state")["frame"]

@@ -335,7 +335,7 @@ def every_packet() -> list[Packet]:
 
 
 def write_pcap(path: FilePath, frames: list[bytes], linktype: int = LINKTYPE_ETHERNET) -> None:
-    """Write a capture file of whole Ethernet frames, or in SLL2 as `tcpdump -i any` does."""
+    """Write a capture file. Its link type is Ethernet, or SLL2 as in captures of `tcpdump -i any`."""
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, linktype))
         for number, frame in enumerate(frames):

@@ -54,7 +54,7 @@ def reseal(frame: bytes) -> bytes:
 
 
 def with_flags(frame: bytes, flags: int) -> bytes:
-    """Replace the flags in a frame's BTH, in hexadecimal: a (80), rtx (20), ts (10)."""
+    """Replace the flags in a frame's BTH: 0x80 is a, 0x20 is rtx, 0x10 is ts."""
     changed = bytearray(frame)
     changed[BTH_OFFSET + 8] = flags
     return reseal(bytes(changed))

@@ -20,8 +20,8 @@ If the text of UEC can be read in several ways, this model uses the following re
  7. Average delay: avg += w * (delay - avg), on every ACK with a valid RTT, marked or not.
  8. A trim NACK adds a *delay* (not an RTT) to the average: the base RTT given to the constructor,
     which never falls.
- 9. A penalty also acts without an RTT. The saved cwnd is kept until a restore uses it, even over ACKs
-    with pen = 0 and no restore bit. A restore has no effect if nothing is saved or if pen > 0.
+ 9. A penalty also acts without an RTT. The saved cwnd is kept until a restore uses it, even if ACKs with
+    pen = 0 and no restore bit come before. A restore has no effect if nothing is saved or if pen > 0.
 10. Fulfil (inc and eta) also runs under a penalty. A penalty stops only the three kinds of new increase:
     fair, proportional and fast.
 11. Fast increase is a part of the proportional quadrant, so it needs an ACK with no mark and pen = 0.
@@ -35,9 +35,9 @@ If the text of UEC can be read in several ways, this model uses the following re
 13. Decrease: only if avg > target (else the factor is above 1), and if base_rtt has passed since the
     last decrease. The first decrease does not wait. A decrease does not change inc_bytes.
 14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise cwnd.
-    If quick adapt sets cwnd or swallows the ACK, inc_bytes and received become 0. The trigger of a
-    trim NACK is kept until quick adapt sets cwnd, even if that NACK is swallowed.
-15. With disable_qa, quick adapt never sets cwnd and never swallows an ACK.
+    If quick adapt sets cwnd or ignores the ACK, inc_bytes and received become 0. The trigger of a trim
+    NACK is kept until quick adapt sets cwnd, even if quick adapt ignores that NACK.
+15. With disable_qa, quick adapt never sets cwnd and never ignores an ACK.
 """
 
 import math
@@ -161,7 +161,7 @@ class NsccModel:
             self.inc_bytes += self.alpha * newly * (self.target - delay)
 
     def _decrease(self, now: float) -> None:
-        """Cut the window in proportion to the average's distance from the target, once per base RTT."""
+        """Cut the window in proportion to average delay minus target, at most once per base RTT."""
         due = self.last_decrease is None or now - self.last_decrease >= self.base_rtt
         if due and self.avg_delay > self.target:
             cut = self.gamma * (self.avg_delay - self.target) / self.avg_delay
@@ -180,10 +180,10 @@ class NsccModel:
                 self.adjust_start = now
 
     def _quick_adapt(self, now: float, loss: bool, marked: bool, delay: float, inflight: int) -> bool:
-        """Set the window to the bytes that arrived. Return True if it was set, or if the ACK is swallowed."""
+        """Set the window to the arrived bytes. Return True if this is done, or if the ACK is ignored."""
         if self.disable_qa:
             return False
-        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # True: the ACK is swallowed
+        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # True: the ACK is ignored
         if not acted and now >= self.qa_end:
             reason = self.trigger or loss or delay > self.qa_threshold
             if self.qa_end != 0 and reason and self.achieved < int(self.max_wnd) >> self.qa_gate:
@@ -201,7 +201,7 @@ class NsccModel:
         self._set(self.cwnd - lost_bytes)
 
     def on_trim_nack(self, now_ns: float, lost_bytes: int, inflight_bytes: int) -> None:
-        """Process a NACK with reason TRIMMED or LASTHOP. Without receiver credits, the effect is the same."""
+        """Process a NACK with reason TRIMMED or LASTHOP. Without receiver credits, their effect is equal."""
         self._average(self.config_base_rtt)
         self.bytes_ignored += lost_bytes
         self.trigger = True
@@ -209,4 +209,4 @@ class NsccModel:
             self._set(self.cwnd - lost_bytes)
 
     def on_other_nack(self, lost_bytes: int) -> None:
-        """Process a NACK with any other reason. It changes only the inflight count, kept by the caller."""
+        """Process a NACK with a reason other than trimming. Only the caller's inflight count changes."""

@@ -12,7 +12,7 @@ from tests.support.mrc_sim import TRIMMED_LENGTH, Sim
 
 
 class ObjectSim(Sim):
-    """Like `Sim`, with packets that are not bytes. It cannot corrupt or keep frames."""
+    """Like `Sim`, but packets are objects, not bytes. It can neither corrupt frames nor store frames."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(endpoint_class=partial(Endpoint, objects=True), **options)

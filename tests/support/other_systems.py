@@ -152,7 +152,7 @@ def _ours(of: dict[str, Any]) -> bool:
 
 
 def _asked_by_us() -> bool:
-    """Return whether a module of this repository is the caller that opens a file or starts a program."""
+    """Return True if a module of this repository opens the file or starts the program."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))

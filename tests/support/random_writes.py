@@ -1,4 +1,4 @@
-"""Common parts of all random schedules: messages to write, overlapping faults, and the check at the end."""
+"""Common parts of tests with random schedules: messages to write, overlapping faults, and the final check."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.support.switch_kit import (
 
 
 class Switch:
-    """A switch that runs the program, its client, and the model with the same entries."""
+    """The client of a switch that runs a program, and the P4 model. Both get the same entries."""
 
     def __init__(self, client: Client, info: p4i.P4Info, json: bytes) -> None:
         self.client = client

@@ -93,7 +93,10 @@ def module_name(path: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """Return a module's package in mrclab (``hosts`` for ``mrclab.hosts.agent``), or else its first name."""
+    """Return a module's package in mrclab: ``hosts`` for ``mrclab.hosts.agent``.
+
+    For other modules, return the part of the name before the first dot.
+    """
     top, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     return room if top == "mrclab" and room in RANK else top
@@ -125,7 +128,7 @@ def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def order_breaks(sources: Sources) -> list[str]:
-    """Find imports that violate the order of packages, tests or benchmarks."""
+    """Find imports that violate the order of packages (``ROOMS``), or that of tests and benchmarks."""
     found = set()
     for path, source in sources.items():
         module = module_name(path)
@@ -146,7 +149,7 @@ def order_breaks(sources: Sources) -> list[str]:
 
 
 def unknown_rooms(sources: Sources) -> list[str]:
-    """Find packages that are missing from the order."""
+    """Find packages that are missing from the order of packages (``ROOMS``)."""
     known = {*RANK, "tests", "benchmarks"}
     rooms = {path.split("/")[0] for path in sources if "/" in path and path.endswith("__init__.py")}
     return sorted(f"{room} is not in the order of packages" for room in rooms - known)
@@ -201,7 +204,10 @@ def too_long(sources: Sources) -> list[str]:
 
 
 def too_wide(sources: Sources) -> list[str]:
-    """Find folders with too many modules whose docstring gives no reason (``More than 16 modules: ...``)."""
+    """Find folders with too many modules and no reason in the docstring of ``__init__.py``.
+
+    A reason begins with ``More than 16 modules:``.
+    """
     folders: dict[str, int] = defaultdict(int)
     for path in sources:
         folder = PurePosixPath(path)
@@ -215,6 +221,6 @@ def too_wide(sources: Sources) -> list[str]:
 
 
 def _says(source: str, reason: str) -> bool:
-    """Return True if a module's docstring has this heading with words after it."""
+    """Return True if a module's docstring has the text ``reason``, a colon and more words."""
     _, found, words = (ast.get_docstring(ast.parse(source)) or "").partition(f"{reason}: ")
     return bool(found and words.strip())

@@ -10,7 +10,7 @@ from mrclab.sweep.task import Outcome, Task
 
 
 def count(task: Task) -> Outcome:
-    """Compute a point at once."""
+    """Return an outcome with the task's seed as the value ``x``."""
     return Outcome(task, {"x": float(task.seed)}, 0.0, "here")
 
 

@@ -98,7 +98,7 @@ class Namespace:
 
 @contextlib.contextmanager
 def forwarded(ns: Namespace, address: str) -> Iterator[str]:
-    """Yield a loopback address of this namespace that leads to `address` in the other namespace."""
+    """Yield a loopback address of this namespace. Forward its connections to `address` in ``ns``."""
     host, _, port = address.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
     open_sockets: list[socket.socket] = [listener]

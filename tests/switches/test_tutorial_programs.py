@@ -59,7 +59,7 @@ class Lab:
             assert [f.hex() for f in receive(self.sockets[i], 1)] == [want.hex()]
 
     def silent(self) -> None:
-        """Check that no other frame has come out of any port."""
+        """Check that no more frames have come out of any port."""
         for s in self.sockets.values():
             assert receive(s, 1, 0.2) == []
 

@@ -117,7 +117,7 @@ class Bench:
         return interfaces, self.lab.controller.verify(), self.lab.faults.active, self.fault_entries()
 
     def assert_soon(self, condition: object) -> None:
-        """Wait until `condition` returns this value, because the process that delays frames may end late."""
+        """Wait until `self.condition()` equals `condition`. The process that delays frames may end late."""
         end = time.monotonic() + PATIENCE_S
         while self.condition() != condition and time.monotonic() < end:
             continue
@@ -143,7 +143,7 @@ class Bench:
 def bench_call(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Body]:
-    """Yield a function that runs tests in the thread of one lab, which stays up for the module."""
+    """Yield a function that runs tests in the thread of one testbed. All tests of this module share it."""
     import queue
     import threading
 
@@ -208,7 +208,7 @@ DELAY_NS = 50_000_000
 
 
 def _soonest(wire: Wire, t1: int = 0) -> int:
-    """Return the shortest time of several attempts in which all frames arrive. A busy machine may be slow."""
+    """Receive all frames several times. Return the shortest time, because a busy machine may be slow."""
     times = []
     for _ in range(10):
         start = time.monotonic_ns()

@@ -143,7 +143,7 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
 
 @pytest.mark.parametrize("target", ["ebpf", "bmv2"])
 def test_a_topology_keeps_its_delays_with_netem_and_without(target: str, names: Names) -> None:
-    """If the kernel has no netem, the target's ends of a link delay the frames."""
+    """If the kernel has no netem, the target delays the frames at the ends of each link."""
     fabric = build_fabric(FAR, "far.yaml")
     with FabricNetwork.up(fabric, names=names, target=target) as network:
         cable = cables(fabric, names)[0]

@@ -63,7 +63,10 @@ def test_the_environment_is_the_checkouts_or_the_one_that_is_named(given: str, u
 def test_only_what_a_run_needs_is_installed(
     scenario: str, words: str, installed: set[str], tmp_path: Path
 ) -> None:
-    """A single call installs everything for a run. The quick training needs no routers and no compiler."""
+    """One call of tools/setup.sh installs everything for a run.
+
+    The quick training needs no routers and no compiler.
+    """
     done = subprocess.run(
         ["make", "--dry-run", "run-experiment", f"SCENARIO={scenario}", f"ARGS={words}"],
         cwd=ROOT,

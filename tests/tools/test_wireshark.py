@@ -149,7 +149,7 @@ def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
 
 
 def shorter(packet: Packet, length: int) -> bytes:
-    """Return a shorter packet with correct lengths, as if its sender had shortened it (not the capture)."""
+    """Return a shorter packet with correct lengths, as if the sender (not the capture) made it shorter."""
     middle = packet.frame[frames.BTH_OFFSET : frames.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 

@@ -67,7 +67,10 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a capture at a host that two others overload: a broken path, a port down, probes, timestamps."""
+    """Make a capture at a host that two other hosts overload.
+
+    At the same time a path breaks, and a port goes down. The capture also has probes and timestamps.
+    """
     require_tshark()
     directory = tmp_path_factory.mktemp("all")
     path: Path = directory / "all.pcap"

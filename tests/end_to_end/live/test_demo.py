@@ -92,7 +92,10 @@ class Demo:
         self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
     def keep(self, what: str) -> None:
-        """Check that the page fits each projector. Save pictures if MRCLAB_PICTURES names a directory."""
+        """Check that the page fits the usual resolutions of projectors.
+
+        Save pictures if MRCLAB_PICTURES names a directory.
+        """
         directory = os.environ.get("MRCLAB_PICTURES")
         self.page.evaluate("window.watches = false")  # Do not count redraws for a new size.
         for width, height in STAGES:

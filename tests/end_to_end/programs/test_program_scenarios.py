@@ -87,7 +87,7 @@ def test_a_program_keeps_every_byte_while_a_link_is_cut(mrclab: Mrclab, tmp_path
 
 
 def test_a_program_that_fails_is_named_and_what_it_started_is_ended(mrclab: Mrclab, tmp_path: Path) -> None:
-    """mrclab must end the failing program's child in another session, and a program that never ends."""
+    """mrclab must end the failing program's child, which is in another session, and the endless program."""
     script = "setsid sleep 1000 & echo no such thing; exit 3"
     file = scenario(
         tmp_path, {"host": "h2", "run": "sleep 1000"}, {"host": "h0", "run": ["sh", "-c", script]}

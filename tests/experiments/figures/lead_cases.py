@@ -95,7 +95,10 @@ def over_pfc(
     blocked: int = 9,
     **values: float,
 ) -> dict[str, Any]:
-    """Return the results of a transport over links with PFC: flows with these rates, or these metrics."""
+    """Return the results of a transport over links with PFC.
+
+    Compute the results from the rates of its flows. Without rates, use the metrics in ``values``.
+    """
     part = thin_flows(*rates, spread=spread) if rates else metrics(spread, **values)
     counters = {"frames_dropped": dropped, "blocked_packets": blocked}
     return part | {
@@ -328,7 +331,7 @@ def all_reduce() -> Cases:
 
 
 def bypass(detected: float, rerouted: float, n: int = 20, **more: Any) -> list[dict[str, Any]]:
-    """Return trials with times in round trips of 50 us. The limits are 3.8 (median) and 7.6 (p90)."""
+    """Return trials with times in round trips of 50 us. The criterion allows 3.8 (median) and 7.6 (p90)."""
     return [
         trial(
             "mrc",

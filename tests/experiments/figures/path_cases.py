@@ -101,7 +101,7 @@ def fig06() -> Cases:
 
 
 def fig08() -> Cases:
-    """At 30 Mbit/s a minute has 54,932 packets, and 0.0014 % of these are 0.77 packets."""
+    """At 30 Mbit/s a minute has 54,932 packets. So the limit of 0.0014 % is 0.77 packets."""
 
     def run(
         died: int = 30,
@@ -261,7 +261,7 @@ def t1_reboot() -> Cases:
 
 
 def transformer() -> Cases:
-    """Four ranks have an ACK timer of 33.6 ms, so a step may stall for 134 ms."""
+    """The ACK timer is 33.6 ms. With four ranks, a step may stall for four ACK timers, 134 ms."""
     calm = [float(i) for i in range(30)]
 
     def run(
@@ -314,7 +314,7 @@ def transformer() -> Cases:
 
 
 def training_124m() -> Cases:
-    """Of two steps, the second lacks a plane. It must keep at least 0.73 of the throughput."""
+    """The job has two steps, the second without one plane. It must keep at least 0.73 of its throughput."""
 
     def run(
         exposed_us: float = 7_400.0,

@@ -52,7 +52,7 @@ def test_paths_are_back_when_all_agents_say_so() -> None:
 
 
 def test_an_answer_to_the_question_before_is_not_taken_for_that_to_the_last() -> None:
-    """A switch ends and comes back while agents wait for paths. Their late answers must not end the run."""
+    """While agents wait for paths, a switch ends and comes back. A late answer must not end the run."""
     agents, on_paper = agents_of("h0", "h1")
     agents.ask_restored(5)
     agents.receive([on_paper["h1"].answers(True)])

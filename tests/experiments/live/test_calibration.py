@@ -13,7 +13,7 @@ from mrclab.linux.errors import InputError
 
 
 def rehearsed(monkeypatch: pytest.MonkeyPatch, shares: dict[float, tuple[float, bool]]) -> list[float]:
-    """Fake all rehearsals. ``shares`` has results by slowness. Return the list of rehearsed slownesses."""
+    """Fake all rehearsals. ``shares`` has a result for each factor `slower`. Return the rehearsed factors."""
     speeds: list[float] = []
 
     def rehearse(scenario: Scenario, out: Path) -> tuple[float, bool]:

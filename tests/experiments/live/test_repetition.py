@@ -70,7 +70,7 @@ class NoFaults:
 
 
 class Workload(Steady):
-    """A fake driver. Its workload ends at once, unless a switch is to end during the workload."""
+    """A fake driver. Its workload ends immediately, unless ``during`` has a function for the call `act`."""
 
     during: ClassVar[Mapping[str, Callable[[], None]]] = {}
     """The functions to run during a call of the driver, by the name of the call."""
@@ -130,14 +130,14 @@ def server() -> Iterator[Server]:
 
 
 def validity(server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None) -> Validity:
-    """Run a repetition in which the switch server is killed during a call of the workload."""
+    """Run a repetition in which the switch server is killed during the driver's call ``dies_in``."""
     return measure(ran(server, out, monkeypatch, {dies_in: server.kill} if dies_in else {})).validity
 
 
 def ran(
     server: Server, out: Path, monkeypatch: pytest.MonkeyPatch, during: Mapping[str, Callable[[], None]]
 ) -> Evidence:
-    """Run a repetition with a function that runs during a call of its workload."""
+    """Run a repetition. ``during`` maps a call of the driver to a function that runs during the call."""
     scenario = parse_scenario(SCENARIO, "file.yaml")
     lab: Any = Lab.__new__(Lab)
     lab.network, lab.target, lab.fabric, lab.faults = Network(), server, scenario.fabric(), NoFaults()

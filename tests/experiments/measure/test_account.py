@@ -1,4 +1,4 @@
-"""The effect that a watchdog over collectives would have had on a training, step by step."""
+"""The effect that a collective timeout would have had on a training, step by step."""
 
 from typing import Any
 

@@ -100,7 +100,7 @@ def found(trace: Trace, fault: FaultRecord = FAULT, detected: Measured = NOBODY,
 
 
 def mrc(*sent: tuple[int, int, bool, bool], background: bool = True) -> Trace:
-    """Return a trace of packets (time, PSN, on the broken path, arrives), plus a stream on the sound path."""
+    """Return a trace of packets (time, PSN, on the broken path, arrives), plus a stream on a working path."""
     wire = Wire(LAB)
     if background:
         for i in range(200):
@@ -159,7 +159,7 @@ def test_no_recovery_is_sooner_than_the_detection_of_a_sender_that_detects() -> 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce", "tcp"])
 def test_a_fault_that_nobody_feels_has_no_times_and_no_number_in_their_place(transport: str) -> None:
-    """Messages may be slow at the same time, but the fault took no packet, so nothing has recovered."""
+    """Messages may be slow at the same time. But no packet was lost, so there is no recovery."""
     if transport == "mrc":
         trace = mrc()
     else:
@@ -333,7 +333,7 @@ def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
 def test_of_any_tcp_stream_every_byte_is_accounted_for(
     first: int, fates: list[tuple[int, int, bool, int]]
 ) -> None:
-    """The sender sends segments of one to three pieces, at any place, also overlapping. Some are lost."""
+    """Each segment has one to three pieces of the stream. Segments can overlap, and some are lost."""
     wire = Ends()
     earliest: dict[int, int] = {}
     expected_lost = 0

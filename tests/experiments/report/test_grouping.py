@@ -1,4 +1,4 @@
-"""A report shows common values of repetitions once. It also shows requests and repeated trials."""
+"""A report groups similar notes of repetitions. It also shows how many faults were requested and made."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def with_markup(result: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def is_shown(result: dict[str, Any], directory: Path) -> bool:
-    """Write the pages; return False if the result is refused. The pages must have no foreign elements."""
+    """Write the pages. Return False if the result is refused. No text of the result may become an element."""
     save_result(directory, result)
     try:
         load_result(directory)

@@ -127,7 +127,7 @@ def test_a_result_without_training_says_nothing_of_it(spray: dict[str, Any], tmp
 
 @pytest.mark.slow
 def test_a_row_has_the_toll_of_a_fault(result: dict[str, Any]) -> None:
-    """A stall that the watchdog would have ended counts as a crash, not as a stall."""
+    """A stall that is longer than the collective timeout counts as a crash, not as a stall."""
     rows = {row.transport: row for row in rows_of(result)}
     made = len([f for f in result["transports"]["mrc"]["faults"] if f["repetition"] == 0])
     assert rows["mrc"].toll == Toll(pytest.approx(0.002 / made), 0.0)

@@ -42,7 +42,7 @@ def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
     ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (STOOD, True), (BUSY, False)]
 )
 def test_only_what_came_by_chance_is_worth_another_attempt(load: Load, again: bool) -> None:
-    """If the ranks themselves saturate the CPUs, another attempt would have the same result."""
+    """If the ranks saturate the CPUs, a second run of the repetition would have the same result."""
     assert disturbed(repetition(load)) is again
 
 

@@ -66,7 +66,7 @@ def test_a_generated_step_and_its_trace_take_the_same_time(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("pauses", [0, 1.0])
 def test_a_recording_is_delivered_to_the_byte_while_a_link_is_cut(tmp_path: Path, pauses: float) -> None:
-    """200 requests with a window of 8: a request is posted when the eighth request before it is complete."""
+    """200 requests with a window of 8: request k is posted when request k - 8 is complete."""
     request = {"qpn": 1, "peer": "h5", "peer_qpn": 2, "imm": 0, "signaled": 1, "status": 0}
     lines = [
         {**request, "posted_ns": 1000 * max(0, k - 7), "completed_ns": 1000 * (k + 1) - 1, "bytes": 65536 + k}

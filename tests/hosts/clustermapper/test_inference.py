@@ -137,7 +137,7 @@ def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
-    """Round-trip times vary, and for a while no probe arrives, but no probe is lost."""
+    """Round-trip times vary, and for a while all probes are late, but no probe is lost."""
     rng = random.Random(seed)
     stalls = sorted((rng.randrange(1_000, 3_000), rng.choice((3, 20, 200))) for _ in range(8))
 
@@ -175,7 +175,7 @@ def test_a_prober_that_hears_nothing_says_so_and_blames_nobody() -> None:
 
 
 def test_what_was_under_way_while_a_cpu_stood_still_gets_its_time_again() -> None:
-    """If a switch's CPU stalls, the switch holds all frames for longer than a probe's timeout."""
+    """A stall of a switch's CPU can be longer than a probe's timeout. So all timeouts must restart."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p0-t0-0:p0-t1-0"

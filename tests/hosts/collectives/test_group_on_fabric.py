@@ -51,7 +51,7 @@ def on_all(tiny: Up, work: Callable[[Group], None]) -> None:
 
 
 def test_sums_have_the_bits_of_the_ring(tiny: Up) -> None:
-    """The arrays include one that is longer than a group's memory, and several that are summed at once."""
+    """One array is longer than a group's memory. Two arrays are summed at the same time."""
     parts = [np.random.default_rng(rank).normal(size=50_001).astype(np.float32) for rank in range(len(HOSTS))]
     counts = np.arange(5, dtype=np.int64)
     wanted = np.concatenate(

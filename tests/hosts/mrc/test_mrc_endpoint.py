@@ -134,7 +134,7 @@ def test_queue_pairs_take_turns():
 
 
 def test_a_turn_lasts_over_several_calls():
-    """If a caller asks for one frame at a time, the endpoint must not go to the next queue pair sooner."""
+    """A queue pair's turn has 16 frames, even if the caller asks for one frame at a time."""
     sim = Sim(seed=2, qps=2)
     a, b = sim.ends
     region = b.register_memory(bytearray(1 << 20))

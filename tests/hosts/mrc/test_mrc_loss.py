@@ -399,7 +399,7 @@ def test_a_tail_probe_shuns_the_path_of_the_one_before_it():
 
 
 def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
-    """The packet arrived before the probe. If its age counted as reordering, the guard would grow too far."""
+    """The packets arrived before the probe. So the probe's answer must not enlarge the reordering window."""
     hand = Hand(initial_rtt_ns=40_000, min_reorder_ns=20_000, sack_threshold_bytes=1 << 20)
     hand.post(2)
     sent = hand.send(1_000_000, limit=2)
@@ -414,7 +414,7 @@ def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
 
 
 def test_a_probe_of_a_retired_path_proves_nothing_about_others():
-    """An idle path has no queue. A probe's answer can overtake the answers to earlier packets elsewhere."""
+    """A probe's answer on an idle path can overtake the answers to earlier packets on other paths."""
     hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)

@@ -326,7 +326,7 @@ def test_a_port_status_that_the_peer_missed_is_announced_again():
 
 
 def test_a_port_status_is_announced_though_every_ev_is_assumed_bad():
-    """If all EVs lose packets, a port is probably down. An EV that is assumed bad may still work."""
+    """If all EVs lose packets, a port is probably down. So the peer needs the port status, on any EV."""
     sim = Sim(seed=3, keep_frames=True)
     evs = sim.ends[0].qps[sim.qpns[0]].evs
     for plane in evs.planes:

@@ -365,7 +365,10 @@ def test_queues_of_unequal_paths_are_no_loss(seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("port_bps", [0, 8_000_000])
 def test_on_a_link_where_a_packet_takes_milliseconds_its_rate_must_be_given(seed, port_bps):
-    """Ports have 25 Mbit/s, half of the paths 8 Mbit/s. So a packet takes 1.4 ms or 4.2 ms."""
+    """Ports have 25 Mbit/s, and half of the paths have 8 Mbit/s. So a packet takes 1.4 ms or 4.2 ms.
+
+    Without the option `port_bps`, the sender retires paths that are only slow.
+    """
     network = Network(port_rate_bps=25_000_000, jitter_ns=20_000)
     for plane in range(4):
         for path in range(0, 8, 2):

@@ -270,7 +270,10 @@ def test_planes_keep_equal_shares_while_one_of_them_is_congested():
 
 
 def too_many(syndrome=0x61, **options):
-    """Return a pair whose sender sent four immediates at a limit of two, and received the answers."""
+    """Return a pair whose sender sent four writes with immediate, and received the answers.
+
+    Only two such writes may be in flight.
+    """
     reading = SpecReading(max_wimm_syndrome=syndrome)
     pair = Pair(max_wimm=2, reading=reading, **options)
     pair.a.qps[pair.qpn_a].requester.queue.max_imms = 5

@@ -1,4 +1,4 @@
-"""NICs without a queue pair send each other endpoint requests, with any EV and class [SPEC §6.5]."""
+"""NICs without queue pairs exchange endpoint requests, with any EV and class [SPEC §6.5]."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A user's own path policies and congestion controls: whatever they choose, all data still arrives."""
+"""A user's own path policies and congestion controls: even if their choices are bad, all data arrives."""
 
 import random
 from collections.abc import Sequence

@@ -91,7 +91,10 @@ def test_a_dead_peer_is_reported_after_some_seconds(target: str, areas: tuple[Ar
 
 @pytest.mark.parametrize("cost_ns", [MS // 2, MS, 2 * MS])
 def test_no_path_is_retired_because_switches_are_slow(cost_ns: int, areas: tuple[Area, Area]) -> None:
-    """With the ebpf target's options instead, ten paths would be retired, and all data be sent twice."""
+    """The service uses the options for the target bmv2.
+
+    With the options for the target ebpf, ten paths would be retired, and all data would be sent twice.
+    """
     wire = SlowWire("bmv2", cost_ns, turn_ns=4 * MS)
     a, b = _connected(wire)
     took_s = _transfer(wire, a, b, areas, most_s=10)

@@ -51,7 +51,7 @@ def test_without_pauses_only_the_order_is_left() -> None:
 
 
 def test_an_answer_waits_for_the_immediate_that_it_answers() -> None:
-    """h6 posted its reply 7 ns after its program received the second request."""
+    """h6 posted its reply 7 ns after the second request arrived. So the reply waits for this request."""
     there = header(LAB, "h6") + received(1200) + received(1300)
     there += sent(1307, 1400, peer="h0", qpn=2, peer_qpn=1)
     here = header(LAB, "h0") + sent(1000, 1250, imm=1) + sent(1100, 1350, imm=1)

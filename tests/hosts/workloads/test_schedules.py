@@ -19,7 +19,10 @@ EVERY = [
 
 
 def execute(schedules: list[Schedule], buffers: Buffers, sources: Buffers | None = None) -> Buffers:
-    """Execute all ranks' rounds; a message carries sets. ``sources`` are the buffers that are sent."""
+    """Execute all ranks' rounds. ``sources`` are the buffers that are sent.
+
+    In place of numbers, buffers have sets. A set lists the terms of a sum.
+    """
     n = len(schedules)
     flying: dict[tuple[int, int, int], list[frozenset[int]]] = {}
     rounds = [deque(s.rounds) for s in schedules]

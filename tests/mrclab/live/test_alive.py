@@ -14,7 +14,7 @@ TINY = load_fabric("tiny")
 
 
 class Testbed:
-    """Answers as the process of `mrclab up` does."""
+    """A fake testbed that answers requests as the process of `mrclab up` does."""
 
     __test__ = False
 

@@ -15,7 +15,7 @@ S = 1_000_000_000
 
 
 def picture(rng: random.Random) -> dict[str, Any]:
-    """Return a picture of a fault with as many packets as possible, which is hard to compress."""
+    """Return a picture of a fault with as many packets as possible. Its numbers are hard to compress."""
     rows = [[rng.uniform(0, 1e6), rng.randrange(64), rng.randrange(1 << 24)] for _ in range(MOST_PACKETS)]
     return {"paths": ["plane 0, T1 1"] * 64, "broken": [], "rows": rows}
 

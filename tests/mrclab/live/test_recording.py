@@ -36,7 +36,7 @@ FRAME: dict[str, Any] = {
 
 
 def whole(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return complete frames, as the page does: take a missing value from the frame before."""
+    """Return complete updates, as the page does: take a missing value from the previous update."""
     found, state = [], {}
     for frame in frames:
         state = {**state, **frame}

@@ -1,6 +1,6 @@
 """If a client of the live page vanishes or does not read, the server ends the task of its request.
 
-A server that is stopped then ends without error messages.
+If the server is stopped after this, it ends without error messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frames of the simulated page: a cut always has the same effects, and invalid requests fail."""
+"""The simulated page: a cut always has the same effects, and invalid requests fail."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Hostile:
         self.ring(client)
 
     def batch(self, client: Client, receives: int) -> None:
-        """Post some entries and change some words. Wait until the service has accepted them."""
+        """Post entries and change words of the shared memory. Wait until the service has read the entries."""
         rng = self.rng
         before = client.rings.word(WORDS["QP_SQ_CONS"])
         room = SLOTS - (client.posted - before)

@@ -84,7 +84,7 @@ def alone(steps: int, ranks: int) -> str:
 
 
 def main() -> None:
-    """Train as a rank. Rank 0 also trains in one process, and prints both hashes."""
+    """Train as a rank. Rank 0 also trains alone, and prints the hashes of both trainings."""
     torch.set_num_threads(1)
     steps, pause = int(sys.argv[1]), sys.argv[2:] == ["pause"]
     dist.init_process_group(mrclab.testbed.programs.process_group.BACKEND)

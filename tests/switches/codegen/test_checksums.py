@@ -37,7 +37,7 @@ def key(kind: int, note: int = 0, cut: int = 0, fixed: int = 0) -> bytes:
 
 
 def frame(kind: int, wrong: int, note: int, cut: int, payload: bytes) -> bytes:
-    """Return a frame with correct checksums. ``wrong`` spoils some: 1 for IPv4, 2 for UDP, 4 for the key."""
+    """Return a frame. The bits of ``wrong`` make checksums wrong: 1 for IPv4, 2 for UDP, 4 for `key`."""
     ipv4 = bytearray(IPV4)
     ipv4[10] ^= wrong & 1
     odd = b"\xa5\x5a\x77"

@@ -1,4 +1,4 @@
-"""A client can make the server read and keep only a limited amount."""
+"""The amount of data that one client can make the server read and store is limited."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_number_without_an_end_is_refused_at_once() -> None:
     ids=["zeros", "numbers", "empty-fields", "too-large"],
 )
 def test_a_device_config_of_many_fields_is_refused_at_once(config: bytes) -> None:
-    """Other clients wait while the server reads the fields of a config, so many fields must be refused."""
+    """Other clients wait while the server reads a config. So a config with too many fields is refused."""
     began = time.process_time()
     with pytest.raises(BadInputError, match="device config"):
         json_of(config)
@@ -96,7 +96,7 @@ def entity_of(size: int) -> p4r.Entity:
 
 
 def device() -> Any:
-    """Return a switch whose pipeline has no table, so every write and read is refused in the end."""
+    """Return a switch whose pipeline has no table. So every write and every read is refused."""
     found: Any = Device(SwitchSpec("s1", 1, {1: "s1"}), cast(Any, None))
     found.config = found.running = object()
     return found

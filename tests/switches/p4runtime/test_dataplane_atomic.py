@@ -1,4 +1,4 @@
-"""Batches take effect for frames as a whole or not at all (P4Runtime specification, section 12.2)."""
+"""A frame sees all changes of a batch or none (P4Runtime specification, section 12.2)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ QDISCS = (
 
 
 class Messages:
-    """Random messages about a program. Many numbers are ids and sizes of the program."""
+    """Random messages about a program. Many numbers in the messages are ids of the program."""
 
     def __init__(self, rng: random.Random, info: p4i.P4Info) -> None:
         self.rng = rng

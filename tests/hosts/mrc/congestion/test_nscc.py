@@ -250,7 +250,7 @@ def test_an_inferred_loss_costs_its_size_and_nothing_more():
 
 
 def trimmed():
-    """Return a control after quick adapt: at 20 us its window is 9000 B, and 24,000 B are in flight."""
+    """Return an NSCC object after quick adapt. At 20 us its window is 9000 B, and 24,000 B are in flight."""
     control = nscc(cwnd=50_000)
     control.on_ack(0, 0, 10_000, True, 0)  # this begins a period of base RTT + target = 20 us
     control.on_ack(10_000, 5_000, 15_000, True, 30_000)
@@ -413,7 +413,7 @@ def test_where_queues_are_deep_their_delay_alone_does_not_quick_adapt():
 
 @pytest.mark.parametrize("trim", [True, False])
 def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow(trim):
-    """Four senders send to one NIC, without marks. Three fill the queue; the fourth has a small window."""
+    """Three senders to a NIC fill its queue, without marks. The small window of a fourth sender must grow."""
     base_ns, byte_ns = 5_600_000, 80  # 100 Mbit/s
     config = MrcConfig(
         congestion="nscc", port_bps=25_000_000, nscc=NsccConfig(link_bps=100_000_000), trim=trim

@@ -137,7 +137,10 @@ def test_a_cap_lets_through_no_more_than_the_window_before_which_it_stands():
 
 
 def capped(write_bytes=20_000):
-    """Return a sender whose first packet emptied its bucket of 1 Mbit/s. The next may leave after 32.8 ms."""
+    """Return a sender whose first packet emptied its bucket of 1 Mbit/s.
+
+    The next packet may leave after 32.8 ms.
+    """
     config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096, ack_timeout_exponent=16)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(write_bytes))

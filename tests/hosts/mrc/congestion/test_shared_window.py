@@ -74,7 +74,7 @@ def test_a_destroyed_qp_gives_its_share_back():
 
 
 def shared_sim(messages, **knobs):
-    """Return a run in which queue pairs to one destination share a window and post these messages at once."""
+    """Return a run in which queue pairs to one destination share a window. All messages are posted first."""
     sim = Sim(seed=4, config=MrcConfig(sack_threshold_bytes=1, **knobs), qps=len(messages))
     region = sim.ends[1].register_memory(bytearray(1 << 17))
     for (mine, _), lengths in zip(sim.connections, messages, strict=True):

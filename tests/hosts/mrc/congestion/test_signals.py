@@ -57,7 +57,7 @@ def test_an_echoed_timestamp_dates_either_transmission_however_long_ago():
 
 
 def retransmitted(timestamps):
-    """Return the number of RTT samples from the answer to a retransmission, and the last sample."""
+    """Acknowledge a retransmission. Return the number of new RTT samples, and the last sample."""
     sim = Sim(seed=3, config=MrcConfig(timestamps=timestamps, sack_threshold_bytes=1))
     region = sim.ends[1].register_memory(bytearray(8192))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
@@ -323,7 +323,10 @@ def test_a_ce_mark_reaches_congestion_control_whichever_mark_answers_it(always_s
 
 
 def penalised(penalty):
-    """Return a sender with a window of some 46 packets, its control, and the answers to its first packets."""
+    """Return a sender, its congestion control, and the answers to its first packets.
+
+    The window is some 46 packets.
+    """
     config = MrcConfig(congestion="nscc", nscc=NsccConfig(link_bps=20_000_000_000), sack_threshold_bytes=1)
     sim = Sim(seed=2, config=config)
     region = sim.ends[1].register_memory(bytearray(1 << 18))

@@ -13,7 +13,7 @@ SHARING = [{"congestion": "nscc"}, {**DEPLOYED, "max_active_evs": 12}, {"rate_bp
 
 
 def streaming(**config):
-    """Return two queue pairs to one peer. It destroys its end of the first queue pair during a transfer."""
+    """Return two queue pairs to a peer, which destroyed its end of the first queue pair during a transfer."""
     sim = Sim(seed=1, config=MrcConfig(**config), qps=2, network=Network(port_rate_bps=10**9))
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     (gone, theirs), (sound, _) = sim.connections
