@@ -77,7 +77,7 @@ def test_headroom_is_what_the_standard_adds_up() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, 100, 1500, 20_000])
 def test_headroom_is_enough_and_hardly_more(delay_ns: int) -> None:
-    """In the worst case, the sender of the pause has just begun to send a frame, so the pause must wait."""
+    """In the worst case, the sender of the pause has just begun to send a frame. So the pause must wait."""
     lossless = Lossless("pfc", 10 * FRAME)
     wire = Wire(lossless, delay_ns)
     in_the_way = Packet(b"", FRAME, Hop(b"", 0, None, 0, True), DATA, 0, False)

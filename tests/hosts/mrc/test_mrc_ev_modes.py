@@ -114,7 +114,7 @@ def test_published_layouts_are_taken(fields, widths, bits, first, last):
 
 
 def test_generated_evs_of_three_tiers():
-    """The control API's example has 8 bits for the 180 links of a T0, and two more fields of 4 bits."""
+    """The control API's example: 8 bits for the 180 links of a T0, and two more fields of 4 bits."""
     fields = (EvField.counter(8, 179), *counters(4, 4))
     evs = list(itertools.islice(generate(fields), 1000))
     assert evs == list(range(1000))

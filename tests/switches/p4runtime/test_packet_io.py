@@ -144,7 +144,7 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
 
 @pytest.mark.root
 def test_a_packet_out_that_does_not_fit_is_refused_and_not_sent(namespace: Namespace, tmp_path: Path) -> None:
-    """Only the target ebpf is tested. BMv2 reports such an error only with a special configuration."""
+    """Only the target ebpf is tested. BMv2 reports such an error only if its `StreamConfig` enables it."""
     with three_ports("ebpf", namespace, tmp_path, CPU) as client:
         client.become_primary()
         client.set_pipeline(PROGRAM.read_bytes(), p4info())
