@@ -30,7 +30,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Serve the site. Yield the address of the simulator's pages. Skip the test if it has no such pages."""
+    """Serve the site. Yield the address of the simulator's pages. Skip the test if the site lacks them."""
     if not (SITE / "play" / "lab.html").exists():
         pytest.skip("'make site' was not run, or could not reach npm's registry or PyPI")
     handler = functools.partial(_Quiet, directory=str(SITE))
