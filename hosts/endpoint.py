@@ -85,7 +85,7 @@ class Endpoint(Protocol):
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = ...
     ) -> Sequence[tuple[int, bytes]]:
-        """Return about ``limit`` frames or fewer, each with its port. The list may be empty."""
+        """Return frames to send, each with its port. A few more than ``limit`` are possible."""
 
     def next_timer(self) -> int | None:
         """Return the time at which to call ``handle_timer``, or None if no timer is set."""

@@ -14,7 +14,10 @@ FOLDER = Path(__file__).parent
 
 
 class Break(BaseModel):
-    """A wrong change of the code: one of `make` (with `into`), `skip`, `never`, `always` and `value`."""
+    """A bug that is put into the code on purpose.
+
+    A break has exactly one of `make` (with `into`), `skip`, `never`, `always` and `value`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
