@@ -204,8 +204,8 @@ class Transfer:
 def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
     """Check a queue pair's EVs.
 
-    A replacement of an EV must be in the same plane, a retransmission must use another EV, and the usable
-    planes must have equal numbers of EVs (or differ by one).
+    A replacement of an EV must be in the same plane, and a retransmission must use another EV. The numbers of
+    EVs of the usable planes may differ by at most one.
     """
     for event in (e for e in sim.of(end, Retransmitted) if e.qpn == qpn):
         assert may_repeat or event.old_ev != event.new_ev
