@@ -94,7 +94,7 @@ def _builds() -> Path:
 
 
 def prefer(path: MutableSequence[str], package: str) -> None:
-    """Make a package find its compiled modules first, if they are up to date. ``path`` is its `__path__`."""
+    """Let Python import a package's compiled modules if up to date. ``path`` is the package's `__path__`."""
     if not wanted() or not (built := directory()).is_dir():
         return
     # mypyc builds one shared library for all modules, and a small stub for each module. A stub imports the
@@ -107,7 +107,7 @@ def prefer(path: MutableSequence[str], package: str) -> None:
 
 
 def wanted() -> bool:
-    """Return whether compiled modules may be used. If MRCLAB_PURE is set, they may not."""
+    """Return True unless the variable MRCLAB_PURE forbids compiled modules."""
     return os.environ.get(PURE_VARIABLE, "") in ("", "0")
 
 

@@ -94,7 +94,7 @@ class Endpoint(Protocol):
         """Do the work of all timers that have expired."""
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return the payload bytes that a queue pair has written to memory. This is fast."""
+        """Return the payload bytes that a queue pair has written to memory."""
 
     def qp_counters(self, qpn: int) -> Any:
         """Return a snapshot of a queue pair's counters, a dataclass.
@@ -103,7 +103,7 @@ class Endpoint(Protocol):
         """
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """Return a snapshot of the paths of a queue pair."""
+        """Return the state and counters of each path of a queue pair."""
 
 
 class Host(Protocol):

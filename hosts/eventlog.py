@@ -212,7 +212,7 @@ class EventLog:
         return self._since_ns + FLUSH_NS if self._waiting else None
 
     def hand_over(self, now_ns: int) -> None:
-        """Send one batch, if it is full or its first event has waited for FLUSH_NS."""
+        """Send a batch to the second process, if it is full or its first event has waited for FLUSH_NS."""
         waiting = self._waiting
         if now_ns < self._blocked_until_ns:
             return

@@ -93,7 +93,7 @@ def _head(*low: Any) -> list[Any]:
 
 
 def _stamp() -> list[Any]:
-    """Return the fields of a timestamp and its format, as in TSETH."""
+    """Return the fields of a timestamp and of the timestamp's format."""
     return [
         ShortField("tx_timestamp", 0),
         BitField("tsr", 0, 1),
@@ -333,7 +333,7 @@ class ERTH(Packet):
 
 
 class EETH(Packet):
-    """Header of an endpoint response."""
+    """Header of the answer to an endpoint request."""
 
     name = "MRC EETH"
     fields_desc = [  # noqa: RUF012

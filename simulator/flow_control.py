@@ -78,7 +78,7 @@ class PfcInlet(Inlet):
             self._pause(priority)
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """Send a resume if the class holds at most XON."""
+        """Send a resume if the buffer has at most XON bytes of the class."""
         if self._refusing and priority == DATA:
             return
         if self.pausing[priority] and self.held_bytes[priority] <= self.xon_bytes:
@@ -133,7 +133,7 @@ class CreditPort(ServedPort):
         return True
 
     def on_signal(self, priority: int, value: int) -> None:
-        """Store a new limit and continue to send."""
+        """Store the new limit of credits, and continue to send frames."""
         self._limit_blocks[priority] = value
         self.serve()
 

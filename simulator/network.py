@@ -296,9 +296,9 @@ def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
 def routes_of(
     fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str], *, by_destination: bool = False
 ) -> dict[bytes, tuple[int, ...]]:
-    """Return a switch's routes to all NIC ports of its plane. The hash chooses one port of a route.
+    """Return a switch's routes to all NIC ports of its plane. A hash of the flow chooses one port of a route.
 
-    To reach another rack, a T0 uses every uplink, unless the uplink, or the T1's link to that rack, is
+    To reach another rack, a T0 uses every uplink, unless this uplink or its T1's link to that rack is
     withdrawn. With ``by_destination`` the T0 uses only one uplink, as with InfiniBand's linear forwarding
     tables. The destination's number is divided by the number of the T0's uplinks. The remainder selects the
     T0's uplink. If there are T2s, the quotient selects the T1's uplink. Without ``by_destination``, a hash

@@ -154,7 +154,7 @@ class Nic(Node):
             self.clock.at(at_ps, self._turn)
 
     def wake_now(self) -> None:
-        """Schedule a turn now, in which the programs are called. Call this after a change or new work."""
+        """Schedule a turn now, which calls the programs. Call this if the NIC or a program has new work."""
         self._programs_ns = 0
         self.wake(self.clock.now_ps)
 

@@ -274,7 +274,7 @@ class Port:
         self._slow_until_ps: i64 = 0
 
     def keep_by(self, bucket: Bucket) -> None:
-        """Limit the link's rate by a token bucket instead of a wire."""
+        """Limit the link's rate by a token bucket, which allows bursts. A wire allows no bursts."""
         self.early_ps = bucket.burst_bytes * self._byte_time >> BYTE_SHIFT
         self._ahead_ps = (bucket.burst_bytes + bucket.ahead_bytes) * self._byte_time >> BYTE_SHIFT
         self._owes = bucket.owes
@@ -292,7 +292,7 @@ class Port:
     def busy_until_ps(self) -> i64:
         """Return the time at which the port accepts the next frame.
 
-        A wire must have sent all earlier frames. A token bucket accepts a frame earlier.
+        A wire accepts the next frame when all earlier frames are sent, a token bucket earlier.
         """
         return self._idle_ps - self._ahead_ps
 
@@ -401,7 +401,7 @@ class Port:
         self.clock.at(gone + self.delay_ps, packet)
 
     def _cut(self, packet: Packet, now: i64) -> bool:
-        """Trim a packet. Return False if the trimmed packets exceed their half of the link."""
+        """Trim a packet. Return False if trimmed packets already use half of the link's rate."""
         credit = self._cut_credit_ps if self._cut_credit_ps > now else now
         if credit - now > self._depths.cut_limit_ps:
             return False

@@ -60,10 +60,10 @@ class Inlet(Node):
         self.left(priority, size_bytes)
 
     def taken(self, priority: int) -> None:
-        """Handle an increase of the buffered bytes of a class."""
+        """Handle an increase of the bytes of a class in this buffer."""
 
     def left(self, priority: int, size_bytes: int) -> None:
-        """Handle a decrease of the buffered bytes of a class."""
+        """Handle a decrease of the bytes of a class in this buffer."""
 
     def lost(self, packet: Packet) -> None:
         """Handle a packet that was lost on the link."""
@@ -93,7 +93,7 @@ class Signal(Event):
         self.value = value
 
     def happen(self) -> None:
-        """Deliver the signal to the port."""
+        """Deliver this signal to the port."""
         self.port.on_signal(self.priority, self.value)
 
 
@@ -200,7 +200,7 @@ class ServedPort(Port):
         return NEVER_PS if self._waiting else self._busy_ps
 
     def put(self, packet: Packet) -> bool:
-        """Queue a packet. Send it when its class is next and the far end has room. Always return True."""
+        """Queue a packet until its class has its turn and the far end has room. Return True."""
         now = self.clock.now_ps
         priority = packet.priority
         wait = max(self._busy_ps - now, 0) + (self._waiting_bytes * self._byte_time >> BYTE_SHIFT)
@@ -293,7 +293,7 @@ class ServedPort(Port):
         """Act on a signal of the far end."""
 
     def survives(self, packet: Packet) -> bool:
-        """Apply the link's faults to a packet. If the packet is lost, inform the receiving end."""
+        """Return whether a packet survives the link's faults. Report a lost packet to the receiving end."""
         if super().survives(packet):
             return True
         if self.inlet is not None:
@@ -322,7 +322,7 @@ class ServedPort(Port):
             self.stops_seen.add(begin, now)
 
     def stopped_since_ps(self, priority: int) -> int:
-        """Return the beginning of the present or the last stop of a class."""
+        """Return when the class was last stopped."""
         return self._stopped_at_ps[priority]
 
     def count_anew(self, stops_seen: Stops | None) -> None:

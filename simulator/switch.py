@@ -49,7 +49,7 @@ class ClassMap:
     """The traffic class of each DSCP on the switches of a fabric."""
 
     def __init__(self, differing: Mapping[int, str] | None = None) -> None:
-        """Use the default map (mrclab.p4src.contract.SWITCH_MAP) with the changes in ``differing``."""
+        """Use the default map of DSCPs to classes (p4src.contract.SWITCH_MAP), changed by ``differing``."""
         classes = {**SWITCH_MAP, **(differing or {})}
         self.priority = [_PRIORITIES[classes.get(dscp, "data")] for dscp in range(64)]
         self.trimmable = [classes.get(dscp, "data") == "trimmable" for dscp in range(64)]
@@ -240,7 +240,7 @@ class Switch(Node):
             self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
 
     def decide(self, packet: Packet) -> Hop:
-        """Return the decision for a packet, by the header that the previous switch or NIC sent."""
+        """Return the next hop of a packet. It depends on the header that the previous switch or NIC sent."""
         before = packet.hop
         key = before.dst, before.hop_limit
         known = self._by_dst.get(key)
@@ -261,7 +261,7 @@ class Switch(Node):
         return self._route(packet, dst, drop)
 
     def _route(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
-        """Return the decision for a packet without a segment list for this switch."""
+        """Return the next hop of a packet without a segment list for this switch."""
         limit = packet.hop.hop_limit
         ways = self._tables.routes.get(dst)
         if ways == ():
@@ -281,7 +281,7 @@ class Switch(Node):
         return self._keep(self._by_flow, key, self._hop(dst, limit, ways[crc32(key[0]) % len(ways)], False))
 
     def _choose(self, packet: Packet, ways: tuple[Hop, ...]) -> Hop:
-        """Choose the port with the least load for a frame. Equal ports are used in round robin."""
+        """Choose the port with the least load. Ports with the same load take turns."""
         if self._tables.spread != "flowlet":
             return self._least(ways)
         out = ways[0].out
@@ -312,7 +312,7 @@ class Switch(Node):
         return best
 
     def _climb(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
-        """Return the decision for a packet whose EV names the uplink."""
+        """Return the next hop of a packet whose EV names the uplink."""
         tables, limit = self._tables, packet.hop.hop_limit
         uplink = ev_of(packet.frame) >> tables.ev_shift & tables.ev_mask
         key = dst + uplink.to_bytes(2, "big"), limit

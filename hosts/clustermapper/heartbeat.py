@@ -62,7 +62,7 @@ class Heartbeats:
 
 
 def main() -> None:
-    """Store the time periodically until the parent process ends."""
+    """Write the time periodically into the parent's shared memory, until the parent process ends."""
     cpu, slot, fd = map(int, sys.argv[1:])
     end_with_parent()
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

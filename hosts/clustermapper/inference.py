@@ -62,7 +62,7 @@ class MapperConfig:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The conclusion that a place is bad. The place lost ``losses`` probes, a share of ``ratio``."""
+    """The conclusion that a place is bad. It lost ``losses`` probes, the share ``ratio`` of its probes."""
 
     place: str
     cause: Cause
@@ -309,7 +309,7 @@ class Mapper:
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
         """Yield the fewest places that explain the silent links, each place with its silent links.
 
-        A place is left out if no neighbouring link works.
+        A place is left out if no neighbouring link works: then the fault may be elsewhere.
         """
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
@@ -348,10 +348,7 @@ class Mapper:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Return True if one of ``links`` returned a probe while other links were silent.
-
-        ``while_silent`` are the silent links. The returned probe must be sent after their first loss.
-        """
+        """Return True if ``links`` returned a probe sent after the first loss on links ``while_silent``."""
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 

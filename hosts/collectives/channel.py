@@ -198,7 +198,7 @@ class HostChannel:
         return self._remote.event_columns()
 
     def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
-        """See Channel. The data does not include puts to ranks of the same host."""
+        """See Channel. ``placed`` does not include puts of ranks on the same host."""
         return self._remote.news(None if paths_to in self._host else paths_to, forget=forget)
 
     def deny(self, links: Collection[str]) -> None:
@@ -217,9 +217,9 @@ class HostChannel:
 def on_one_host(
     remotes: Mapping[int, Channel], turn: Turn, clock: Callable[[], int] = time.monotonic_ns
 ) -> tuple[Sequence[Channel], Turn]:
-    """Return the channels of all ranks of a host, in order, and one ``turn`` for all of them.
+    """Return a HostChannel for each rank of a host, in order, and one ``turn`` for all these channels.
 
-    ``remotes`` has the ranks' channels over the host's NIC. ``turn`` is the function that lets the NIC work.
+    ``remotes`` maps each rank to its channel over the NIC. The argument ``turn`` lets the NIC work.
     """
     channels: dict[int, HostChannel] = {}
     for rank, remote in remotes.items():

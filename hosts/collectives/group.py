@@ -264,7 +264,7 @@ class Group:
             piece[:] = data
 
     def _fail(self, problem: Exception) -> None:
-        """Fail every operation that the thread has not started. Operations report only the first problem."""
+        """Fail every operation that the thread has not started. Later calls do nothing."""
         with self._lock:
             if self._problem is not None:
                 return

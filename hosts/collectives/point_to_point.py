@@ -156,7 +156,7 @@ class PointToPoint:
             future.set_exception(problem)
 
     def _post(self, number: int) -> None:
-        """Put pieces to a peer while the peer has free slots."""
+        """Put pieces of messages to a peer while the peer has free slots."""
         peer = self._peers[number]
         while peer.queue and peer.free:
             sending = peer.queue[0]

@@ -220,7 +220,7 @@ class RankProcess:
         }
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Do the ranks' work. Return whether a request has arrived, and the answer to ``run`` or None."""
+        """Do the ranks' work. Return whether a request arrived, and the answer to request ``run`` or None."""
         if self._turn is None:
             return True, None
         seats = self._seats

@@ -1,9 +1,9 @@
-"""The channel over the kernel's TCP or MPTCP, to run the same jobs over the same links without RDMA.
+"""The channel over the kernel's TCP or MPTCP, for a comparison with RDMA.
 
 Two ranks share ``streams`` connections, which are distributed over the planes. With MPTCP the kernel adds a
 subflow in each plane to each connection. A put is split into records, one for each stream. The receiver reads
-them directly into the region, and answers with a record when the put is complete. A record has these fields
-(sizes in bytes):
+each payload directly into the region, and answers with a record when the put is complete. A record has these
+fields (sizes in bytes):
 
     | kind (1) | 0 (1) | region (2) | tag (4) | offset (8) | length (8) | ticket (4) | parts (4) | payload |
 
@@ -446,7 +446,7 @@ class TcpChannel:
 
 
 def _cut(length: int, streams: int) -> list[tuple[int, int]]:
-    """Return start and end of each part of a put: one for each stream, fewer for a small put."""
+    """Return start and end of each part of a put: a part for each stream, or fewer parts for a small put."""
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]

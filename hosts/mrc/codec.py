@@ -93,7 +93,7 @@ def opcode_of(packet: SentPacket) -> int:
 
 
 class PacketBuilder:
-    """Builds the frames of one endpoint, as bytes. The subclass `ObjectBuilder` builds objects instead."""
+    """A builder of one endpoint's frames, as bytes. The subclass `ObjectBuilder` builds objects instead."""
 
     def __init__(self, config: MrcConfig, options: FrameOptions) -> None:
         self._options = options
@@ -181,7 +181,7 @@ class PacketBuilder:
         return seal_payload(head, crc, middle, payload)
 
     def _new_head(self, ev: Ev, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return the headers before the BTH. For trimmable data, also cache a retransmission's headers."""
+        """Return the headers before the BTH and the ICRC's start value. Cache a retransmission's headers."""
         if tclass == self._tc_trimmable:
             ev.head(self._options, self._tc_trimmable_retx, udp_length)
         return ev.head(self._options, tclass, udp_length)

@@ -333,7 +333,7 @@ class MrcConfig:
     probe_successes: int = 2
     """Consecutive answered probes after which an ASSUMED_BAD EV is GOOD again."""
 
-    # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
+    # Answers, endpoint requests and ports. Timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
     """`mirror`: an answer uses the EV of the packet that it answers. This packet shows that the path works,
     and in mrclab's fabrics both ends give a path the same EV. In other fabrics mirroring may fail [P1].
@@ -483,7 +483,7 @@ class MrcConfig:
         return QUEUE_BYTES * 8 * 1_000_000_000 // self.port_bps if self.port_bps else 0
 
     def active_evs(self) -> int:
-        """Return how many EVs a QP uses, all planes together."""
+        """Return how many EVs a QP uses in all planes together."""
         if not self.evs_per_window:
             return self.max_active_evs
         window = self.cwnd_bytes

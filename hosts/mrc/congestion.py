@@ -345,7 +345,7 @@ def make_controller(
 
 
 class WindowReport:
-    """Reports changes of the window as events."""
+    """Report changes of the window as events."""
 
     def __init__(self, qpn: int, interval_ns: int, note: Note) -> None:
         self._qpn = qpn

@@ -489,9 +489,9 @@ class Endpoint(BaseEndpoint):
         return queue_pair.qp_counters(self.qps[qpn], self.now_ns)
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """Return a snapshot of all EVs of a QP."""
+        """Return the state and counters of each EV of a QP."""
         return queue_pair.ev_counters(self.qps[qpn].evs)
 
     def plane_counters(self, qpn: int) -> list[PlaneCounters]:
-        """Return a snapshot of each plane of a QP."""
+        """Return the state and counters of each plane of a QP."""
         return queue_pair.plane_counters(self.qps[qpn].evs)

@@ -8,8 +8,8 @@ There are four cases (*quadrants*, SPEC Table 8-1):
     ECN           nothing                  multiplicative decrease
 
 ECN without delay means that some paths are congested and others are not. Spraying moves packets to the other
-paths, so the window does not change. Increases are summed. The sum is applied to the window after every
-`adjust_bytes_threshold` bytes and every `adjust_period_ns`. There is at most one decrease per base RTT.
+paths, so the window does not change. Increases are summed. The sum is applied to the window after more than
+`adjust_bytes_threshold` bytes or after `adjust_period_ns`. There is at most one decrease per base RTT.
 
 An inferred (silent) loss lowers the window only by the lost bytes: the path failed, so the loss is no sign of
 congestion. A trimmed packet means that a queue was full. The trim may start *quick adapt*, which sets the
@@ -86,7 +86,7 @@ class Nscc:
         return self._max_cwnd
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """Set a measured base RTT and compute the values that depend on it. Restart with the first window."""
+        """Restart with a measured base RTT, and with the initial congestion window."""
         self._start(replace(self._given, base_rtt_ns=base_rtt_ns))
 
     def _set(self, cwnd: float) -> None:
@@ -231,8 +231,8 @@ class Nscc:
     def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
         """After a trim or a long delay, set the window to the bytes acknowledged in the last period.
 
-        Return True if the caller must not change the window. There are two cases. Quick adapt has just set
-        the window, or the marked or trimmed packet was in flight at the last quick adapt.
+        Return True if the caller must not change the window: quick adapt has just set the window, or the
+        marked or trimmed packet was in flight at the last quick adapt.
         """
         c = self.config
         if c.disable_qa:

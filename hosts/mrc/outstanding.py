@@ -85,7 +85,7 @@ class SendQueue:
             self._imms += 1
 
     def end_first(self) -> None:
-        """Record that the last packet of the write `first` was sent."""
+        """Record that the last packet of `self.first` was sent."""
         waiting = self._to_send
         waiting.popleft()
         self.first = waiting[0] if waiting else None
@@ -310,7 +310,7 @@ class SendOrder:
     __slots__ = ("_board", "_first", "_limit", "_packets", "_scanned")
 
     def __init__(self, board: Scoreboard, mpr: int) -> None:
-        """Make an empty list for a sender with at most `mpr` packets in flight."""
+        """Start without transmissions. The sender has at most `mpr` packets in flight."""
         self._board = board
         self._limit = 4 * mpr
         """Largest number of entries."""
@@ -384,7 +384,7 @@ class SendOrder:
     def take_retired(self, before_ns: int) -> list[SentPacket]:
         """Remove and return packets sent before `before_ns` whose EV was later retired for a loss.
 
-        Each transmission is checked once, until `rescan` is called.
+        Each transmission is checked only once. After `rescan`, all transmissions are checked again.
         """
         found: list[SentPacket] = []
         packets, board = self._packets, self._board

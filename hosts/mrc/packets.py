@@ -259,9 +259,9 @@ def prefix(
 
 
 def with_room_for_outer(view: memoryview) -> memoryview:
-    """Put unused bytes in front of a frame that lacks an outer header, and return the longer frame.
+    """Return the frame with unused bytes in place of its missing outer header.
 
-    Then the BTH has the same offset in all frames. The bytes before the BTH must not be read.
+    So the BTH has the same offset in all frames. The bytes before the BTH must not be read.
     """
     return memoryview(bytes(BTH_OFFSET - PLAIN_BTH_OFFSET) + view)
 

@@ -94,7 +94,7 @@ class MrcQueuePair(QueuePair):
     def emit_frames(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
-        """Append up to `limit` frames to `out`; return their number. Parked queue pairs send only probes."""
+        """Append up to `limit` frames (only probes if the shared window is full). Return their number."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
@@ -170,7 +170,7 @@ class Windows:
     """The congestion controls that queue pairs share, and the queue pairs that wait for room in them."""
 
     def __init__(self, other: Callable[[MrcConfig], CongestionControl] | None) -> None:
-        """Store `other`, a function that makes congestion controls; `make_controller` explains it."""
+        """Store `other`, an argument of `make_controller`."""
         self._other = other
         self.shared: dict[tuple[frozenset[bytes], str, NsccConfig], Made] = {}
 
@@ -269,7 +269,7 @@ def qp_counters(qp: MrcQueuePair, now_ns: int) -> QpCounters:
 
 
 def ev_counters(evs: EvSet) -> list[EvCounters]:
-    """Return a snapshot of all EVs."""
+    """Return the state and counters of each EV."""
     return [
         EvCounters(
             ev.value,
@@ -289,7 +289,7 @@ def ev_counters(evs: EvSet) -> list[EvCounters]:
 
 
 def plane_counters(evs: EvSet) -> list[PlaneCounters]:
-    """Return a snapshot of each plane."""
+    """Return the state and counters of each plane."""
     return [
         PlaneCounters(
             plane.port,

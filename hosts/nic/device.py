@@ -127,7 +127,7 @@ class Device:
         return self._receiver_fd, self._carrier_fd
 
     def blocked(self) -> list[int]:
-        """Return descriptors of ports with waiting frames. Call ``turn`` when they are writable."""
+        """Return descriptors of ports with frames to send. Call ``turn`` when a descriptor is writable."""
         return [self.ports[plane].fileno() for plane in self._waiting]
 
     def now(self) -> int:

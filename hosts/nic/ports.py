@@ -162,7 +162,7 @@ class Receiver:
                     return
 
     def next_frame(self) -> memoryview | None:
-        """Return the next frame, to any address; None if no frame waits. It is valid until the next call."""
+        """Return the next frame, whatever its address, or None. The frame is valid until the next call."""
         try:
             size: int = self._socket.recv_into(self._frame)
         except (BlockingIOError, InterruptedError):
@@ -198,7 +198,7 @@ class DelayLine:
         self._frames: deque[tuple[int, int, bytes]] = deque()
 
     def put(self, frames: Iterable[Frame], now_ns: int) -> None:
-        """Add copies of the frames that arrived now."""
+        """Add copies of frames that arrived at ``now_ns``."""
         due_ns = now_ns + self._delay_ns
         self._frames.extend((due_ns, plane, bytes(frame)) for plane, frame in frames)
 

@@ -44,13 +44,13 @@ class Drops:
     """The frame is a port status that arrived on a port that it claims to be down."""
 
     def total(self) -> int:
-        """Return the sum over all causes."""
+        """Return the number of dropped frames of all causes."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
 class EvCounters:
-    """A snapshot of one EV. Numbers count packets unless the name says otherwise."""
+    """The state of one EV, and its counters. All counters except `retired` count packets."""
 
     ev: int
     plane: int

@@ -88,11 +88,11 @@ class QueuePair:
         return None
 
     def timer_drifts(self) -> bool:
-        """Return whether the result of `next_timer` may become earlier without an event."""
+        """Return whether the result of `next_timer` may become earlier without a frame or a call."""
         return False
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due, if any."""
+        """Handle the timers that have run out."""
 
 
 class SharedWindow:
@@ -333,10 +333,7 @@ class Scheduler:
         return found
 
     def _note_touched(self, now_ns: int) -> None:
-        """Compute when the touched queue pairs are due.
-
-        If a queue pair is due before its timer, set the timer to this time. Only `due` sets a later time.
-        """
+        """Set the timers of touched queue pairs that are due earlier. Only `due` sets a later time."""
         if not self._touched:
             return
         drifting: list[QueuePair] = []

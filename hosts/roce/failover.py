@@ -277,7 +277,7 @@ class FailoverEndpoint(Endpoint):
         self._send(qp, READ_RESPONSE, psn, _ANSWER.pack(0, responder.messages))
 
     def _on_answer(self, qp: RoceQueuePair, body: memoryview, psn: int) -> None:
-        """Post all messages that have not arrived, now on the queue pair that received this answer."""
+        """Post again the messages that have not arrived, on the queue pair that received this answer."""
         lane = self._lane_of[qp.qpn]
         _, arrived = _ANSWER.unpack_from(body)
         if lane.failed_at < 0 or psn != lane.failed_at or not lane.completed <= arrived <= lane.posted:
@@ -377,7 +377,7 @@ class FailoverEndpoint(Endpoint):
         self._frames.append((peer.route.plane.port, seal(head, crc, middle)))
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append probes and alive messages until `out` holds `limit` frames; return whether more wait."""
+        """Append probes and alive messages until `out` has `limit` frames. Return True if some are left."""
         for _ in range(len(self._frames)):
             if len(out) >= limit:
                 break
@@ -413,7 +413,7 @@ class FailoverEndpoint(Endpoint):
                 self._on_alive(qp, body)
 
     def operations_due_ns(self) -> int | None:
-        """Return when the next probe or alive messages (tests of a failed port) must be sent; None: never."""
+        """Return when the next probe or alive message must be sent; None: never."""
         dues = [
             due
             for lane in self._active.values()

@@ -77,7 +77,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The state of a lane at its sending end."""
+    """The state of a lane (see `mrclab.hosts.roce.failover`) at its sending end."""
 
     first: int
     """Number of the lane's queue pair on port 0. Its queue pair on port i has this number plus i."""

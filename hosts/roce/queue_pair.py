@@ -127,5 +127,5 @@ class RoceQueuePair(QueuePair):
         return limiter is not None and limiter.limiting and not self.queued and self.requester.has_data()
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work whose time has come: a retry after a timeout, or the end of an RNR wait."""
+        """Handle timers that have run out: retry after a timeout, or end an RNR wait."""
         self.requester.handle_timer(now_ns)

@@ -192,7 +192,7 @@ class ServiceQp:
         self._ev_profile, self._cc_profile = ev_profile, cc_profile or None
 
     def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
-        """Limit the unacknowledged PSNs and the open writes with immediate, and set the ACK timer.
+        """Limit the unacknowledged PSNs and the incomplete writes with immediate, and set the ACK timer.
 
         A limit of 0 means the NIC's limit. ``timer`` has the exponent, and the numbers of linear and of
         exponential retries. Raise OSError if the queue pair is not connected or a number is too large.

@@ -368,7 +368,7 @@ class Session:
         return taken
 
     def set_asleep(self, asleep: int) -> None:
-        """Store for the program whether it must ring the doorbell."""
+        """Write for the program whether the service sleeps and needs the doorbell."""
         if self._page is not None:
             self._page.words[_ASLEEP] = asleep
 

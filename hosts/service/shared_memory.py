@@ -321,7 +321,7 @@ class ProgramMemory:
         os.close(self._maps)
 
     def read(self, address: int, length: int) -> bytes:
-        """Return bytes of the program. Raise MemoryFaultError if not all of them exist."""
+        """Read the program's memory. Raise MemoryFaultError if the program has no memory there."""
         try:
             data = os.pread(self._mem, length, address)
         except (OSError, OverflowError) as error:

@@ -84,7 +84,7 @@ class Kind:
 
     @property
     def has_nic(self) -> bool:
-        """Return True if mrclab's NIC runs the protocol. Then it also runs in virtual time."""
+        """Return True if mrclab's NIC runs the protocol. Such a protocol also runs in virtual time."""
         return self.endpoint is not None
 
 
@@ -214,7 +214,7 @@ def attributes_to_dict(attributes: Any) -> dict[str, Any]:
 
 
 def attributes_from_dict(data: Mapping[str, Any]) -> Any:
-    """Reverse ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for any other mapping."""
+    """Reverse ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for an invalid mapping."""
     ports = tuple(
         PortAddress(p["port"], bytes.fromhex(p["mac"]), bytes.fromhex(p["address"])) for p in data["ports"]
     )

@@ -90,7 +90,7 @@ class Transport:
 
     @property
     def described(self) -> str:
-        """Return the text of `meaning`, with the time in which the routing notices a dead link."""
+        """Return `meaning`, and the time in which the routing notices a dead link."""
         if self.detection_ns is None:
             return self.meaning
         if self.routing != "frr":
@@ -307,7 +307,7 @@ TRANSPORTS: Mapping[str, Transport] = {
 
 
 def find_transport(name: str) -> Transport:
-    """Return the transport with this name: of mrclab, of ``module:TRANSPORT``, or of an entry point.
+    """Return the transport of a name: a key of TRANSPORTS, ``module:TRANSPORT``, or an entry point's name.
 
     Raise ValueError, with a message of one line, if there is no such transport.
     """

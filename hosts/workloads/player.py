@@ -51,7 +51,7 @@ class Plan:
     """The tags of all communications. They are equal on all ranks."""
 
     def __init__(self, graph: Matched, algorithms: Mapping[str, str], local: int) -> None:
-        """Assign the tags. Raise InputError if the graph has more messages than tags."""
+        """Assign tags to the messages. Raise InputError if the graph has more messages than tags."""
         self.graph = graph
         self._algorithms = algorithms
         self._local = local

@@ -43,7 +43,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All rounds of a rank."""
+    """All rounds of one rank in one operation."""
 
     parts: int
     steps: int
@@ -72,7 +72,7 @@ def _ring_reduce_scatter(rank: int, n: int, own: int, step: int = 0) -> list[Rou
 
 
 def _ring_all_gather(rank: int, n: int, own: int, step: int = 0) -> list[Round]:
-    """Return the rounds that forward every part of the buffer around the ring. Part ``own`` begins here."""
+    """Return the rounds that forward every part around the ring. The rank begins with part ``own``."""
     after, before = (rank + 1) % n, (rank - 1) % n
     return [
         Round(

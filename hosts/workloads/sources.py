@@ -80,7 +80,7 @@ def matrix_source(path: str) -> str:
 
 
 def recorded_source(path: str, pauses: float, requests: int) -> str:
-    """Return the source (JSON text) of a program's recorded requests."""
+    """Return the source (JSON text) of recorded requests, with the numbers that `recorded_graph` explains."""
     return json.dumps({"recorded": [str(Path(path).resolve()), pauses, requests]})
 
 

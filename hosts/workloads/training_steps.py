@@ -266,8 +266,8 @@ class DdpStep:
 def ddp_graph(step: DdpStep) -> Graph:
     """Return the graph of a training step, which is the same on every rank.
 
-    The backward pass begins with the head. Each part takes time in proportion to its number of weights. The
-    embedding takes no time, because it multiplies no matrices: it only adds gradients to rows of a table.
+    The backward pass begins with the head. Each part of the model takes time in proportion to its number of
+    weights. The embedding takes no time, because it only adds gradients to rows of a table.
     """
     group = tuple(range(step.ranks))
     ns_each = step.backward_ns / (step.parameters - step.width * step.context)

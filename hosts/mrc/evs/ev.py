@@ -336,7 +336,7 @@ def _shuffle(evs: list[Ev], random: Callable[[], float]) -> list[Ev]:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PathPolicy:
-    """Chooses the EV of each packet. This base class chooses at random.
+    """The choice of each packet's EV. This base class chooses at random.
 
     To write your own policy, derive a class and name it in the option `path_policy`. Your class need not be
     compiled. Every queue pair has its own policy object. Use only `self.rng` for randomness, so that a run

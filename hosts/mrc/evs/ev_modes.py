@@ -33,7 +33,7 @@ class EvMode(Enum):
 
 
 class EvFormat(Enum):
-    """The place of an EV's value in a packet [API]; the number is the value's length in bits."""
+    """The place of an EV's value in a packet [API]. A member's number is the length of the value in bits."""
 
     UDP = 16
     """The UDP source port alone."""
@@ -94,12 +94,12 @@ class EvField:
 
 
 def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = None) -> int:
-    """Return an EV's value in a packet: all fields, the first field in the most significant bits.
+    """Return an EV's value in a packet.
 
-    The first field takes the EV's most significant bits, and so on. A format has a place for each field;
-    `widths` are the lengths of the places in bits, and None means the lengths of `fields`. Each field is
-    right-aligned in its place. A place without a field contains 0. Raise ValueError if a field does not fit,
-    or if the EV has more bits than the fields take.
+    The fields share the EV's bits, from the most significant bit on. In the value, each field has a place, in
+    the same order. `widths` are the lengths of the places in bits; None means the lengths of `fields`. Each
+    field is right-aligned in its place. A place without a field contains 0. Raise ValueError if a field does
+    not fit, or if the EV has more bits than the fields take.
     """
     within = check_fields(fields, widths)
     left = sum(field.bits for field in fields)
@@ -115,7 +115,7 @@ def expand(ev: int, fields: Sequence[EvField], widths: Sequence[int] | None = No
 
 
 def check_fields(fields: Sequence[EvField], widths: Sequence[int] | None = None) -> Sequence[int]:
-    """Return the widths of a format. Raise ValueError if the fields do not fit into them."""
+    """Return the widths of a format's fields. Raise ValueError if `fields` do not fit into these widths."""
     within = [field.width for field in fields] if widths is None else widths
     if len(fields) > len(within):
         raise ValueError(f"a format of {len(within)} fields has no room for {len(fields)} fields")

@@ -94,7 +94,7 @@ class EvSet:
     # Choosing the EV of a packet
 
     def pick(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
-        """Return the EV for the next packet, or None if no usable EV has a free port (`free_ports`).
+        """Return an EV with a port in `free_ports` for the next packet. None: the packet must wait.
 
         `avoid` is the EV on which the packet was just lost; it is used only if there is no other EV. If no EV
         of any plane is usable, use the EV that failed longest ago, so that a QP never stops permanently.
@@ -193,7 +193,7 @@ class EvSet:
     def _next(self, plane: Plane) -> Ev | None:
         """Return the next EV in the plane's rotation that need not be skipped.
 
-        If there is no such EV, return the EV that was set from SKIP to GOOD for the present packet.
+        If there is no such EV, return the EV that `_sit_out` set from SKIP to GOOD for this packet.
         """
         if not plane.active or not plane.up:
             return None
@@ -378,9 +378,10 @@ class EvSet:
         return self._probe_due_ns
 
     def due_probes(self, now_ns: int, probe_timeout_ns: int) -> Iterable[Ev]:
-        """Return the EVs to probe now, and set the next time for each. An unanswered probe doubles the wait.
+        """Return the EVs to probe now, and set the time of each EV's next probe.
 
-        A probe counts as unanswered after the wait, but not before `probe_timeout_ns` has passed.
+        An unanswered probe doubles the wait between probes. A probe counts as unanswered after this wait, but
+        not before `probe_timeout_ns` has passed.
         """
         due = []
         self._probe_stale = True

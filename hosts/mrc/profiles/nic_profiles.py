@@ -1,4 +1,4 @@
-"""The profiles of one NIC, by id, and the queue pairs that use them."""
+"""The profiles of one NIC, by id, and the queue pairs of each profile."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class NicProfiles:
             raise invalid(str(error)) from None
 
     def _join(self, qpn: int, evs: EvProfile) -> None:
-        """Store the entries of a queue pair, and deny the EVs that the profile denies."""
+        """Store the EV entries of a queue pair, and deny the EVs that the profile denies."""
         by_value = {}
         if evs.mode is not EvMode.AUTO and evs.format is not None:
             recipe = evs.recipe()

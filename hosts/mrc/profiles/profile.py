@@ -201,7 +201,7 @@ class EvFormatProfile(Profile):
         self.widths: tuple[int, ...] = ()
 
     def configure(self, mode: EvFormat, widths: Sequence[int]) -> None:
-        """Go to OFFLINE with fields of these widths, bits. Raise EINVAL if the format has too few bits."""
+        """Set the mode and the widths (bits), and change to OFFLINE. Raise EINVAL for invalid widths."""
         self.require(ProfileState.INIT)
         if not widths or any(not 1 <= width <= 32 for width in widths):
             raise invalid("a format has fields of 1 to 32 bits")

@@ -178,7 +178,7 @@ class AckTimer:
         self.retries = self._step = 0
 
     def on_retransmission(self, now_ns: int) -> None:
-        """With `retransmission_timer_at_base`, restart with the base interval, but keep `retries`."""
+        """With `retransmission_timer_at_base`, restart the timer with the base interval. Keep `retries`."""
         if self._at_base and self.retries > self._step:
             self.since_ns = now_ns
             self._step = self.retries
@@ -198,7 +198,7 @@ class AckTimer:
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1
 ACK_TIMEOUT: Final = 2
-"""The values that `handle_timer` returns: the next action of the requester."""
+"""The results of `handle_timer`: the next action of the requester."""
 
 
 class Recovery:
@@ -266,9 +266,9 @@ class Recovery:
     def on_probe_answer(self, rtt_ns: int, sent_ns: int, *, tail: bool) -> None:
         """Handle the answer to a probe.
 
-        A health probe bypasses queues, so it proves no loss if it overtakes a packet. A tail probe counts as
-        a packet. But a probe is short and has a shorter RTT than a full packet, so its send time is corrected
-        by this difference. A probe's RTT is no RTT sample: it would make the reordering window too small.
+        A health probe bypasses queues, so it proves no loss if it overtakes a packet. A tail probe proves a
+        loss as a data packet does. Its send time is corrected, because a probe is short and has a shorter RTT
+        than a full packet. This RTT is no RTT sample: it would make the reordering window too small.
         """
         if not tail:
             return
@@ -280,8 +280,8 @@ class Recovery:
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
         """Handle packets that a SACK newly acknowledged.
 
-        `known_ns` is the value of `newest_acked_ns` before the SACK. If the SACK answers a probe, the packets
-        `acked` arrived before the probe, so the probe did not overtake these packets.
+        `known_ns` is the value of `newest_acked_ns` before the SACK. Packets sent before `known_ns` were
+        overtaken. A probe that the SACK answers does not count: the packets `acked` arrived before the probe.
         """
         newest = self.newest_acked_ns
         late = known_ns
@@ -402,14 +402,14 @@ class Recovery:
     # Timers
 
     def next_timer(self, now_ns: int) -> int:
-        """Return when to call `handle_timer`, if something is unacknowledged."""
+        """Return when to call `handle_timer`. Call this only while a packet is unacknowledged."""
         first = min(self.tail.due_ns(self.window.ns(now_ns) + self._lead_ns), self.ack_timer.due_ns())
         if self._gap_due_ns and self._gap_due_ns < first:
             first = self._gap_due_ns
         return first
 
     def handle_timer(self, now_ns: int) -> int:
-        """Do the work that is due, if something is unacknowledged; return the requester's next step."""
+        """Do the work that is due. Return NOTHING, TAIL_PROBE or ACK_TIMEOUT: the requester's next action."""
         if self._gap_due_ns and now_ns >= self._gap_due_ns:
             self._gap_due_ns = 0
             self.gap = True

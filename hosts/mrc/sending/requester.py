@@ -455,7 +455,7 @@ class Requester:
             return
         if self.losses.on_ack_timeout(now_ns):
             self._note_window(now_ns)
-        # One probe per plane: the bitmap of the first answer shows which packets were lost.
+        # Probe each plane, because a plane may be dead. The first answer shows which packets were lost.
         self.probes.want_tail(len(self.evs.planes))
 
     # Errors that end the queue pair

@@ -150,7 +150,7 @@ class Control:
         return self._operations[CONTROLS[number - 1]](caller, arguments)
 
     def observe(self, event: Event) -> None:
-        """Process an event of the endpoint: pass it to the controllers."""
+        """Pass an event of the endpoint to the controllers that wait for it."""
         if isinstance(event, EvRetired | EvRestored):
             self.profiles.observe(event)
             for profile in self.profiles.evs.values():

@@ -1,4 +1,4 @@
-"""EV profiles, which a controller creates and changes. The module `formats` explains drafts.
+"""EV profiles, which a controller (a program that controls the NIC) creates and changes.
 
 Profile 0 belongs to the NIC. Queue pairs use profile 0 if they name no other profile. The NIC chooses the EVs
 of profile 0 (mode AUTO). These EVs have 32 bits and contain the plane and the T1 of the path. A controller
@@ -43,7 +43,7 @@ _SHAPE = EvsMask.MODE | EvsMask.FORMAT | EvsMask.COUNT | EvsMask.MIN_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class EvsDraft:
-    """Attributes of an EV profile. While the profile is ONLINE, only the NIC has the current EVs."""
+    """The draft of an EV profile (see `formats`). Only the NIC has the current EVs of an ONLINE profile."""
 
     state: State = State.INIT
     mode: Mode | None = None

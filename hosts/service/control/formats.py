@@ -257,7 +257,7 @@ class CcProfiles:
     def query(self, memory: ProgramMemory, number: int, address: int, mask: int) -> bool:
         """Write a profile's attributes into the program's structure at ``address``, but not the name.
 
-        Return True if the algorithm is NSCC.
+        Return True if the profile's algorithm is NSCC.
         """
         values = list(abi.CC.unpack(memory.read(address, abi.CC.size)))
         draft = self._drafts.get(number, CcDraft())
