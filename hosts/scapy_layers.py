@@ -93,7 +93,6 @@ def _head(*low: Any) -> list[Any]:
 
 
 def _stamp() -> list[Any]:
-    """Return the fields of a timestamp and of the timestamp's format."""
     return [
         ShortField("tx_timestamp", 0),
         BitField("tsr", 0, 1),

@@ -331,7 +331,6 @@ class ObjectNic(Nic):
         return packet
 
     def _route_of(self, plane: int, outer_dst: bytes | None) -> int:
-        """Return the number of the route over a plane to a destination."""
         assert outer_dst is not None, "objects follow segment lists"
         found = self._numbers.get((plane, outer_dst))
         if found is None:

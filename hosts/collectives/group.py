@@ -1,4 +1,4 @@
-"""Ranks of a user's program. They sum arrays and send messages over the fabric while they compute.
+"""Ranks of a user's program. The ranks sum arrays and send messages over the fabric while they compute.
 
 A separate thread runs the NIC. So the NIC also works while the program's threads run NumPy or PyTorch code,
 because such code releases Python's lock.

@@ -274,7 +274,7 @@ def read_sack(view: memoryview) -> SackPacket | None:
 
 
 class ObjectBuilder(PacketBuilder):
-    """Builds the packets of one endpoint as objects."""
+    """A builder of one endpoint's packets, as objects."""
 
     def __init__(self, config: MrcConfig, options: FrameOptions, *, payloads: bool = False) -> None:
         super().__init__(config, options)

@@ -446,7 +446,7 @@ class Endpoint(BaseEndpoint):
     # Endpoint operations: they belong to no queue pair
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames of endpoint operations until `out` holds `limit`; return whether more are waiting."""
+        """Append operations' frames until `out` has `limit` frames. Return True if some are left."""
         if self._operations.waiting:
             self._port_status.announce_new(self.now_ns)
             self._operations.emit_frames(self.now_ns, out, limit, free_ports)
@@ -481,7 +481,7 @@ class Endpoint(BaseEndpoint):
     # Counters
 
     def bytes_placed(self, qpn: int) -> int:
-        """Return how many payload bytes a QP has written into memory. This call is faster than a snapshot."""
+        """Return how many payload bytes a QP has written into memory."""
         return self.qps[qpn].responder.bytes_placed
 
     def qp_counters(self, qpn: int) -> QpCounters:

@@ -206,7 +206,6 @@ class Scoreboard:
         self.inflight_packets += 1
 
     def _grow(self, psn: int) -> None:
-        """Enlarge the ring so that it has room for this PSN."""
         old, mask = self._ring, self._mask
         size = 1 << (psn - self.una).bit_length()
         self._ring = [None] * size

@@ -102,7 +102,7 @@ class MrcQueuePair(QueuePair):
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append SACKs, NACKs and transport ACKs; return whether more are waiting."""
+        """Append SACKs, NACKs and transport ACKs. Return True if some are left."""
         self.responder.emit_frames(now_ns, out, limit, free_ports)
         return self.responder.answering
 
@@ -209,7 +209,7 @@ class PlaneCounters:
 
 @dataclass(frozen=True, slots=True)
 class QpCounters:
-    """A snapshot of one QP. Numbers count packets unless the name says otherwise."""
+    """A snapshot of one QP. Counters count packets if their names give no other unit."""
 
     qpn: int
     sent: int

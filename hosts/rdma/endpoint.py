@@ -283,7 +283,7 @@ class BaseEndpoint:
         """Record that a port went down or came up."""
 
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
-        """Append frames that belong to no queue pair until `out` holds `limit`; return whether more wait."""
+        """Append frames of no queue pair until `out` has `limit` frames. Return True if some are left."""
         return False
 
     def next_timer(self) -> int | None:
@@ -299,7 +299,7 @@ class BaseEndpoint:
         return None
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do the work that is due at `now_ns`, if any."""
+        """Handle the timers that have run out at `now_ns`."""
         self.now_ns = now_ns
         self.handle_operations(now_ns)
         for qp in self.scheduler.due(now_ns):

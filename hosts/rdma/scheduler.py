@@ -68,7 +68,7 @@ class QueuePair:
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append answers to `out`, up to about `limit` frames; return whether more are waiting."""
+        """Append answers to `out`, up to about `limit` frames. Return True if some are left."""
         return False
 
     def budget_bytes(self, now_ns: int) -> int:

@@ -47,7 +47,7 @@ class RoceAttributes:
 
 @dataclass(frozen=True, slots=True)
 class RoceCounters:
-    """A snapshot of one connection, summed over its queue pairs. Unless noted, numbers count packets."""
+    """Sums over the queue pairs of one connection. Counters count packets if no other unit is noted."""
 
     qpn: int
     sent: int

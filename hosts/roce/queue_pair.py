@@ -112,7 +112,7 @@ class RoceQueuePair(QueuePair):
     def emit_answers(
         self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> bool:
-        """Append up to about `limit` ACKs, NAKs and CNPs to `out`. Return whether more are waiting."""
+        """Append up to about `limit` ACKs, NAKs and CNPs to `out`. Return True if some are left."""
         if free_ports is None or self.requester.port in free_ports:
             self.responder.emit_frames(out, limit)
         return self.responder.answering
